@@ -1,0 +1,17 @@
+"""OpenResty's toolbox for Django.
+
+`INSTALLED_APPS += resty_django.ALL_APPS` installs everything; a site may also list single apps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__version__ = "0.1.0"
+
+ALL_APPS: Final[tuple[str, ...]] = (
+    "resty_django",
+    "resty_django.ids",
+)
+
+__all__ = ["ALL_APPS", "__version__"]

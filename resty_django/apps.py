@@ -1,0 +1,22 @@
+"""The core app: no tables; registers the checks of the settings and the health probes of what every site has."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.core import checks
+from django.utils.translation import gettext_lazy as _
+
+
+class RestyDjangoConfig(AppConfig):
+    name = "resty_django"
+    label = "resty_django"
+    verbose_name = _("Resty toolbox")
+
+    def ready(self) -> None:
+        from resty_django import health, probes
+        from resty_django.checks import check_settings
+
+        checks.register(check_settings, "resty_django")
+        health.register("settings", probes.settings)
+        health.register("databases", probes.databases)
+        health.register("caches", probes.caches)

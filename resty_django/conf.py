@@ -1,0 +1,223 @@
+"""The settings of a site: one dict, `RESTY_DJANGO`, read lazily and typed.
+
+    RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": 1, "UDP": {"PORT": 1201}}}
+
+    from resty_django.conf import conf
+    conf.ids.udp.port   # 1201
+
+A section is read when it is first used and kept until a setting changes, so `override_settings` works. A wrong
+key, type or value raises `ImproperlyConfigured` on use, and is reported by `manage.py check` before that. All
+durations are seconds, all sizes bytes. To add a section: one dataclass here and one line in `Conf`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, overload
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from resty_django.schema import (
+    SETTING,
+    Fault,
+    Problem,
+    above,
+    at_least,
+    between,
+    decode,
+    missing_modules,
+    paths,
+    section,
+    setting,
+    unknown_key,
+    wrong_type,
+)
+
+T = TypeVar("T")
+
+
+def _known_database(alias: str) -> str | None:
+    if alias in settings.DATABASES:
+        return None
+    return f"names the database {alias!r}, which DATABASES does not have (it has {', '.join(settings.DATABASES)})"
+
+
+def _networks(values: tuple[str, ...]) -> str | None:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError as error:
+            return f'holds {value!r}, which is not a network such as "10.0.0.0/8" ({error})'
+    return None
+
+
+def _dotted(values: tuple[str, ...]) -> str | None:
+    for value in values:
+        if not all(part.isidentifier() for part in value.split(".")) or "." not in value:
+            return f'holds {value!r}, which is not a dotted path to a class such as "shop.ids.OrderRule"'
+    return None
+
+
+def _no_empty(values: tuple[str, ...]) -> str | None:
+    return None if all(values) else "holds an empty text"
+
+
+def _not_blank(value: str) -> str | None:
+    return None if value.strip() else "must not be empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LuaSettings:
+    """Bounds of one call of a Lua rule: `milliseconds` of time and `memory` bytes for the script's share."""
+
+    milliseconds: int = setting(50, check=between(1, 10_000))
+    memory: int = setting(2 * 1024 * 1024, check=between(256 * 1024, 16 * 1024 * 1024))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UdpSettings:
+    """The UDP ID server.
+
+    `batch` is how many datagrams at most a system call receives when they queue up (0: one), `max_datagram` the
+    longest request, `networks` the CIDR blocks that may ask (none listed: all), `rate` the requests a second of
+    one source (0: no bound), `keys` the shared secrets that sign requests (none listed: requests are not signed).
+    """
+
+    host: str = setting("127.0.0.1", check=_not_blank)
+    port: int = setting(1200, check=between(1, 65535))
+    processes: int = setting(1, check=between(1, 256))
+    batch: int = setting(64, check=between(0, 1024))
+    max_datagram: int = setting(20_000, check=between(64, 65_507))
+    networks: tuple[str, ...] = setting((), check=_networks)
+    rate: int = setting(0, check=at_least(0))
+    keys: tuple[str, ...] = setting((), check=_no_empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdsSettings:
+    """The ID service.
+
+    `step` and `offset`: this site's numbers are those with remainder `offset` modulo `step` of the counter.
+    `node`: the text of `{node}` in a rule. `database`: the alias that holds rules and counters (None: the router
+    decides). `refresh`: seconds between two looks for changed rules. `wait`: seconds that a request waits for a
+    reservation. `max_count`: IDs in one request. `python_rules`: dotted paths allowed as rules of kind python.
+    `max_segment`: the most numbers reserved at a time. `new_names_per_second`: new application names a second
+    (0: no bound). `eager`: no background thread, each ID is taken on the caller's
+    connection, for tests of a site. `issue_log`: file that
+    every ID given out is appended to (None: no log).
+    """
+
+    step: int = setting(1, check=at_least(1))
+    offset: int = setting(0, check=at_least(0))
+    node: str = setting("")
+    database: str | None = setting(None, check=_known_database)
+    refresh: float = setting(1.0, check=above(0))
+    wait: float = setting(2.0, check=at_least(0))
+    max_count: int = setting(1000, check=at_least(1))
+    python_rules: tuple[str, ...] = setting((), check=_dotted)
+    max_segment: int = setting(100_000, check=at_least(1))
+    new_names_per_second: int = setting(50, check=at_least(0))
+    eager: bool = setting(False)
+    issue_log: str | None = setting(None, check=_not_blank)
+    lua: LuaSettings = section(LuaSettings, module="lupa", extra="lua")
+    udp: UdpSettings = section(UdpSettings)
+
+    def faults(self) -> Iterator[Fault]:
+        if self.offset >= self.step:
+            yield "offset", f"must be less than STEP ({self.step}), not {self.offset}"
+
+
+class Section(Generic[T]):
+    """One line of the table of sections: its key, its dataclass, the app that it configures."""
+
+    def __init__(self, key: str, cls: type[T], app: str) -> None:
+        self.key = key
+        self.cls = cls
+        self.app = app
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Section[T]: ...
+    @overload
+    def __get__(self, instance: Conf, owner: type[Any]) -> T: ...
+    def __get__(self, instance: Conf | None, owner: type[Any]) -> Section[T] | T:
+        if instance is None:
+            return self
+        try:
+            return instance.cache[self.key]  # type: ignore[no-any-return]
+        except KeyError:
+            return instance.load(self)
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """The way to every key of this section."""
+        return paths(self.cls, (self.key,))
+
+
+class Conf:
+    """The typed settings. Each attribute is a section; reading one may raise `ImproperlyConfigured`."""
+
+    ids = Section("IDS", IdsSettings, "resty_django.ids")
+
+    def __init__(self) -> None:
+        self.cache: dict[str, Any] = {}
+
+    def load(self, entry: Section[T]) -> T:
+        """Read a section from Django's settings and keep it."""
+        problems = top_problems()
+        value, found = decode(entry.cls, raw_section(entry.key), (entry.key,))
+        problems += found
+        if value is None or problems:
+            first = problems[0]
+            raise ImproperlyConfigured(f"{first.message} See {first.anchor}.")
+        self.cache[entry.key] = value
+        return value
+
+    def clear(self) -> None:
+        """Forget what was read; the next use reads the settings again."""
+        self.cache.clear()
+
+
+SECTIONS: Final[Mapping[str, Section[Any]]] = {
+    entry.key: entry for entry in vars(Conf).values() if isinstance(entry, Section)
+}
+
+conf: Final = Conf()
+
+
+def raw_settings() -> object:
+    return getattr(settings, SETTING, {})
+
+
+def raw_section(key: str) -> object:
+    raw = raw_settings()
+    return raw.get(key, {}) if isinstance(raw, Mapping) else {}
+
+
+def top_problems() -> list[Problem]:
+    """What is wrong with the dict itself, apart from its sections."""
+    raw = raw_settings()
+    if not isinstance(raw, Mapping):
+        return [wrong_type(raw, (), "a dict")]
+    return [unknown_key(key, (), SECTIONS) for key in raw if key not in SECTIONS]
+
+
+def all_problems() -> list[Problem]:
+    """Everything wrong with the settings, section after section."""
+    problems = top_problems()
+    for key, entry in SECTIONS.items():
+        problems += decode(entry.cls, raw_section(key), (key,))[1]
+        problems += missing_modules(entry.cls, raw_section(key), (key,))
+    return problems
+
+
+def _forget(*, setting: str, **kwargs: object) -> None:
+    if setting in {SETTING, "DATABASES"}:
+        conf.clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="resty_django.conf")
+
+__all__ = ["SECTIONS", "Conf", "IdsSettings", "LuaSettings", "UdpSettings", "all_problems", "conf"]

@@ -1,0 +1,218 @@
+"""Turn the plain dict of a settings section into a frozen dataclass, and say in sentences what is wrong with it.
+
+A section is a frozen dataclass whose field names are the setting keys in lower case. Field types understood:
+`bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), a nested section,
+and `T | None` of any of these. Pure: nothing here reads Django's settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.util
+import os
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+
+SETTING: Final = "RESTY_DJANGO"
+
+Kind = Literal["unknown", "type", "value", "missing"]
+Fault = tuple[str, str]
+"""(field name, sentence about its value): what a section's `faults()` yields."""
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A section that looks at several of its values together."""
+
+    def faults(self) -> typing.Iterable[Fault]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with the settings. `path` is the way to the key, e.g. `("IDS", "UDP", "PORT")`."""
+
+    kind: Kind
+    path: tuple[str, ...]
+    message: str
+
+    @property
+    def anchor(self) -> str:
+        """Where to read about it: the key itself, or what is around a key that does not exist."""
+        return anchor(self.path[:-1] if self.kind == "unknown" else self.path)
+
+
+def setting(default: Any, *, check: Callable[[Any], str | None] | None = None) -> Any:
+    """A field of a section.
+
+    `check` gets a value of the right type and returns None or the end of a sentence that begins with the key
+    ("must be at least 1").
+    """
+    return dataclasses.field(default=default, metadata={"check": check})
+
+
+def section(cls: type[Any], *, module: str = "", extra: str = "") -> Any:
+    """A field that holds a nested section with its own defaults.
+
+    `module` must be importable once a site sets the section; `extra` is the extra of this distribution that brings it.
+    """
+    return dataclasses.field(default_factory=cls, metadata={"module": module, "extra": extra})
+
+
+def at_least(low: float) -> Callable[[Any], str | None]:
+    return lambda value: None if value >= low else f"must be at least {low}, not {value}"
+
+
+def between(low: int, high: int) -> Callable[[Any], str | None]:
+    return lambda value: None if low <= value <= high else f"must be from {low} to {high}, not {value}"
+
+
+def above(low: float) -> Callable[[Any], str | None]:
+    return lambda value: None if value > low else f"must be greater than {low}, not {value}"
+
+
+def key_text(path: tuple[str, ...]) -> str:
+    """The key as a reader would look it up: `RESTY_DJANGO["IDS"]["STEP"]`."""
+    return SETTING + "".join(f'["{part}"]' for part in path)
+
+
+def anchor(path: tuple[str, ...]) -> str:
+    """Where the key is documented: `docs/settings.md#ids-step`."""
+    return "docs/settings.md#" + ("-".join(path).lower() or "settings")
+
+
+def nearest(key: str, known: typing.Iterable[str]) -> str:
+    """A "did you mean" for `key`, else the list of what there is."""
+    keys = sorted(known)
+    close = difflib.get_close_matches(key.upper(), keys, n=1, cutoff=0.6)
+    return f'Did you mean "{close[0]}"?' if close else f"Known keys: {', '.join(keys)}."
+
+
+def unknown_key(key: object, path: tuple[str, ...], known: typing.Iterable[str]) -> Problem:
+    if not isinstance(key, str):
+        return Problem("unknown", path, f"{key_text(path)} has the key {key!r}; keys are texts in upper case.")
+    return Problem("unknown", (*path, key), f"{key_text((*path, key))} is not a setting. {nearest(key, known)}")
+
+
+def wrong_type(value: object, path: tuple[str, ...], wanted: str) -> Problem:
+    given = "None" if value is None else type(value).__name__
+    return Problem("type", path, f"{key_text(path)} must be {wanted}, not {given}.")
+
+
+@cache
+def _hints(cls: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def field_types(cls: type[Any]) -> dict[str, Any]:
+    """The types of a section's fields; looked up once."""
+    return _hints(typing.cast("Hashable", cls))
+
+
+def keys(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The keys a section knows, in upper case, with their fields."""
+    return {field.name.upper(): field for field in dataclasses.fields(cls)}
+
+
+def paths(cls: type[Any], path: tuple[str, ...]) -> typing.Iterator[tuple[str, ...]]:
+    """The way to every key of the section and of the sections in it."""
+    for key, field in keys(cls).items():
+        yield (*path, key)
+        kind = field_types(cls)[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from paths(typing.cast("type[Any]", kind), (*path, key))
+
+
+def missing_modules(cls: type[Any], raw: object, path: tuple[str, ...]) -> list[Problem]:
+    """The parts that a site has set and whose package is not installed."""
+    if not isinstance(raw, Mapping):
+        return []
+    problems = []
+    for key, field in keys(cls).items():
+        module = field.metadata.get("module")
+        if module and key in raw and importlib.util.find_spec(module) is None:
+            text = (
+                f"{key_text((*path, key))} is set, but the package {module} is not installed. "
+                f"Install resty-django[{field.metadata['extra']}] or take the setting away."
+            )
+            problems.append(Problem("missing", (*path, key), text))
+    return problems
+
+
+def decode(cls: type[T], raw: object, path: tuple[str, ...]) -> tuple[T | None, list[Problem]]:
+    """Build `cls` from `raw`; without problems the first item is the section, otherwise it is None."""
+    if not isinstance(raw, Mapping):
+        return None, [wrong_type(raw, path, "a dict")]
+    known = keys(cls)
+    problems = [unknown_key(key, path, known) for key in raw if key not in known]
+    values: dict[str, Any] = {}
+    for key, field in known.items():
+        if key in raw:
+            here = (*path, key)
+            value, found = _convert(field_types(cls)[field.name], raw[key], here)
+            if not found:
+                found = _check(field, value, here)
+            values[field.name] = value
+            problems += found
+    if problems:
+        return None, problems
+    built = cls(**values)
+    if isinstance(built, Checked):
+        problems = [
+            Problem("value", (*path, name.upper()), f"{key_text((*path, name.upper()))} {fault}.")
+            for name, fault in built.faults()
+        ]
+    return (None if problems else built), problems
+
+
+def _check(field: dataclasses.Field[Any], value: object, path: tuple[str, ...]) -> list[Problem]:
+    check = field.metadata.get("check")
+    fault = check(value) if check is not None and value is not None else None
+    return [Problem("value", path, f"{key_text(path)} {fault}.")] if fault else []
+
+
+def _convert(kind: Any, value: object, path: tuple[str, ...]) -> tuple[Any, list[Problem]]:
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        if value is None:
+            return None, []
+        (inner,) = (part for part in typing.get_args(kind) if part is not type(None))
+        converted, problems = _convert(inner, value, path)
+        return converted, [_or_none(problem) for problem in problems]
+    if dataclasses.is_dataclass(kind):
+        return decode(typing.cast("type[Any]", kind), value, path)
+    if typing.get_origin(kind) is tuple:
+        return _texts(value, path)
+    if kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is kind or (isinstance(value, kind) and not isinstance(value, bool)):
+        return value, []
+    wanted = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}[kind]
+    return None, [wrong_type(value, path, wanted)]
+
+
+def _or_none(problem: Problem) -> Problem:
+    if problem.kind != "type":
+        return problem
+    return dataclasses.replace(problem, message=problem.message.replace(", not ", " or None, not ", 1))
+
+
+def _texts(value: object, path: tuple[str, ...]) -> tuple[tuple[str, ...], list[Problem]]:
+    if not isinstance(value, list | tuple | set | frozenset):
+        return (), [wrong_type(value, path, "a list of texts")]
+    wrong = [item for item in value if not isinstance(item, str)]
+    if wrong:
+        return (), [_bad_item(wrong[0], path)]
+    return tuple(value), []
+
+
+def _bad_item(item: object, path: tuple[str, ...]) -> Problem:
+    given = "None" if item is None else type(item).__name__
+    return Problem("type", path, f"{key_text(path)} must be a list of texts; it holds an item of type {given}.")
