@@ -1,0 +1,370 @@
+"""A counter in memory: the segments it holds, the view that answers requests, and when it asks for more.
+
+The request path takes no lock and touches no database: `next()` on the iterator of a reserved range hands each
+number to one thread only, and a view ties that iterator to the text of the present time and to one cycle, so that a
+number is never written with the date of another cycle. All else happens in `_turn`, under a lock and without I/O.
+
+The iterator of a range is atomic under the global interpreter lock; free-threaded builds are not supported.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from itertools import islice
+from operator import length_hint
+from time import monotonic
+from typing import Protocol
+
+from ..errors import IdError, Unavailable
+from .cycle import Cycle
+from .moment import wall_at
+from .rule import MAX_TAKES, Compiled, ScriptRule, Shape
+from .segment import Grant
+
+Clock = Callable[[], float]
+QUARTER = 900
+"""Clocks are set forward or back for daylight saving on a multiple of this many seconds."""
+GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
+"""A segment used up in less than this many seconds doubles the next; one that lasts longer than that halves it."""
+
+
+class Desk(Protocol):
+    """Where reservations are made, away from the request path."""
+
+    def order(self, counter: Counter) -> Future[None]:
+        """Have `counter.want` numbers reserved and delivered with `deliver` or `refuse`; the future ends after that."""
+        ...
+
+
+class Retired(Exception):
+    """The counter was closed, for a changed rule or a stop; ask the service for a new one."""
+
+
+class _Turned(Exception):
+    """The cycle ended while a script was taking its numbers."""
+
+
+class Segment:
+    """Reserved numbers in two halves: when the first is used up, the next segment is ordered."""
+
+    __slots__ = ("cycle", "halves", "reserved", "shown", "since")
+
+    def __init__(self, grant: Grant) -> None:
+        self.reserved = grant.numbers
+        half = (len(grant.numbers) + 1) // 2
+        self.halves: tuple[Iterator[int], Iterator[int]] = (iter(grant.numbers[:half]), iter(grant.numbers[half:]))
+        self.cycle: Cycle = grant.cycle
+        self.shown = grant.shown
+        self.since = monotonic()
+
+    @property
+    def left(self) -> int:
+        return length_hint(self.halves[0]) + length_hint(self.halves[1])
+
+    @property
+    def numbers(self) -> Iterator[int]:
+        """The half that numbers come from now."""
+        first, second = self.halves
+        return first if length_hint(first) else second
+
+    def drain(self) -> range:
+        """Take all that is left, at once; empty when another thread took a number in between."""
+        rest = [*self.halves[0], *self.halves[1]]
+        tail = range(rest[0], self.reserved.stop, self.reserved.step) if rest else range(0)
+        return tail if len(tail) == len(rest) else range(0)
+
+
+class View:
+    """One stretch of time in which numbers of one half of a segment have one text around them.
+
+    Good while the clock is below `until` (epoch seconds). `texts` makes IDs of `numbers` without a step in Python,
+    where the rule allows it.
+    """
+
+    __slots__ = ("numbers", "plain", "render", "segment", "texts", "until", "wall")
+
+    def __init__(self, segment: Segment | None, wall: int, until: float, shape: Shape) -> None:
+        self.segment = segment
+        self.numbers: Iterator[int] = segment.numbers if segment else iter(())
+        self.wall = wall
+        self.until = until
+        self.render = shape.render
+        self.plain = shape.printf is not None
+        self.texts: Iterator[str] = map(shape.printf.__mod__, self.numbers) if shape.printf is not None else iter(())
+
+
+_NO_VIEW = View(None, 0, -math.inf, Shape(None, lambda number, salt: ""))
+
+
+class Counter:
+    """The numbers of one rule for one application name in this process.
+
+    `clock` gives epoch seconds. `shown` is the highest wall second shown so far. `rule_id` is the store's key of the
+    rule. Safe for any number of threads.
+    """
+
+    def __init__(
+        self,
+        rule: Compiled,
+        app: str,
+        desk: Desk,
+        clock: Clock,
+        *,
+        max_segment: int,
+        shown: int | None = None,
+        rule_id: int = 0,
+    ) -> None:
+        self.rule = rule
+        self.rule_id = rule_id
+        self.app = app
+        self.want = rule.spec.segment_size
+        self.known = False
+        self.last: int | None = None
+        self._desk = desk
+        self._clock = clock
+        self._max_segment = max(max_segment, rule.spec.segment_size)
+        self._shown = shown
+        self._lock = threading.Lock()
+        self._view = _NO_VIEW
+        self._segment: Segment | None = None
+        self._spare: Segment | None = None
+        self._pending: Future[None] | None = None
+        self._ordered = 0.0
+        self._refusal: tuple[IdError, float] | None = None
+        self._reserved = 0
+        self._dropped = 0
+        self._closed = False
+
+    # --- asking for IDs -------------------------------------------------------------------------------------------
+
+    def attempt(self, salt: str = "") -> str | None:
+        """The next ID; None when a segment must be waited for (see `refill`), Retired when the counter was closed."""
+        view = self._view
+        if self._clock() < view.until:
+            text = next(view.texts, None)
+            if text is not None:
+                return text
+        found = self.attempt_many(1, salt)
+        return found[0] if found else None
+
+    def attempt_many(self, count: int, salt: str = "") -> list[str]:
+        """Up to `count` IDs; fewer, or none, when a segment must be waited for. Retired when the counter was closed
+        before the first of them."""
+        rule = self.rule
+        if rule.needs_salt:
+            rule.check_salt(salt)
+        made: list[str] = []
+        while len(made) < count:
+            view = self._view
+            if self._clock() >= view.until or not length_hint(view.numbers):
+                with self._lock:
+                    if (made and self._closed) or not self._turn(self._clock()):
+                        break
+                continue
+            if isinstance(rule, ScriptRule):
+                try:
+                    made.append(rule.create(lambda: self._take(view), view.wall, salt))  # noqa: B023
+                except _Starved:
+                    self.want = min(max(self.want * 2, MAX_TAKES), self._max_segment)
+                except _Turned:
+                    pass
+                except Retired:
+                    if not made:
+                        raise
+                    break
+                continue
+            wanted = count - len(made)
+            if view.plain:
+                made += islice(view.texts, wanted)
+            else:
+                made += [view.render(number, salt) for number in islice(view.numbers, wanted)]
+        return made
+
+    def refill(self, patience: float) -> Future[None]:
+        """Order a segment, or join the order under way; the future is done where one came meanwhile.
+
+        Raises what the last order was refused with, for a while, and Unavailable when the order under way has
+        already taken more than `patience` seconds.
+        """
+        with self._lock:
+            if self._closed:
+                raise Retired
+            if self._refusal is not None:
+                error, until = self._refusal
+                if monotonic() < until:
+                    raise error.with_traceback(None)
+                self._refusal = None
+            if self._segment is not None and self._segment.left:
+                came: Future[None] = Future()
+                came.set_result(None)
+                return came
+            if self._pending is not None and monotonic() - self._ordered > patience:
+                raise unavailable()
+            return self._order()
+
+    # --- what the desk calls --------------------------------------------------------------------------------------
+
+    def deliver(self, grant: Grant) -> bool:
+        """Take a reserved segment in; False when the counter was closed meanwhile, so that it can be given back."""
+        with self._lock:
+            self._pending = None
+            if self._closed:
+                return False
+            self.known = True
+            self._refusal = None
+            self._reserved += len(grant.numbers)
+            segment = Segment(grant)
+            current = self._segment
+            if current is not None and current.cycle == segment.cycle and current.left:
+                self._spare = segment
+            else:
+                if current is not None:
+                    self.last = self.position
+                    self._dropped += current.left
+                self._segment, self._spare = segment, None
+                self._view = _NO_VIEW
+            return True
+
+    def refuse(self, error: IdError, seconds: float) -> None:
+        """Note that no segment could be had, and that asking again is of no use for `seconds`."""
+        with self._lock:
+            self._pending = None
+            self._refusal = (error, monotonic() + seconds)
+            if self._segment is not None and self._segment.left:
+                self._view = _NO_VIEW
+
+    def close(self) -> list[tuple[Cycle, range]]:
+        """Give out nothing more; the unused tails, the last reserved first, as (cycle, numbers)."""
+        with self._lock:
+            self._closed = True
+            self._view = _NO_VIEW
+            tails = []
+            for segment in (self._spare, self._segment):
+                if segment is not None:
+                    self._dropped += segment.left
+                    tail = segment.drain()
+                    if tail:
+                        tails.append((segment.cycle, tail))
+            self._segment = self._spare = None
+            return tails
+
+    # --- what operators see ---------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def shown(self) -> int | None:
+        return self._shown
+
+    @property
+    def remaining(self) -> int:
+        """Reserved numbers not given out yet."""
+        segment, spare = self._segment, self._spare
+        return (segment.left if segment else 0) + (spare.left if spare else 0)
+
+    @property
+    def issued(self) -> int:
+        """Numbers given out by this process."""
+        return self._reserved - self._dropped - self.remaining
+
+    @property
+    def position(self) -> int | None:
+        """The last number given out by this process, None when there was none."""
+        segment = self._segment
+        if segment is None:
+            return self.last
+        used = len(segment.reserved) - segment.left
+        return segment.reserved[used - 1] if used else self.last
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, now: float) -> bool:
+        """Make the view good for `now`; False when that needs a segment. Called with the lock held."""
+        if self._closed:
+            raise Retired
+        segment = self._segment
+        if segment is None:
+            return False
+        real = wall_at(now, self.rule.spec.zone)
+        wall = max(real, segment.shown, segment.cycle.start, self._shown if self._shown is not None else real)
+        if wall >= segment.cycle.end:
+            self._drop(segment)
+            return False
+        if not segment.left:
+            self.last = segment.reserved[-1]
+            segment_next, self._spare = self._spare, None
+            if segment_next is None:
+                self._segment = None
+                return False
+            segment_next.since = monotonic()
+            self._segment = segment = segment_next
+            wall = max(wall, segment.shown)
+        self._shown = wall
+        unit = self.rule.resolution
+        ends = min(wall // unit * unit + unit, segment.cycle.end)
+        until: float = math.floor(now) + max(1, min(ends - real, QUARTER - real % QUARTER))
+        if self._waiting():
+            until = min(until, now + 1)
+        elif self._spare is None and not length_hint(segment.halves[0]):
+            self._order()
+        self._view = View(segment, wall, until, self.rule.shape(wall, self.app))
+        return True
+
+    def _waiting(self) -> bool:
+        """Whether the last order was refused so lately that another would be too."""
+        return self._refusal is not None and monotonic() < self._refusal[1]
+
+    def _drop(self, segment: Segment) -> None:
+        self.last = self.position
+        for old in (segment, self._spare):
+            if old is not None:
+                self._dropped += old.left
+                old.drain()
+        self._segment = self._spare = None
+        self._view = _NO_VIEW
+
+    def _take(self, view: View) -> int:
+        """One number for a script that was told the time of `view`: it must be of the same cycle."""
+        while True:
+            number = next(view.numbers, None)
+            if number is not None:
+                return number
+            with self._lock:
+                if not self._turn(self._clock()):
+                    raise _Starved
+                if self._view.segment is None or view.segment is None:
+                    raise _Turned
+                if self._view.segment.cycle != view.segment.cycle:
+                    raise _Turned
+                view = self._view
+
+    def _order(self) -> Future[None]:
+        if self._pending is None:
+            self._resize()
+            self._ordered = monotonic()
+            self._pending = self._desk.order(self)
+        return self._pending
+
+    def _resize(self) -> None:
+        """Fit the next segment to the demand, between the rule's segment size and the bound of the site."""
+        if self._segment is None:
+            return
+        lasted = monotonic() - self._segment.since
+        if lasted < GROW_BELOW:
+            self.want = min(self.want * 2, self._max_segment)
+        elif lasted > SHRINK_ABOVE:
+            self.want = max(self.want // 2, self.rule.spec.segment_size)
+
+
+class _Starved(Exception):
+    """No segment is left in the middle of a script."""
+
+
+def unavailable() -> Unavailable:
+    """The error of a request that no reserved number is left for."""
+    return Unavailable("no number is reserved and the database did not answer in time; try again shortly")

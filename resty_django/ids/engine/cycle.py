@@ -1,0 +1,69 @@
+"""Cycles: the spans of shown time in which a counter runs once from its minimum to its maximum.
+
+All instants here are wall seconds (see `moment`), so a day is a calendar day of the rule's zone, also on the days
+when daylight saving changes, and the text of an ID and its cycle come from the same clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .moment import datetime_of, wall_of
+
+DAY = 86_400
+WEEK = 7 * DAY
+_FIRST_MONDAY = 4 * DAY
+FOREVER = 2**62
+"""The end of a cycle that never turns; its start is `-FOREVER`."""
+
+
+class Cycle(NamedTuple):
+    """The wall seconds from `start` up to, but not including, `end`."""
+
+    start: int
+    end: int
+
+
+ENDLESS = Cycle(-FOREVER, FOREVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """When a counter goes back to its minimum.
+
+    `seconds` is the length of a cycle, 0 for never; whole weeks begin on Monday, everything else counts from
+    1970-01-01 00:00 of the wall clock, so that whole days begin at midnight. `calendar` is "", "month" or "year"
+    and stands in place of `seconds`.
+    """
+
+    seconds: int = 0
+    calendar: str = ""
+
+    def __post_init__(self) -> None:
+        if self.calendar not in ("", "month", "year"):
+            raise ValueError(f'reset_calendar is {self.calendar!r}; it takes "", "month" or "year"')
+        if self.seconds < 0 or (self.seconds and self.calendar):
+            raise ValueError("reset_seconds is at least 0, and 0 where reset_calendar is set")
+
+    @property
+    def never(self) -> bool:
+        """Whether the counter runs on for ever."""
+        return not self.seconds and not self.calendar
+
+    def cycle(self, wall: int) -> Cycle:
+        """The cycle that holds the wall second `wall`."""
+        if self.seconds:
+            origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
+            start = (wall - origin) // self.seconds * self.seconds + origin
+            return Cycle(start, start + self.seconds)
+        if not self.calendar:
+            return ENDLESS
+        start_of = datetime_of(wall).replace(day=1, hour=0, minute=0, second=0)
+        if self.calendar == "year":
+            start_of = start_of.replace(month=1)
+            end_of = start_of.replace(year=start_of.year + 1)
+        else:
+            months = start_of.year * 12 + start_of.month
+            end_of = start_of.replace(year=months // 12, month=months % 12 + 1)
+        return Cycle(wall_of(start_of), wall_of(end_of))

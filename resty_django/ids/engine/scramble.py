@@ -1,0 +1,70 @@
+"""A keyed bijection on a range of integers, so that an ID does not tell how many came before it.
+
+A Feistel network over the smallest a x b rectangle that holds the range, walked until the value falls inside
+(J. Black, P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, section 5). It hides volume and order from
+people who look at IDs; it is not meant to guard secrets.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from math import isqrt
+
+_ROUNDS = 6
+
+
+class Scrambler:
+    """Maps each integer of `low`..`high` (both included) to another one of the same range, and back.
+
+    `key` is 16 to 64 secret bytes; another key or range gives another, unrelated mapping.
+    """
+
+    def __init__(self, low: int, high: int, key: bytes) -> None:
+        if not 0 <= low <= high < 2**63 or not 16 <= len(key) <= 64:
+            raise ValueError("a scrambler needs 0 <= low <= high < 2**63 and a key of 16 to 64 bytes")
+        self._low, self._size = low, high - low + 1
+        self._a = isqrt(self._size - 1) + 1
+        self._b = -(-self._size // self._a)
+        bounds = low.to_bytes(8, "little") + self._size.to_bytes(8, "little")
+        self._rounds = tuple(blake2b(digest_size=8, key=key, salt=bytes([i]), person=bounds) for i in range(_ROUNDS))
+
+    def scramble(self, number: int) -> int:
+        """The image of `number`; ValueError when it is outside the range."""
+        value = self._inside(number)
+        while True:
+            value = self._forward(value)
+            if value < self._size:
+                return value + self._low
+
+    def unscramble(self, number: int) -> int:
+        """The number whose image is `number`; ValueError when it is outside the range."""
+        value = self._inside(number)
+        while True:
+            value = self._backward(value)
+            if value < self._size:
+                return value + self._low
+
+    def _inside(self, number: int) -> int:
+        value = number - self._low
+        if not 0 <= value < self._size:
+            raise ValueError(f"{number} is not within {self._low} and {self._low + self._size - 1}")
+        return value
+
+    def _mix(self, index: int, half: int) -> int:
+        digest = self._rounds[index].copy()
+        digest.update(half.to_bytes(16, "little"))
+        return int.from_bytes(digest.digest(), "little")
+
+    def _forward(self, value: int) -> int:
+        left, right = value % self._a, value // self._a
+        for index in range(0, _ROUNDS, 2):
+            left = (left + self._mix(index, right)) % self._a
+            right = (right + self._mix(index + 1, left)) % self._b
+        return right * self._a + left
+
+    def _backward(self, value: int) -> int:
+        left, right = value % self._a, value // self._a
+        for index in range(_ROUNDS - 2, -1, -2):
+            right = (right - self._mix(index + 1, left)) % self._b
+            left = (left - self._mix(index, right)) % self._a
+        return right * self._a + left

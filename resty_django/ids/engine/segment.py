@@ -1,0 +1,103 @@
+"""Reservations: what the stored row of a counter says, and what it says after the next segment is taken from it.
+
+Pure decisions; the store around them only has to write the new row in one atomic step if the old one still stands.
+The rules that they keep, whatever clocks and operators do:
+
+1. Within one cycle of a counter the bound grows, and a number is part of one reservation only.
+2. The cycles of a counter are disjoint and come in order; every ID shows a time inside its own cycle. A cycle
+   that the clock has left behind is never entered again: while the clock is behind, the stored cycle goes on.
+3. When a rule's reset period is edited in mid-cycle, the counter goes on without a reset until a cycle of the new
+   period begins that does not overlap what was stored. The stored cycle covers the rest of every cycle, of whatever
+   period was set then, in which a number was reserved; so an ID that shows its cycle does not come again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import Exhausted, StepChanged
+from .cycle import FOREVER, Cycle
+from .moment import epoch_of
+from .rule import RuleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored counter: `bound` is the next number not reserved, `shown` the highest wall second known to be shown."""
+
+    step: int
+    cycle: Cycle
+    bound: int
+    shown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A reserved segment: these numbers, to be shown with times inside `cycle`, none before `shown`."""
+
+    numbers: range
+    cycle: Cycle
+    shown: int
+
+
+def first_number(spec: RuleSpec, step: int, offset: int) -> int:
+    """The first number of a cycle for the node at `offset` of `step`."""
+    return spec.min_counter + (spec.anchor + offset - spec.min_counter) % step
+
+
+def reserve(
+    row: Row | None, spec: RuleSpec, *, wall: int, step: int, offset: int, want: int, name: str = ""
+) -> tuple[Row, Grant]:
+    """Take `want` numbers, or as many as the cycle has left: the new row and the segment.
+
+    `wall` is the wall second now. Exhausted when the cycle has none left; StepChanged when the row was made with
+    another step.
+    """
+    first = first_number(spec, step, offset)
+    now = wall if row is None else max(wall, row.shown)
+    cycle = spec.reset.cycle(now)
+    if row is None:
+        row = Row(step, cycle, first, now)
+    elif row.step != step:
+        raise StepChanged(
+            f"counter {name} was made with step {row.step} and this site is set to step {step}: set "
+            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step"
+        )
+    else:
+        row = _enter(row, cycle, now, first)
+    bound = row.bound
+    if bound < first:
+        bound += -(-(first - bound) // step) * step
+    left = (spec.max_counter - bound) // step + 1
+    if left <= 0:
+        ends = row.cycle.end
+        raise Exhausted(
+            f"counter {name} has given out all its numbers up to {spec.max_counter}"
+            + ("" if ends >= FOREVER else "; it starts again with the next cycle"),
+            None if ends >= FOREVER else epoch_of(ends, spec.zone),
+        )
+    stop = bound + min(want, left) * step
+    return replace(row, bound=stop), Grant(range(bound, stop, step), Cycle(row.cycle.start, cycle.end), row.shown)
+
+
+def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
+    """The row as of `now`, which is in `cycle` by the rule as it is set at present."""
+    if cycle.start >= row.cycle.end:
+        return Row(row.step, cycle, first, now)
+    if row.cycle.end >= FOREVER > cycle.end:
+        return replace(row, cycle=Cycle(max(row.cycle.start, cycle.start), cycle.end), shown=now)
+    return replace(row, cycle=Cycle(row.cycle.start, max(row.cycle.end, cycle.end)), shown=now)
+
+
+def give_back(row: Row, cycle: Cycle, tail: range, shown: int) -> Row | None:
+    """The row after the unused `tail` of a segment is returned; None when somebody reserved after it."""
+    if not tail or row.cycle.start != cycle.start or row.bound != tail.stop or row.step != tail.step:
+        return None
+    return replace(row, bound=tail.start, shown=max(row.shown, shown))
+
+
+def confirm_step(row: Row, spec: RuleSpec, *, step: int, offset: int, floor: int) -> Row:
+    """The row under another step: it goes on at the first own number of at least `floor` and its old bound."""
+    first = first_number(spec, step, offset)
+    start = max(floor, row.bound, first)
+    return replace(row, step=step, bound=start + (first - start) % step)
