@@ -1,0 +1,24 @@
+"""Unique IDs made by rules: `next_id("order", app="shop")`.
+
+The rules are rows of `IdRule`; see docs/ids/ for the rules, the service and its guarantees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .service import amonitor, anext_id, monitor, next_id, stop
+
+__all__ = ["amonitor", "anext_id", "monitor", "next_id", "stop"]
+
+
+def __getattr__(name: str) -> Any:
+    # The service needs loaded models, this package is imported before they are.
+    if name in __all__:
+        from . import service
+
+        found = getattr(service, name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

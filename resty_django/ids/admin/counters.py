@@ -1,0 +1,292 @@
+"""The admin of counters: where they stand and how long they will do, and what operators do to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import F, FloatField, Q, QuerySet
+from django.db.models.functions import Cast
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from resty_django.conf import conf
+
+from .. import operations, store
+from ..engine.moment import wall_at
+from ..errors import BadRule
+from ..models import IdCounter, IdRule
+from ..preview import preview
+from .base import ServiceAdmin
+from .facts import NEAR, NONE, Facts, percent
+from .forms import IssueForm, LowerForm, NumberForm, StepForm
+
+
+class RoomFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [
+            ("near", f"near exhaustion ({NEAR:.0%} used)"),
+            ("used_up", "used up"),
+            ("ahead", "ahead of the clock"),
+            ("step", "step to be confirmed"),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "near":
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=NEAR)
+            case "used_up":
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), bound__gt=F("rule__max_counter"))
+            case "ahead":
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_start__gt=wall) | Q(shown__gt=wall)))
+            case "step":
+                return queryset.exclude(step=conf.ids.step)
+        return queryset
+
+
+def _by_zone(condition: Callable[[int], Q]) -> Q:
+    """A condition on the wall second that now is in each rule's time zone."""
+    found, now = Q(pk__in=[]), time.time()
+    for zone in set(IdRule.objects.using(store.database()).values_list("timezone", flat=True)):
+        try:
+            wall = wall_at(now, IdRule(timezone=zone).spec().zone)
+        except BadRule:
+            wall = int(now)
+        found |= Q(rule__timezone=zone) & condition(wall)
+    return found
+
+
+class IdCounterAdmin(ServiceAdmin[IdCounter]):
+    list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
+    list_filter = (RoomFilter, "rule")
+    search_fields = ("app_name",)
+    search_help_text = "Application name"
+    list_select_related = ("rule",)
+    list_per_page = 50
+    actions = None
+    change_form_template = "admin/resty_ids/idcounter/change_form.html"
+    fieldsets: ClassVar = [
+        (None, {"fields": ["rule_link", "app", "node", "state"]}),
+        ("Numbers", {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
+        ("Cycle", {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
+        ("Written", {"fields": ["created_at", "updated_at"]}),
+    ]
+
+    readonly_fields: ClassVar = flatten_fieldsets(fieldsets)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[IdCounter]:
+        taken = Cast(F("bound") - F("rule__min_counter"), FloatField())
+        size = Cast(F("rule__max_counter") - F("rule__min_counter") + 1, FloatField())
+        return super().get_queryset(request).select_related("rule").annotate(used=taken / size)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
+        return False
+
+    # --- columns and facts -----------------------------------------------------------------------------------------
+
+    @admin.display(description="app", ordering="app_name")
+    def app(self, counter: IdCounter) -> str:
+        return counter.app_name or "(empty)"
+
+    @admin.display(description="node", ordering="node_offset")
+    def node(self, counter: IdCounter) -> SafeString | str:
+        text = f"{counter.node_offset} of {counter.step}"
+        if counter.step == conf.ids.step:
+            return text
+        return format_html(
+            '<span class="resty-alarm" title="{}">{}</span>', f"This site’s step is {conf.ids.step}.", text
+        )
+
+    @admin.display(description="position", ordering="bound")
+    def position(self, counter: IdCounter) -> str:
+        position = Facts.of(counter).position
+        return NONE if position is None else f"{position:,}"
+
+    @admin.display(description="head room", ordering=F("used") * -1)
+    def head_room(self, counter: IdCounter) -> SafeString:
+        return Facts.of(counter).head_room
+
+    @admin.display(description="used", ordering="used")
+    def used(self, counter: IdCounter) -> str:
+        return percent(Facts.of(counter).used)
+
+    @admin.display(description="forecast")
+    def outlook(self, counter: IdCounter) -> SafeString:
+        return Facts.of(counter).outlook
+
+    @admin.display(description="cycle", ordering="cycle_start")
+    def cycle(self, counter: IdCounter) -> SafeString:
+        return Facts.of(counter).cycle
+
+    @admin.display(description="last update", ordering="updated_at")
+    def age(self, counter: IdCounter) -> SafeString:
+        return Facts.of(counter).age
+
+    @admin.display(description="rule")
+    def rule_link(self, counter: IdCounter) -> SafeString:
+        url = reverse(f"{self.admin_site.name}:resty_ids_idrule_change", args=[counter.rule_id])
+        return format_html('<a href="{}">{}</a>', url, counter.rule.name)
+
+    @admin.display(description="next number")
+    def next_number(self, counter: IdCounter) -> str:
+        facts = Facts.of(counter)
+        return f"{facts.next:,}" if facts.left else "none is left"
+
+    @admin.display(description="time zone")
+    def zone(self, counter: IdCounter) -> str:
+        return str(Facts.of(counter).zone)
+
+    @admin.display(description="latest time shown")
+    def shown_time(self, counter: IdCounter) -> str:
+        return Facts.of(counter).clock(counter.shown)
+
+    @admin.display(description="state")
+    def state(self, counter: IdCounter) -> SafeString:
+        facts, found = Facts.of(counter), []
+        if counter.step != conf.ids.step:
+            found.append(
+                f"Refused: it was made with step {counter.step}, and this site’s step is {conf.ids.step}. "
+                "Confirm the step to go on."
+            )
+        if facts.ahead > 60:
+            found.append(
+                f"Its time is {facts.ahead:,} s ahead of this clock, and stays until the clock has caught up. When a "
+                "wrong clock was the cause, lower the counter and set its cycle back."
+            )
+        if not facts.left:
+            found.append("All numbers of this cycle are reserved.")
+        if not counter.rule.enabled:
+            found.append("The rule is off.")
+        if not found:
+            return format_html("{}", "in order")
+        return format_html('<span class="resty-alarm">{}</span>', " ".join(found))
+
+    # --- pages -----------------------------------------------------------------------------------------------------
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        counter = context.get("original")
+        if counter is not None:
+            context |= {
+                "preview": preview(counter.rule, counter=counter, app=counter.app_name),
+                **self.doors(request, counter),
+            }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def doors(self, request: HttpRequest, counter: IdCounter) -> dict[str, bool]:
+        """Which actions the user may take on this counter."""
+        return {
+            "may_issue": self.may(request, "issue_id", counter) and is_ours(counter),
+            "may_raise": self.may(request, "raise_idcounter", counter),
+            "may_lower": self.may(request, "lower_idcounter", counter),
+            "may_confirm": self.may(request, "confirm_step", counter) and counter.step != conf.ids.step,
+        }
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("issue", self.issue_view),
+            self.page_url("raise", self.raise_view),
+            self.page_url("lower", self.lower_view),
+            self.page_url("confirm_step", self.confirm_step_view),
+            *super().get_urls(),
+        ]
+
+    @transaction.non_atomic_requests
+    def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="issue_id",
+            form=IssueForm,
+            title="Issue one ID now",
+            button="Issue",
+            perform=self._issue,
+            template="issue.html",
+        )
+
+    def _issue(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+        if not is_ours(counter):
+            raise PermissionDenied(f"this site is node {conf.ids.offset}")
+        return self.issue_one(request, counter, counter.rule, counter.app_name, given["salt"])
+
+    def raise_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="raise_idcounter",
+            form=NumberForm,
+            title="Raise a counter",
+            button="Raise",
+            perform=self._raise,
+            explain=self._explain,
+            template="idcounter/raise.html",
+        )
+
+    def _raise(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+        return self._set(request, counter, "Raised", operations.raise_counter(counter, to=given["to"]))
+
+    def lower_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="lower_idcounter",
+            form=LowerForm,
+            title="Lower a counter",
+            button="Lower the counter: IDs come again",
+            perform=self._lower,
+            explain=self._explain,
+            template="idcounter/lower.html",
+        )
+
+    def _lower(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+        back = bool(given.get("cycle_back"))
+        done = operations.lower_counter(counter, to=given["to"], cycle_back=back)
+        return self._set(request, counter, "Lowered, and its cycle set back to now" if back else "Lowered", done)
+
+    def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="confirm_step",
+            form=StepForm,
+            title="Confirm a changed step",
+            button=f"Confirm step {conf.ids.step}",
+            perform=self._confirm,
+            explain=self._explain,
+            template="idcounter/confirm_step.html",
+        )
+
+    def _confirm(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+        if counter.step == conf.ids.step:
+            raise operations.Refused(f"The counter has the site’s step {conf.ids.step} already.")
+        done = operations.confirm_step(counter, floor=given["to"])
+        return self._set(request, counter, f"Step {counter.step} changed to {done.step}, floor {given['to']}", done)
+
+    def _set(self, request: HttpRequest, counter: IdCounter, what: str, done: IdCounter) -> str:
+        text = f"{what}: the next number was {counter.bound:,} and is {done.bound:,}."
+        self.log_change(request, counter, text)
+        return f"{done}: {text[0].lower()}{text[1:]}"
+
+    @staticmethod
+    def _explain(counter: IdCounter) -> dict[str, Any]:
+        return {"facts": Facts.of(counter), "ids": conf.ids}
+
+
+def is_ours(counter: IdCounter) -> bool:
+    """Whether this site's node gives out the counter's numbers."""
+    return counter.node_offset == conf.ids.offset

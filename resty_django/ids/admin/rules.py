@@ -1,0 +1,223 @@
+"""The admin of rules: the list with an example of each, the form with its live preview, issuing, deleting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Count, QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.http import require_POST
+
+from .. import store
+from ..engine.cycle import DAY, WEEK
+from ..models import IdCounter, IdRule
+from ..preview import COUNT, Preview, example, preview
+from .base import ServiceAdmin
+from .facts import Facts
+from .forms import DeleteForm, IdRuleForm, IssueForm, SampleForm, timezones
+
+LISTED = 20
+"""Counters that the page for deleting a rule lists."""
+HARMLESS = {"name", "description", "max_names"}
+"""Fields that may be wrong while the rest is previewed."""
+
+
+class ResetFilter(admin.SimpleListFilter):
+    title = "reset"
+    parameter_name = "reset"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("never", "never"), ("seconds", "every so many seconds"), ("calendar", "month or year")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "never":
+                return queryset.filter(reset_seconds=0, reset_calendar="")
+            case "seconds":
+                return queryset.filter(reset_seconds__gt=0)
+            case "calendar":
+                return queryset.exclude(reset_calendar="")
+        return queryset
+
+
+class IdRuleAdmin(ServiceAdmin[IdRule]):
+    form = IdRuleForm
+    list_display = ("name", "kind", "example", "reset", "numbers", "names", "enabled")
+    list_filter = ("kind", "enabled", "gapless", ResetFilter)
+    search_fields = ("name", "description", "source")
+    search_help_text = "Name, description or text of a rule"
+    list_per_page = 50
+    actions = None
+    save_on_top = False
+    readonly_fields = ("version", "created_at", "updated_at")
+    change_form_template = "admin/resty_ids/idrule/change_form.html"
+    delete_confirmation_template = "admin/resty_ids/idrule/delete_confirmation.html"
+
+    fieldsets: ClassVar = [
+        (None, {"fields": ["name", "description", "enabled"]}),
+        ("What an ID looks like", {"fields": ["kind", "source"]}),
+        (
+            "Numbers",
+            {"fields": [("min_counter", "max_counter"), ("reset_seconds", "reset_calendar"), "timezone", "gapless"]},
+        ),
+        ("Service", {"fields": ["segment_size", "max_names"]}),
+        (
+            "Lua and Python rules",
+            {
+                "fields": ["salt_length", "fixed_length"],
+                "classes": ["collapse"],
+                "description": "The texts of these rules cannot be read beforehand, so it is said here what they make.",
+            },
+        ),
+    ]
+    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+
+    def get_fieldsets(self, request: HttpRequest, obj: IdRule | None = None) -> Any:
+        return [*self.fieldsets, self.written] if obj is not None else self.fieldsets
+
+    # --- list ------------------------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[IdRule]:
+        return super().get_queryset(request).annotate(names_used=Count("counters__app_name", distinct=True))
+
+    @admin.display(description="example")
+    def example(self, rule: IdRule) -> SafeString:
+        made = example(rule)
+        if not made:
+            return format_html('<span class="resty-alarm">{}</span>', "does not work")
+        return format_html('<code class="resty-id">{}</code>', made)
+
+    @admin.display(description="reset", ordering="reset_seconds")
+    def reset(self, rule: IdRule) -> str:
+        if rule.reset_calendar:
+            return f"each {rule.reset_calendar}"
+        known = {0: "never", 60: "each minute", 3600: "each hour", DAY: "each day", WEEK: "each Monday"}
+        return known.get(rule.reset_seconds) or f"each {rule.reset_seconds:,} s"
+
+    @admin.display(description="range", ordering="max_counter")
+    def numbers(self, rule: IdRule) -> str:
+        return f"{rule.min_counter:,} – {rule.max_counter:,}"
+
+    @admin.display(description="names in use", ordering="names_used")
+    def names(self, rule: Any) -> str:
+        return f"{rule.names_used:,} / {rule.max_names:,}"
+
+    # --- form ------------------------------------------------------------------------------------------------------
+
+    def get_form(self, request: HttpRequest, obj: IdRule | None = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        form.user = request.user  # type: ignore[attr-defined]
+        return form
+
+    def save_model(self, request: HttpRequest, obj: IdRule, form: Any, change: bool) -> None:
+        obj.save(using=store.database())
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        form = context["adminform"].form
+        rule = context.get("original")
+        sample = SampleForm(request.POST if request.method == "POST" else None, rule)
+        if form.is_bound:
+            shown: Preview | None = look(form, sample)
+        else:
+            shown = preview(rule, **sample.given()) if rule is not None else None
+        context |= {
+            "sample": sample,
+            "preview": shown,
+            "count": COUNT,
+            "preview_url": reverse(self.url_name("preview"), query={"rule": rule.pk} if rule else None),
+            "timezones": timezones(),
+            "may_issue": rule is not None and self.may(request, "issue_id", rule),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def preview_view(self, request: HttpRequest) -> HttpResponse:
+        """What the form that was sent would make, as a piece of HTML; for a user who may only look, the stored rule."""
+        key = request.GET.get("rule", "")
+        rule = self.get_object(request, key) if key else None
+        if key and rule is None:
+            return HttpResponse("This rule does not exist any more.", status=404, content_type="text/plain")
+        sample = SampleForm(request.POST, rule)
+        allowed = self.has_add_permission(request) if rule is None else self.has_change_permission(request, rule)
+        if allowed:
+            form = self.get_form(request, rule, change=rule is not None)(request.POST, instance=rule)
+            shown = look(form, sample)
+            shown = replace(shown, warnings=[*getattr(form, "risks", []), *shown.warnings])
+        elif rule is not None and self.has_view_permission(request, rule):
+            shown = preview(rule, **sample.given())
+        else:
+            raise PermissionDenied
+        return render(request, "admin/resty_ids/preview.html", {"preview": shown, "sample": sample})
+
+    # --- other pages -----------------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("preview", require_POST(self.preview_view), "preview/"),
+            self.page_url("issue", self.issue_view),
+            *super().get_urls(),
+        ]
+
+    @transaction.non_atomic_requests
+    def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="issue_id",
+            form=IssueForm,
+            title="Issue one ID now",
+            button="Issue",
+            perform=lambda req, rule, given: self.issue_one(req, rule, rule, given["app"], given["salt"]),
+            template="issue.html",
+        )
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Counters go with their rule, though nobody deletes them one by one; that takes `delete_idcounter`."""
+        found, count, needed, protected = super().get_deleted_objects(objs, request)
+        if request.user.has_perm("resty_ids.delete_idcounter"):
+            needed = set(needed) - {IdCounter._meta.verbose_name}
+        return found, count, needed, protected
+
+    @method_decorator(csrf_protect)
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+        rule = self.get_object(request, object_id)
+        context = dict(extra_context or {})
+        if rule is not None:
+            counters = IdCounter.objects.using(store.database()).filter(rule=rule).select_related("rule")
+            total = counters.count()
+            if total:
+                form = DeleteForm(request.POST if request.method == "POST" else None, rule)
+                context |= {
+                    "form": form,
+                    "counters": [Facts.of(counter) for counter in counters.order_by("-updated_at")[:LISTED]],
+                    "more": max(0, total - LISTED),
+                    "total": total,
+                }
+                if request.method == "POST" and not form.is_valid():
+                    request.POST = QueryDict()  # shows the page again, deletes nothing
+        return super().delete_view(request, object_id, context)
+
+    def delete_model(self, request: HttpRequest, obj: IdRule) -> None:
+        obj.delete(using=store.database())
+
+
+def look(form: ModelForm[IdRule], sample: SampleForm) -> Preview:
+    """The preview of what a form was filled with: the IDs, or the mistakes that stand in their way."""
+    rule, errors = form.instance, {name: list(found) for name, found in form.errors.items() if name != "confirm_risks"}
+    labels = {name: str(form.fields[name].label) if name in form.fields else "" for name in errors}
+    lines = [f"{labels[name]}: {text}".removeprefix(": ") for name in errors for text in errors[name]]
+    if set(errors) <= HARMLESS:
+        shown = preview(rule, **sample.given())
+        return replace(shown, warnings=[*lines, *shown.warnings])
+    plain = preview(rule, count=1) if set(errors) == {"source"} else Preview()
+    return Preview(error=plain.error or "\n".join(lines), place=plain.place)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from django.db import connections, transaction
+from django.urls import path, re_path, register_converter
+
+from .text import RuleNameConverter
+from .views import CounterViewSet, IssueView, MonitorView, NoSuchAddress, PreviewView, RuleViewSet
+
+app_name = "resty_ids_api"
+
+register_converter(RuleNameConverter, "resty_ids_name")
+
+# A reservation is committed by itself: a transaction around the request would only be in its way.
+_issue = IssueView.as_view()
+for _alias in connections:
+    _issue = transaction.non_atomic_requests(using=_alias)(_issue)
+
+urlpatterns = [
+    path("rules/", RuleViewSet.as_view({"get": "list", "post": "create"}), name="rules"),
+    path(
+        "rules/<resty_ids_name:name>/",
+        RuleViewSet.as_view({"get": "retrieve", "put": "update", "patch": "partial_update", "delete": "destroy"}),
+        name="rule",
+    ),
+    path("rules/<resty_ids_name:name>/ids/", _issue, name="issue"),
+    path("rules/<resty_ids_name:name>/counters/", MonitorView.as_view(), name="monitor"),
+    path("rules/<resty_ids_name:name>/preview/", PreviewView.as_view(), name="preview"),
+    path("counters/", CounterViewSet.as_view({"get": "list"}), name="counters"),
+    re_path(r"^.*$", NoSuchAddress.as_view()),
+]

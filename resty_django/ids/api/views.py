@@ -1,0 +1,190 @@
+"""The views; docs.py holds their descriptions, the package the table of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
+
+from django.db.models import QuerySet
+from rest_framework import mixins, viewsets
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from resty_django.conf import conf
+
+from .. import service
+from ..errors import BadRequest, NeedsTransaction
+from ..models import IdCounter, IdRule
+from ..preview import preview
+from ..store import database
+from . import docs, rules
+from .errors import exception_handler
+from .parsing import StrictJSONParser
+from .permissions import HasViewPermission, require_kind
+from .serializers import (
+    AppQuerySerializer,
+    CounterQuerySerializer,
+    IdCounterSerializer,
+    IdPreviewSerializer,
+    IdRequestSerializer,
+    IdRuleSerializer,
+)
+
+
+class Pages(PageNumberPagination):
+    """`?page=` and `?page_size=`, at most 1000."""
+
+    page_size = 100
+    page_size_query_param = "page_size"
+    max_page_size = 1000
+
+
+class IdsView(APIView):
+    """What all views share: JSON in and out, one shape of errors, a permission for each method."""
+
+    parser_classes = (StrictJSONParser,)
+    renderer_classes = (JSONRenderer,)
+    permission_classes = (HasViewPermission,)
+    metadata_class = None
+    permissions: ClassVar[dict[str, str]] = {}
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        return exception_handler
+
+
+def _checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
+    serializer.is_valid(raise_exception=True)
+    found: dict[str, Any] = serializer.validated_data
+    return found
+
+
+class IssueView(IdsView):
+    """Gives out IDs."""
+
+    permissions: ClassVar = {"POST": "resty_ids.issue_id"}
+
+    @docs.issue
+    def post(self, request: Request, name: str) -> Response:
+        asked = _checked(IdRequestSerializer(data=request.data))
+        ids = service.service()
+        if ids.rule(name).ready().spec.gapless:
+            raise NeedsTransaction(
+                f"rule {name} is gapless: ask for its numbers from Python, inside transaction.atomic()"
+            )
+        made = ids.next_many(name, asked["count"], asked["app"], asked["salt"])
+        return Response({"ids": made, "count": len(made)})
+
+
+class MonitorView(IdsView):
+    """Where one counter stands."""
+
+    permissions: ClassVar = {"GET": "resty_ids.view_idcounter"}
+
+    @docs.monitor
+    def get(self, request: Request, name: str) -> Response:
+        asked = _checked(AppQuerySerializer(data=request.query_params))
+        found = service.monitor(name, asked.get("app", ""))
+        return Response({"counter": found.counter, "node_offset": found.node_offset})
+
+
+class PreviewView(IdsView):
+    """The next IDs of a rule, which stay where they are."""
+
+    permissions: ClassVar = {"POST": "resty_ids.view_idrule"}
+
+    @docs.preview
+    def post(self, request: Request, name: str) -> Response:
+        asked = _checked(IdPreviewSerializer(data=request.data))
+        rule = rules.find(name)
+        draft = rules.edited(rule, asked.get("draft", {}))
+        if "draft" in asked:
+            require_kind(request, draft.kind)
+            rules.check(draft)
+        stored = draft.counters.using(database()).select_related("rule")
+        counter = stored.filter(app_name=asked["app"], node_offset=conf.ids.offset).first()
+        shown = preview(draft, counter=counter, app=asked["app"], salt=asked["salt"], count=asked["count"])
+        if shown.at_sample:
+            raise BadRequest(shown.error)
+        return Response({"ids": shown.ids, "error": shown.error, "warnings": shown.warnings, "notes": shown.notes})
+
+
+@docs.describe_all(list=docs.counters)
+class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdCounter]):
+    """All counters of the database, in the order in which they were made."""
+
+    permissions: ClassVar = {"GET": "resty_ids.view_idcounter"}
+    serializer_class = IdCounterSerializer
+    pagination_class = Pages
+    filter_backends = ()
+    queryset = IdCounter.objects.none()
+
+    def get_queryset(self) -> QuerySet[IdCounter]:
+        asked = _checked(CounterQuerySerializer(data=self.request.query_params))
+        found = IdCounter.objects.using(database()).select_related("rule").order_by("pk")
+        if "rule" in asked:
+            found = found.filter(rule__name=asked["rule"])
+        return found.filter(app_name=asked["app"]) if "app" in asked else found
+
+
+@docs.describe_all(**docs.rules)
+class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule]):
+    """The rules that IDs are made by."""
+
+    permissions: ClassVar = {
+        "GET": "resty_ids.view_idrule",
+        "POST": "resty_ids.add_idrule",
+        "PUT": "resty_ids.change_idrule",
+        "PATCH": "resty_ids.change_idrule",
+        "DELETE": "resty_ids.delete_idrule",
+    }
+    serializer_class = IdRuleSerializer
+    pagination_class = Pages
+    filter_backends = ()
+    queryset = IdRule.objects.none()
+    lookup_field = "name"
+
+    def get_queryset(self) -> QuerySet[IdRule]:
+        return IdRule.objects.using(database()).order_by("name")
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        return Response(self.get_serializer(rules.find(name)).data)
+
+    def create(self, request: Request) -> Response:
+        asked = _checked(self.get_serializer(data=request.data))
+        asked.pop("confirm_risks")
+        require_kind(request, asked.get("kind", IdRule.Kind.TEMPLATE))
+        made = self.get_serializer(rules.create(asked)).data
+        return Response(made, status=201, headers={"Location": made["url"]})
+
+    def update(self, request: Request, name: str, *, partial: bool = False) -> Response:
+        rule = rules.find(name)
+        asked = _checked(self.get_serializer(rule, data=request.data, partial=partial))
+        confirmed = asked.pop("confirm_risks", False)
+        require_kind(request, rule.kind, asked.get("kind", rule.kind))
+        return Response(self.get_serializer(rules.update(rule, asked, confirmed=confirmed)).data)
+
+    def partial_update(self, request: Request, name: str) -> Response:
+        return self.update(request, name, partial=True)
+
+    def destroy(self, request: Request, name: str) -> Response:
+        rules.delete(rules.find(name), confirmed=request.query_params.get("confirm_risks") == "true")
+        return Response(status=204)
+
+
+@docs.hidden
+class NoSuchAddress(IdsView):
+    """Everything that is no address: a 404 in the shape of all errors."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        raise NotFound(
+            "There is no such address here. Addresses end with a slash, and names in them are escaped twice."
+        )
+
+    def get(self, request: Request) -> NoReturn:
+        raise NotFound

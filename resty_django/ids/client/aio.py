@@ -1,0 +1,197 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, cast, overload
+
+from ..errors import Unavailable
+from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
+from .wire import Codec, MonitorReply, Reply, error_of, get_fields, ids_of, monitor_fields, position_of
+
+
+class AsyncIdClient:
+    """As `IdClient`, for asyncio: one socket a node, any number of requests under way, each may be cancelled.
+
+    Belongs to the event loop in which it is used; in another loop (a second `asyncio.run`) it starts afresh.
+    """
+
+    def __init__(
+        self,
+        nodes: str | Sequence[str | Address] = "127.0.0.1:1200",
+        *,
+        timeout: float = 0.2,
+        attempts: int | None = None,
+        backoff: float = 0.05,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._nodes = read_nodes(nodes)
+        self._patience = Patience(timeout, attempts, backoff)
+        self._codec = Codec(key)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._endpoints: dict[Node, _Endpoint] = {}
+        self._locks: dict[Node, asyncio.Lock] = {}
+        self._closed = False
+
+    @overload
+    async def get(self, rule: str, app: str = "", salt: str = "", count: Literal[1] = 1) -> str: ...
+    @overload
+    async def get(self, rule: str, app: str = "", salt: str = "", *, count: int) -> str | list[str]: ...
+    async def get(self, rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
+        """The next ID of a rule; a list of them when `count` is more than 1.
+
+        Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
+        """
+        found = await self.get_many(rule, count, app, salt)
+        return found[0] if count == 1 else found
+
+    async def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
+        """`count` IDs in one datagram, as a list; all or an error."""
+        return ids_of(await self._ask(get_fields(rule, app, salt, count)), count)
+
+    async def monitor(self, rule: str, app: str = "") -> MonitorReply:
+        """Where a counter stands; NotExist when there is none."""
+        return position_of(await self._ask(monitor_fields(rule, app)))
+
+    async def close(self) -> None:
+        """Close the sockets; requests under way fail. The client cannot be used after that."""
+        self._closed = True
+        self._drop()
+        await asyncio.sleep(0)  # the loop closes the sockets in its next round
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, fields: dict[str, Any]) -> Reply:
+        failures: dict[str, str] = {}
+        for pause, node in plan(self._nodes, self._patience, time.monotonic()):
+            if pause:
+                await asyncio.sleep(pause)
+            reply = await self._try(node, fields, failures)
+            if reply is not None:
+                return reply
+        raise NodesDown(failures)
+
+    async def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
+        """The reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        seq = self._codec.new_seq()
+        datagram = self._codec.request(fields, seq)
+        try:
+            endpoint = await self._endpoint(node)
+            reply = await endpoint.ask(datagram, seq, self._patience.timeout)
+        except TimeoutError:
+            failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
+            node.failed(time.monotonic())
+            return None
+        except OSError as error:
+            failures[str(node)] = error.strerror or str(error)
+            node.failed(time.monotonic())
+            return None
+        error_found = error_of(reply)
+        if isinstance(error_found, Unavailable):
+            failures[str(node)] = f"unavailable: {error_found}"
+            node.failed(time.monotonic())
+            return None
+        node.worked()
+        return reply
+
+    async def _endpoint(self, node: Node) -> _Endpoint:
+        loop = asyncio.get_running_loop()
+        if self._is_closed():
+            raise RuntimeError("this AsyncIdClient is closed; make a new one")
+        if self._loop is not loop:
+            self._drop()
+            self._loop = loop
+        async with self._locks.setdefault(node, asyncio.Lock()):
+            endpoint = self._endpoints.get(node)
+            if endpoint is None or endpoint.gone:
+                infos = await loop.getaddrinfo(node.host, node.port, type=socket.SOCK_DGRAM)
+                made = node.connected(infos)
+                try:
+                    _, endpoint = await loop.create_datagram_endpoint(lambda: _Endpoint(self._codec, made), sock=made)
+                except BaseException:
+                    made.close()
+                    raise
+                self._endpoints[node] = endpoint
+        if self._is_closed():
+            endpoint.close()
+            raise RuntimeError("this AsyncIdClient is closed; make a new one")
+        return endpoint
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _drop(self) -> None:
+        endpoints, self._endpoints = self._endpoints, {}
+        self._locks = {}
+        for endpoint in endpoints.values():
+            endpoint.close()
+
+
+class _Endpoint(asyncio.DatagramProtocol):
+    """The socket to one node, and the requests that wait for its replies."""
+
+    def __init__(self, codec: Codec, made: socket.socket) -> None:
+        self._codec = codec
+        self._socket = made
+        self._transport: asyncio.DatagramTransport | None = None
+        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+
+    @property
+    def gone(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    async def ask(self, datagram: bytes, seq: str, timeout: float) -> Reply:
+        """Send a request and wait for the reply with its `seq`; TimeoutError, or OSError when the node refuses."""
+        if self._transport is None:
+            raise ConnectionResetError("the socket is closed")
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[seq] = answer
+        try:
+            self._transport.sendto(datagram)
+            async with asyncio.timeout(timeout):
+                return await answer
+        finally:
+            del self._waiting[seq]
+            if answer.done() and not answer.cancelled():
+                answer.exception()
+
+    def close(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            try:
+                self._transport.abort()
+            except RuntimeError:
+                self._socket.close()  # the loop that would close it has ended
+        self._transport = None
+        self._fail(ConnectionAbortedError("the client was closed"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        reply = self._codec.reply(data)
+        answer = self._waiting.get(reply.seq) if reply is not None else None
+        if reply is not None and answer is not None and not answer.done():
+            answer.set_result(reply)
+
+    def error_received(self, exc: Exception) -> None:
+        # The system does not say which datagram was refused, but then no other one was taken either.
+        self._fail(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._fail(exc or ConnectionResetError("the socket was closed"))
+
+    def _fail(self, error: Exception) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)

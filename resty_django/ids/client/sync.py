@@ -1,0 +1,161 @@
+"""The client for ordinary, blocking code."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+from ..errors import Unavailable
+from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
+from .wire import Codec, MonitorReply, Reply, error_of, get_fields, ids_of, monitor_fields, position_of
+
+_LARGEST = 65_535
+
+
+class IdClient:
+    """IDs from one or several UDP ID servers; see the package for how nodes are chosen.
+
+    `nodes`: "host:port" (IPv6 in brackets), or a list of such texts and (host, port) pairs. `timeout`, `attempts`
+    and `backoff`: see `Patience`. `key`: the secret shared with the servers, when they take signed requests alone.
+
+    Safe to share between threads, each of which has a socket of its own while it waits, and over a fork.
+    """
+
+    def __init__(
+        self,
+        nodes: str | Sequence[str | Address] = "127.0.0.1:1200",
+        *,
+        timeout: float = 0.2,
+        attempts: int | None = None,
+        backoff: float = 0.05,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._nodes = read_nodes(nodes)
+        self._patience = Patience(timeout, attempts, backoff)
+        self._codec = Codec(key)
+        self._idle: dict[Node, deque[socket.socket]] = {node: deque() for node in self._nodes}
+        self._process = os.getpid()
+        self._closed = False
+
+    @overload
+    def get(self, rule: str, app: str = "", salt: str = "", count: Literal[1] = 1) -> str: ...
+    @overload
+    def get(self, rule: str, app: str = "", salt: str = "", *, count: int) -> str | list[str]: ...
+    def get(self, rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
+        """The next ID of a rule; a list of them when `count` is more than 1.
+
+        Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
+        """
+        found = self.get_many(rule, count, app, salt)
+        return found[0] if count == 1 else found
+
+    def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
+        """`count` IDs in one datagram, as a list; all or an error."""
+        return ids_of(self._ask(get_fields(rule, app, salt, count)), count)
+
+    def monitor(self, rule: str, app: str = "") -> MonitorReply:
+        """Where a counter stands; NotExist when there is none."""
+        return position_of(self._ask(monitor_fields(rule, app)))
+
+    def close(self) -> None:
+        """Close the sockets. The client cannot be used after that."""
+        self._closed = True
+        self._drop_idle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_idle"):
+            self._drop_idle()
+
+    def _ask(self, fields: dict[str, Any]) -> Reply:
+        failures: dict[str, str] = {}
+        for pause, node in plan(self._nodes, self._patience, time.monotonic()):
+            if pause:
+                time.sleep(pause)
+            reply = self._try(node, fields, failures)
+            if reply is not None:
+                return reply
+        raise NodesDown(failures)
+
+    def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
+        """The reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        seq = self._codec.new_seq()
+        datagram = self._codec.request(fields, seq)
+        made: socket.socket | None = None
+        try:
+            made = self._socket(node)
+            made.send(datagram)
+            reply = self._receive(made, seq)
+        except OSError as error:
+            if made is not None:
+                made.close()
+            failures[str(node)] = error.strerror or str(error)
+            node.failed(time.monotonic())
+            return None
+        except BaseException:
+            if made is not None:
+                made.close()
+            raise
+        if reply is None:
+            # A late answer must not meet the next request of this socket.
+            made.close()
+            failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
+            node.failed(time.monotonic())
+            return None
+        self._keep(node, made)
+        error_found = error_of(reply)
+        if isinstance(error_found, Unavailable):
+            failures[str(node)] = f"unavailable: {error_found}"
+            node.failed(time.monotonic())
+            return None
+        node.worked()
+        return reply
+
+    def _receive(self, made: socket.socket, seq: str) -> Reply | None:
+        """The reply with that `seq`, None when it does not come in time; anything else that comes is left out."""
+        deadline = time.monotonic() + self._patience.timeout
+        while (left := deadline - time.monotonic()) > 0:
+            made.settimeout(left)
+            try:
+                reply = self._codec.reply(made.recv(_LARGEST))
+            except TimeoutError:
+                return None
+            if reply is not None and reply.seq == seq:
+                return reply
+        return None
+
+    def _socket(self, node: Node) -> socket.socket:
+        if self._closed:
+            raise RuntimeError("this IdClient is closed; make a new one")
+        if self._process != os.getpid():
+            self._drop_idle()
+            self._process = os.getpid()
+        try:
+            return self._idle[node].pop()
+        except IndexError:
+            return node.connected(socket.getaddrinfo(node.host, node.port, type=socket.SOCK_DGRAM))
+
+    def _keep(self, node: Node, made: socket.socket) -> None:
+        self._idle[node].append(made)
+        if self._closed:
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        for idle in self._idle.values():
+            while idle:
+                try:
+                    idle.pop().close()
+                except IndexError:
+                    break

@@ -1,0 +1,157 @@
+"""Requests and replies as bytes: what both clients send and how they read the answer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .. import errors
+from ..errors import BadCount, BadRequest, IdError
+from ..udp.signing import sign, verify
+
+MAX_REQUEST = 65_000
+"""Bytes: a little under what a UDP datagram can hold."""
+
+
+class MonitorReply(NamedTuple):
+    """Where a counter stands: the last number given out or reserved, and the offset of the server's node."""
+
+    counter: int
+    node_offset: int
+
+
+class Reply(msgspec.Struct):
+    """The fields of a reply that a client looks at."""
+
+    code: int
+    seq: str
+    message: str = ""
+    data: Any = None
+
+
+class _Position(msgspec.Struct):
+    counter: int
+    node_offset: int
+
+
+class Codec:
+    """Makes datagrams of requests and replies of datagrams; signs and verifies them when there is a key."""
+
+    def __init__(self, key: str | bytes | None) -> None:
+        self._key = key.encode() if isinstance(key, str) else key
+        if self._key is not None and not self._key:
+            raise ValueError(
+                "key is empty; leave it out, or give the text that RESTY_DJANGO['IDS']['UDP']['KEYS'] lists"
+            )
+        self._series = (-1, "", itertools.count())
+
+    def new_seq(self) -> str:
+        """A text that no other request of any process has."""
+        process, prefix, numbers = self._series
+        if process != os.getpid():
+            prefix, numbers = secrets.token_hex(8), itertools.count(1)
+            self._series = (os.getpid(), prefix, numbers)
+        return f"{prefix}-{next(numbers)}"
+
+    def request(self, fields: dict[str, Any], seq: str) -> bytes:
+        """The datagram of a request. BadRequest when its texts are no valid Unicode or it is too long."""
+        fields = {**fields, "seq": seq}
+        if self._key is not None:
+            fields |= {"time": time.time(), "nonce": secrets.token_urlsafe(16)}
+        try:
+            data = msgspec.json.encode(fields)
+        except UnicodeEncodeError as error:
+            raise BadRequest("rule, app and salt must be text without lone surrogates") from error
+        if self._key is not None:
+            data = sign(data, self._key)
+        if len(data) > MAX_REQUEST:
+            raise BadRequest(f"the request has {len(data)} bytes and does not fit into a datagram of {MAX_REQUEST}")
+        return data
+
+    def reply(self, datagram: bytes) -> Reply | None:
+        """The reply in a datagram; None for what is not one, or is not signed with this client's key."""
+        if self._key is not None:
+            found = verify(datagram, (self._key,))
+            if found is None:
+                return None
+            datagram = found[0]
+        try:
+            return _decode(datagram)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+_decode = msgspec.json.Decoder(Reply).decode
+
+
+def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
+    """The fields of a request for IDs; BadRequest and BadCount for what no server could take."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise BadCount(f"count is {count!r:.20}; it is a whole number of at least 1")
+    fields = {"action": "get", **_names(rule=rule, app=app)}
+    if not isinstance(salt, str):
+        raise BadRequest(f"salt is a {type(salt).__name__}; it must be a text")
+    if salt:
+        fields["salt"] = salt
+    return {**fields, "count": count} if count > 1 else fields
+
+
+def monitor_fields(rule: str, app: str) -> dict[str, Any]:
+    return {"action": "monitor", **_names(rule=rule, app=app)}
+
+
+def ids_of(reply: Reply, count: int) -> list[str]:
+    """The IDs of a reply; the error that the server answered with, or IdError when the reply does not fit."""
+    _raise_for(reply)
+    found = [reply.data] if isinstance(reply.data, str) else reply.data
+    if not isinstance(found, list) or len(found) != count or not all(isinstance(text, str) and text for text in found):
+        if count > 1 and isinstance(reply.data, str):
+            raise IdError("the server gave one ID for a request of several: it does not know the field count")
+        raise IdError(f"the server's reply does not hold {count} IDs: {reply.data!r:.80}")
+    return found
+
+
+def position_of(reply: Reply) -> MonitorReply:
+    """The answer to a monitor request; errors as in `ids_of`."""
+    _raise_for(reply)
+    try:
+        found = msgspec.convert(reply.data, _Position)
+    except msgspec.ValidationError as error:
+        raise IdError(f"the server's reply does not hold counter and node_offset: {reply.data!r:.80}") from error
+    return MonitorReply(found.counter, found.node_offset)
+
+
+def error_of(reply: Reply) -> IdError | None:
+    """The error of a reply, by the word that its message begins with or else by its code; None for success."""
+    if reply.code == 0:
+        return None
+    word, colon, sentence = reply.message.partition(": ")
+    kind = _BY_WORD.get(word) if colon else None
+    if kind is not None:
+        return kind(sentence)
+    if reply.message in ("not exist", "not_exist"):
+        return errors.NotExist("not exist")
+    return _BY_CODE.get(reply.code, IdError)(reply.message or f"the server answered code {reply.code}")
+
+
+def _raise_for(reply: Reply) -> None:
+    error = error_of(reply)
+    if error is not None:
+        raise error
+
+
+def _names(*, rule: str, app: str) -> dict[str, Any]:
+    for name, value in (("rule", rule), ("app", app)):
+        if not isinstance(value, str):
+            raise BadRequest(f"{name} is a {type(value).__name__}; it must be a text")
+    return {"rule_name": rule, "app_name": app}
+
+
+_KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IdError)]
+_BY_WORD: dict[str, type[IdError]] = {kind.code: kind for kind in _KINDS}
+_BY_CODE: dict[int, type[IdError]] = {kind.udp_code: kind for kind in _KINDS if kind.udp_code != IdError.udp_code}

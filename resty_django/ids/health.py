@@ -1,0 +1,64 @@
+"""What `manage.py resty_check` says of the ID service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from resty_django import health
+from resty_django.conf import conf
+from resty_django.health import Finding
+
+from . import store
+from .engine.moment import wall_at
+from .engine.rule import compile_rule
+from .errors import BadRule
+from .models import IdCounter, IdRule
+
+ALMOST = 0.9
+"""The used share of a cycle from which a counter is reported."""
+AHEAD = 60
+"""Seconds that the shown time of a counter may be ahead of the clock before it is reported."""
+
+
+def register() -> None:
+    """Register the probe `ids`."""
+    health.register("ids", probe)
+
+
+def probe() -> Iterator[Finding]:
+    """Rules that do not compile; counters almost used up, ahead of the clock or of another step."""
+    alias = store.database()
+    faults = 0
+    rules = list(IdRule.objects.using(alias).filter(enabled=True))
+    for rule in rules:
+        try:
+            compile_rule(rule.spec())
+        except Exception as error:
+            faults += 1
+            yield Finding("error", f"rule {rule.name}", f"The rule does not compile: {error}")
+    now = time.time()
+    for counter in IdCounter.objects.using(alias).filter(rule__enabled=True).select_related("rule").iterator():
+        rule, name = counter.rule, f"counter {counter}"
+        try:
+            wall = wall_at(now, rule.spec().zone)
+        except (BadRule, ValueError):
+            continue  # said above
+        if counter.step != conf.ids.step:
+            faults += 1
+            yield Finding(
+                "error", name, f"It was made with step {counter.step}, STEP is {conf.ids.step}: run confirm_id_step."
+            )
+        if counter.shown > wall + AHEAD:
+            faults += 1
+            yield Finding("warning", name, f"Its shown time is {counter.shown - wall} s ahead of this clock.")
+        if counter.cycle_end > wall:
+            used = (counter.bound - rule.min_counter) / (rule.max_counter - rule.min_counter + 1)
+            if counter.bound > rule.max_counter:
+                faults += 1
+                yield Finding("error", name, "All numbers of this cycle are reserved.")
+            elif used >= ALMOST:
+                faults += 1
+                yield Finding("warning", name, f"{used:.0%} of this cycle's numbers are reserved.")
+    if not faults:
+        yield Finding("ok", "ids", f"{len(rules)} rules compile; no counter is near its end.")

@@ -1,0 +1,73 @@
+"""The issue log: every ID given out, by rule and application name, appended to a file.
+
+One line an ID: time in UTC, rule, application name and ID, separated by tabs. Lines are written a batch at a time
+(at least once a second), each batch with a single append, so that several processes can share a file and log
+rotation by renaming works.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+log = logging.getLogger("resty_django.ids")
+
+_FLUSH_SECONDS = 1.0
+_FLUSH_LINES = 1000
+
+
+class IssueLog:
+    """Appends to the file at `path`; a disk that fails is reported once and does not stop the service."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._failing = False
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_flushing, name="resty-ids-issue-log", daemon=True).start()
+
+    def write(self, rule: str, app: str, ids: Sequence[str]) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        with self._lock:
+            self._lines.extend(f"{stamp}\t{rule}\t{app}\t{made}\n" for made in ids)
+            full = len(self._lines) >= _FLUSH_LINES
+        if full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all lines to the operating system."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+            if not lines:
+                return
+            try:
+                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+                try:
+                    data = "".join(lines).encode()
+                    while data:
+                        data = data[os.write(handle, data) :]
+                finally:
+                    os.close(handle)
+                self._failing = False
+            except OSError as error:
+                if not self._failing:
+                    log.error("the issue log %s cannot be written, its lines are lost: %s", self.path, error)
+                self._failing = True
+
+    def close(self) -> None:
+        self._closed.set()
+        self.flush()
+
+    def _keep_flushing(self) -> None:
+        while not self._closed.wait(_FLUSH_SECONDS):
+            self.flush()
+
+
+def open_log(path: str | None) -> IssueLog | None:
+    """The log at `path`, or None when the site keeps none."""
+    return IssueLog(path) if path else None

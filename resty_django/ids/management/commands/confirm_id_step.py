@@ -1,0 +1,101 @@
+"""`manage.py confirm_id_step`: take counters over to a changed step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from resty_django.conf import conf
+from resty_django.ids.errors import IdError
+from resty_django.ids.models import IdCounter
+from resty_django.ids.operations import Refused, confirm_step, highest_bound
+from resty_django.ids.store import database
+
+
+class Command(BaseCommand):
+    help = (
+        "List the counters that were made with another step than RESTY_DJANGO['IDS']['STEP'], and with --floor take "
+        "them over to it. No node, on this database or another, may have given out numbers of this cycle from the "
+        "floor on: read the counters of every node, and stop the nodes, before you confirm."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--floor",
+            type=int,
+            metavar="N",
+            help="Every node goes on at its first number of at least N. Without it: list.",
+        )
+        parser.add_argument("--rule", help="Only counters of this rule.")
+        parser.add_argument("--app", help="Only counters of this application name; it may be empty.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        step, floor = conf.ids.step, options["floor"]
+        if floor is not None and floor < 0:
+            raise CommandError(f"--floor is {floor}; it must be at least 0.")
+        families = self._families(options["rule"], options["app"])
+        if not families:
+            self.stdout.write(f"No counter differs from STEP {step}; there is nothing to confirm.")
+            return
+        try:
+            self._list(families, step)
+            if floor is None:
+                self.stdout.write("To take them over, run this again with --floor N, above all that any node gave out.")
+                return
+            if not options["yes"]:
+                self._ask(floor)
+            done = self._confirm(families, floor)
+        except IdError as error:
+            raise CommandError(f"{error} Nothing was changed.") from error
+        for counter in done:
+            self.stdout.write(
+                f"{counter.rule.name}/{counter.app_name}: node {counter.node_offset} goes on at {counter.bound}"
+            )
+        self.stdout.write(self.style.SUCCESS(f"All nodes of {len(done)} names are at step {step} now."))
+
+    @staticmethod
+    def _families(rule: str | None, app: str | None) -> list[IdCounter]:
+        """One counter for each rule and application name whose step differs."""
+        found = IdCounter.objects.using(database()).exclude(step=conf.ids.step).select_related("rule")
+        if rule is not None:
+            found = found.filter(rule__name=rule)
+        if app is not None:
+            found = found.filter(app_name=app)
+        families: dict[tuple[int, str], IdCounter] = {}
+        for counter in found.order_by("rule__name", "app_name", "node_offset"):
+            families.setdefault((counter.rule_id, counter.app_name), counter)
+        return list(families.values())
+
+    def _list(self, families: list[IdCounter], step: int) -> None:
+        self.stdout.write(f"Made with another step than {step} (STEP):")
+        for counter in families:
+            self.stdout.write(
+                f"  {counter.rule.name}/{counter.app_name}: step {counter.step}; "
+                f"all that is reserved here lies below {highest_bound(counter)}"
+            )
+
+    def _ask(self, floor: int) -> None:
+        self.stdout.write(
+            f"Numbers from {floor} on must not have been given out in this cycle by any node. "
+            "A floor too low makes IDs come twice."
+        )
+        try:
+            typed = input(f"Type the floor ({floor}) to confirm: ")
+        except EOFError:
+            raise CommandError("Nobody is there to confirm; use --yes. Nothing was changed.") from None
+        if typed.strip() != str(floor):
+            raise CommandError("That is not the floor. Nothing was changed.")
+
+    @staticmethod
+    def _confirm(families: list[IdCounter], floor: int) -> list[IdCounter]:
+        with transaction.atomic(using=database()):
+            done = []
+            for counter in families:
+                try:
+                    done.append(confirm_step(counter, floor=floor))
+                except Refused as error:
+                    raise Refused(f"{counter.rule.name}/{counter.app_name}: {error}") from error
+            return done

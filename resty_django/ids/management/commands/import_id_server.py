@@ -1,0 +1,82 @@
+"""`manage.py import_id_server CONFIG`: take over from the original id_server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from resty_django.ids.importing import Plan, PlannedRule, Refused, make_plan, read_config, read_rows
+
+
+class Command(BaseCommand):
+    help = (
+        "Take over the rules of an id_server configuration and, with --database, the counters of its table, all or "
+        "nothing. Stop the original first, and wait until it has ended: what it gives out after the import would come "
+        "twice. See what would happen with --dry-run."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("config", type=Path, metavar="CONFIG", help="The configuration file (JSON).")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="The entry of DATABASES that holds the table of counters."
+        )
+        parser.add_argument("--table", default="counter", help="The name of that table (default: counter).")
+        parser.add_argument(
+            "--lua-dir",
+            type=Path,
+            metavar="DIR",
+            help="Where relative paths of scripts start: the folder that the original was started in. Default: the "
+            "folder of the configuration, or else the folder above it.",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
+        parser.add_argument("--update", action="store_true", help="Replace rules that exist; no counter goes back.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            config = read_config(options["config"], options["lua_dir"])
+            alias = options["database"]
+            rows = read_rows(alias, options["table"]) if alias else None
+            plan = make_plan(config, rows, update=options["update"])
+            self._table(plan)
+            for notice in plan.notices:
+                self.stdout.write(self.style.WARNING(notice))
+            if rows is None:
+                where = f" ({config.database})" if config.database else ""
+                self.stdout.write(
+                    self.style.WARNING(
+                        f"Counters are not taken over: name the entry of DATABASES that holds their table{where} with "
+                        "--database. Without them numbers begin anew and come twice."
+                    )
+                )
+            if options["dry_run"]:
+                self.stdout.write("Nothing was written (--dry-run).")
+                return
+            plan.apply()
+        except Refused as error:
+            raise CommandError(f"{error} Nothing was written.") from error
+        counters = sum(len(planned.counters) for planned in plan.rules)
+        self.stdout.write(self.style.SUCCESS(f"{len(plan.rules)} rules and {counters} counters were taken over."))
+
+    def _table(self, plan: Plan) -> None:
+        head = ("rule", "", "numbers", "reset", "segment", "counters", "go on", "highest next")
+        rows = [head, *(_cells(planned) for planned in plan.rules)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            self.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cells(planned: PlannedRule) -> tuple[str, ...]:
+    rule, counters = planned.rule, planned.counters
+    going = [standing for standing in counters if standing.goes_on]
+    return (
+        rule.name,
+        "new" if planned.is_new else "replaced",
+        f"{rule.min_counter} to {rule.max_counter}",
+        f"each {rule.reset_seconds} s" if rule.reset_seconds else "never",
+        str(rule.segment_size),
+        str(len(counters)),
+        str(len(going)),
+        str(max(standing.bound for standing in going)) if going else "-",
+    )

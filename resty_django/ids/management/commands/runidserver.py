@@ -1,0 +1,74 @@
+"""`manage.py runidserver`: IDs as JSON over UDP."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from resty_django.conf import conf
+
+from ...udp import batch as batched
+from ...udp import run
+
+
+class Command(BaseCommand):
+    help = (
+        "Serve IDs as JSON over UDP, for clients of the original id_server and for resty_django.ids.client. "
+        "SIGTERM answers what has arrived, returns unused numbers and ends; SIGUSR1 prints a line of figures."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+        udp = conf.ids.udp
+        parser.add_argument("--host", default=udp.host, help="address to bind")
+        parser.add_argument("--port", type=int, default=udp.port, help="UDP port to bind")
+        parser.add_argument("--processes", type=int, default=udp.processes, help="server processes sharing the port")
+        parser.add_argument(
+            "--batch",
+            type=int,
+            default=None,
+            help=f"receive up to so many datagrams a system call, on Linux; 0: off (where it works: {udp.batch})",
+        )
+        parser.add_argument(
+            "--stats", type=float, default=None, help="seconds between lines of figures; 0: none (60; 1 on a terminal)"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        host, port, processes = options["host"], options["port"], options["processes"]
+        if processes < 1:
+            raise CommandError("--processes is at least 1")
+        batch = options["batch"]
+        if batch is None:
+            batch = conf.ids.udp.batch if batched.available() else 0
+        elif batch and not batched.available():
+            raise CommandError("--batch needs recvmmsg and sendmmsg of 64-bit Linux")
+        live = sys.stdout.isatty()
+        interval = options["stats"] if options["stats"] is not None else (1.0 if live else 60.0)
+
+        def show(line: str) -> None:
+            if live:
+                self.stdout.write(f"\r\x1b[K{line}", ending="")
+                self.stdout.flush()
+            else:
+                self.stdout.write(line)
+
+        def ready(address: str) -> None:
+            count = f", {processes} processes" if processes > 1 else ""
+            self.stdout.write(f"ID server on udp://{address}{count}; end it with Ctrl-C")
+            self.stdout.flush()
+
+        try:
+            if processes == 1:
+                run.run_one(host, port, show, interval, ready, batch=batch)
+            else:
+                run.run_many(host, port, processes, show, interval, ready, batch=batch)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise CommandError(f"UDP port {port} of {host} is in use; choose another with --port") from error
+            raise CommandError(f"cannot serve on {host}:{port}: {error}") from error
+        if live:
+            self.stdout.write("")

@@ -1,0 +1,230 @@
+"""Rules and counters, as the database keeps them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import F, Q
+
+from resty_django.conf import conf
+from resty_django.fields import ExactCharField
+
+from .engine.cycle import FOREVER, Reset
+from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, RuleSpec, check_name, compile_rule
+from .errors import BadName, BadRule
+
+
+def new_scramble_key() -> str:
+    """A fresh secret of 16 bytes, in hex."""
+    return secrets.token_hex(16)
+
+
+class IdRule(models.Model):
+    """How IDs of one name are made."""
+
+    class Kind(models.TextChoices):
+        TEMPLATE = "template", "Template"
+        LUA = "lua", "Lua script"
+        PYTHON = "python", "Python class"
+
+    class Calendar(models.TextChoices):
+        MONTH = "month", "each calendar month"
+        YEAR = "year", "each calendar year"
+
+    name = ExactCharField(max_length=MAX_NAME_LENGTH, unique=True, help_text="What callers ask for, for example order.")
+    description = models.CharField(max_length=200, blank=True)
+    kind = models.CharField(max_length=8, choices=Kind, default=Kind.TEMPLATE)
+    source = models.TextField(
+        help_text="The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted "
+        "path of a Python class that the settings allow."
+    )
+    enabled = models.BooleanField(default=True, help_text="A rule that is off answers like an unknown one.")
+    min_counter = models.BigIntegerField("minimum", default=0)
+    max_counter = models.BigIntegerField("maximum", default=999_999)
+    reset_seconds = models.BigIntegerField(
+        "reset every (seconds)",
+        default=0,
+        help_text="86400 starts again each day, 604800 each Monday, 0 never. Counted in the rule's time zone.",
+    )
+    reset_calendar = models.CharField("or reset", max_length=5, choices=Calendar, blank=True, default="")
+    timezone = models.CharField(max_length=64, blank=True, default="", help_text="Empty: the site's TIME_ZONE.")
+    segment_size = models.PositiveIntegerField(
+        default=1000,
+        help_text="Numbers that a process reserves at a time; one that is killed leaves a gap of that size.",
+    )
+    gapless = models.BooleanField(
+        default=False,
+        help_text="No gaps, as for invoices: numbers are taken inside the caller's transaction, from Python only.",
+    )
+    salt_length = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Lua and Python rules: the exact length of the salt. Empty: any up to 32."
+    )
+    fixed_length = models.BooleanField(
+        default=True, help_text="Lua and Python rules: refuse the rule when its IDs would differ in length."
+    )
+    max_names = models.PositiveIntegerField(default=10_000, help_text="Application names that may have a counter.")
+    scramble_key = models.CharField(max_length=128, default=new_scramble_key, editable=False)
+    anchor = models.BigIntegerField(default=0, editable=False)
+    version = models.BigIntegerField(default=1, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "ID rule"
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(min_counter__gte=0, min_counter__lt=F("max_counter"), max_counter__lte=MAX_NUMBER),
+                name="resty_ids_rule_range",
+            ),
+            models.CheckConstraint(condition=Q(reset_seconds__gte=0), name="resty_ids_rule_reset"),
+            models.CheckConstraint(
+                condition=Q(reset_calendar="") | Q(reset_seconds=0), name="resty_ids_rule_one_reset"
+            ),
+            models.CheckConstraint(condition=Q(segment_size__gte=1), name="resty_ids_rule_segment"),
+        ]
+        permissions: ClassVar = [
+            ("issue_id", "Can issue IDs"),
+            ("change_lua_rule", "Can write Lua rules"),
+            ("change_python_rule", "Can choose Python rules"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save under a version of its own, which tells running processes to read the rule again."""
+        if self._state.adding:
+            self.anchor = self.min_counter
+        else:
+            self.version = F("version") + 1
+            if kwargs.get("update_fields") is not None:
+                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
+        super().save(*args, **kwargs)
+        if self.version.__class__ is not int:
+            self.refresh_from_db(fields=["version"], using=self._state.db)
+
+    def spec(self) -> RuleSpec:
+        """The rule as the engine takes it."""
+        ids = conf.ids
+        return RuleSpec(
+            name=self.name,
+            source=self.source,
+            kind=self.kind,
+            min_counter=self.min_counter,
+            max_counter=self.max_counter,
+            anchor=self.min_counter if self._state.adding else self.anchor,
+            reset=Reset(self.reset_seconds, self.reset_calendar),
+            timezone=self.timezone or settings.TIME_ZONE,
+            segment_size=self.segment_size,
+            salt_length=self.salt_length,
+            fixed_length=self.fixed_length,
+            scramble_key=bytes.fromhex(self.scramble_key),
+            node=ids.node,
+            gapless=self.gapless,
+            python_rules=ids.python_rules,
+            lua_milliseconds=ids.lua.milliseconds,
+            lua_memory=ids.lua.memory,
+        )
+
+    def clean(self) -> None:
+        """ValidationError, at the field to change, when the rule could not be used as it stands."""
+        try:
+            check_name(self.name, "name")
+        except BadName as error:
+            raise ValidationError({"name": str(error)}) from error
+        numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size)
+        if not all(isinstance(number, int) for number in numbers) or self.reset_calendar not in ("", *self.Calendar):
+            return  # the fields' own checks say so
+        if self.reset_seconds and self.reset_calendar:
+            raise ValidationError({"reset_calendar": "Choose one of the two ways to reset."})
+        if (
+            self.reset_seconds < 0
+            or self.segment_size < 1
+            or not 0 <= self.min_counter < self.max_counter <= MAX_NUMBER
+        ):
+            return  # the constraints say so
+        try:
+            compile_rule(self.spec())
+        except BadRule as error:
+            raise ValidationError({_field_of(error): _with_place(error, self.source)}) from error
+
+    def risks(self, old: IdRule) -> list[str]:
+        """Why this edit of a rule in use could make an ID of the past come again; empty when it could not."""
+        if not self.counters.exists():
+            return []
+        found = []
+        if (self.kind, self.source) != (old.kind, old.source):
+            found.append("The text of IDs changes: make sure that no new ID can look like one of the past.")
+        if self.name != old.name:
+            found.append(
+                "The name changes: callers that ask for the old one are refused, and {rule} shows the new one."
+            )
+        if "scramble" in old.source and (self.min_counter, self.max_counter) != (old.min_counter, old.max_counter):
+            found.append("A scrambled rule with another range maps numbers anew: IDs of the past can come again.")
+        if (self.reset_seconds, self.reset_calendar) != (old.reset_seconds, old.reset_calendar):
+            found.append("The reset changes: it takes effect when the cycle under way has ended.")
+        if (self.timezone or settings.TIME_ZONE) != (old.timezone or settings.TIME_ZONE):
+            found.append("The time zone changes: shown times jump, though never backwards.")
+        return found
+
+
+class IdCounter(models.Model):
+    """How far the numbers of a rule are reserved for one application name and node.
+
+    `bound` is the next number that nobody reserved. `cycle_start` and `cycle_end` are wall seconds (local clock
+    time of the rule's zone, as seconds since 1970), as is `shown`, the highest time that an ID is known to show.
+    """
+
+    rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters")
+    app_name = ExactCharField(max_length=MAX_NAME_LENGTH, blank=True)
+    node_offset = models.PositiveIntegerField(default=0)
+    step = models.PositiveIntegerField(default=1)
+    bound = models.BigIntegerField()
+    cycle_start = models.BigIntegerField()
+    cycle_end = models.BigIntegerField()
+    shown = models.BigIntegerField()
+    cycle_began = models.DateTimeField(help_text="When this cycle was entered, by the database clients' clocks.")
+    cycle_first = models.BigIntegerField(help_text="The bound when this cycle was entered.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True, db_index=True)
+
+    class Meta:
+        verbose_name = "ID counter"
+        ordering: ClassVar = ["rule__name", "app_name", "node_offset"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["rule", "app_name", "node_offset"], name="resty_ids_counter_once"),
+            models.CheckConstraint(condition=Q(cycle_start__lt=F("cycle_end")), name="resty_ids_counter_cycle"),
+            models.CheckConstraint(condition=Q(node_offset__lt=F("step")), name="resty_ids_counter_node"),
+        ]
+        permissions: ClassVar = [
+            ("raise_idcounter", "Can raise a counter"),
+            ("lower_idcounter", "Can lower a counter"),
+            ("confirm_step", "Can confirm a changed step"),
+        ]
+
+    def __str__(self) -> str:
+        name = f"{self.rule.name}/{self.app_name}"
+        return name if self.step == 1 else f"{name} (node {self.node_offset} of {self.step})"
+
+    @property
+    def endless(self) -> bool:
+        """Whether the cycle never turns."""
+        return self.cycle_end >= FOREVER
+
+
+def _field_of(error: BadRule) -> str:
+    text = str(error)
+    if "time zone" in text:
+        return "timezone"
+    return "max_counter" if error.position is None and text.startswith(("max_counter", "IDs have")) else "source"
+
+
+def _with_place(error: BadRule, source: str) -> str:
+    if error.position is None:
+        return str(error)
+    return f"At character {error.position + 1} ({source[error.position :][:12]!r}): {error}"

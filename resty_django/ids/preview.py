@@ -1,0 +1,243 @@
+"""What a rule's next IDs would look like. Takes no number: it computes on copies and never asks the store.
+
+A script of kind Lua or Python is run, as it is for an ID, in the same bounds.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from resty_django.conf import conf
+
+from .engine import segment
+from .engine.counter import Clock
+from .engine.cycle import DAY, FOREVER, WEEK, Cycle, Reset
+from .engine.moment import wall_at
+from .engine.rule import MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
+from .engine.segment import Grant
+from .errors import BadName, BadRule, BadSalt, Exhausted, IdError
+from .models import IdCounter, IdRule
+
+COUNT = 5
+MAX_SALT = 32
+_AROUND = 48
+_ONE_DIGIT_YEAR = re.compile(r"(?<!%)(?:%%)*%1Y")
+_WHOLE_YEAR = re.compile(r"(?<!%)(?:%%)*%[YyG]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a rule's source, both counted from 1, and the text of its line around it."""
+
+    line: int
+    column: int
+    before: str
+    mark: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Up to COUNT next IDs, or the error that stands in their way, with its place in the source where it has one.
+
+    `at_sample`: the error lies in the sample application name or salt, not in the rule. `warnings` tell of ways to
+    get equal IDs, `notes` of sizes.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    error: str = ""
+    place: Place | None = None
+    at_sample: bool = False
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def preview(
+    rule: IdRule,
+    *,
+    counter: IdCounter | None = None,
+    app: str = "",
+    salt: str = "",
+    count: int = COUNT,
+    clock: Clock = time.time,
+) -> Preview:
+    """The next IDs from the rule's first number, or from where `counter` stands.
+
+    An empty salt is made up where the rule needs one.
+    """
+    try:
+        compiled = compile_rule(rule.spec())
+    except BadRule as error:
+        return Preview(error=str(error), place=place_of(rule.source, error.position))
+    except Exception as error:  # a Python rule may raise anything when it is made
+        return Preview(error=f"The rule cannot be made: {type(error).__name__}: {error}")
+    notes = _notes(rule, compiled.spec)
+    try:
+        check_name(app)
+        salt = salt or made_up_salt(compiled)
+        if compiled.needs_salt:
+            compiled.check_salt(salt)
+    except (BadName, BadSalt) as error:
+        return Preview(error=str(error), at_sample=True, notes=notes)
+    try:
+        grant = _grant(compiled, counter, count, clock)
+        ids = list(_texts(compiled, grant, app, salt, count))
+        warnings = _warnings(compiled, grant.cycle, salt)
+    except Exhausted as error:
+        return Preview(error=f"{error}.", notes=notes)
+    except IdError as error:
+        return Preview(error=str(error), notes=notes)
+    if ids:
+        lengths = sorted({len(made) for made in ids})
+        notes.insert(0, f"{' or '.join(map(str, lengths))} characters.")
+    return Preview(ids=ids, warnings=warnings, notes=notes)
+
+
+def example(rule: IdRule, *, app: str = "app", clock: Clock = time.time) -> str:
+    """The first ID of the rule as it would look now; "" when it cannot be made."""
+    ids = preview(rule, app=app, count=1, clock=clock).ids
+    return ids[0] if ids else ""
+
+
+def made_up_salt(compiled: Compiled) -> str:
+    """The shortest salt that the rule takes."""
+    if not compiled.needs_salt:
+        return ""
+    for length in range(MAX_SALT + 1):
+        salt = "".join(str((n + 1) % 10) for n in range(length))
+        try:
+            compiled.check_salt(salt)
+        except BadSalt:
+            continue
+        return salt
+    return ""
+
+
+def capacity(spec: RuleSpec, step: int, offset: int) -> int:
+    """How many numbers the node at `offset` of `step` has in a cycle."""
+    return max(0, (spec.max_counter - segment.first_number(spec, step, offset)) // step + 1)
+
+
+def place_of(source: str, position: int | None) -> Place | None:
+    """The place of the character at `position`, with some text of its line on both sides."""
+    if position is None:
+        return None
+    position = min(max(position, 0), len(source))
+    start = source.rfind("\n", 0, position) + 1
+    stop = source.find("\n", position)
+    line = source[start : len(source) if stop < 0 else stop].rstrip("\r")
+    column = position - start
+    left = max(0, column - _AROUND)
+    return Place(
+        line=source.count("\n", 0, position) + 1,
+        column=column + 1,
+        before=("…" if left else "") + line[left:column],
+        mark=line[column : column + 1] or "▏",
+        after=line[column + 1 : column + _AROUND] + ("…" if len(line) > column + _AROUND else ""),
+    )
+
+
+def _grant(compiled: Compiled, counter: IdCounter | None, count: int, clock: Clock) -> Grant:
+    """The numbers that the next reservation would take, a hundred for each ID of a script."""
+    spec, ids = compiled.spec, conf.ids
+    row = None
+    step, offset, name = ids.step, ids.offset, spec.name
+    if counter is not None:
+        row = segment.Row(counter.step, Cycle(counter.cycle_start, counter.cycle_end), counter.bound, counter.shown)
+        step, offset, name = counter.step, counter.node_offset, str(counter)
+    want = count * MAX_TAKES if compiled.scripted else count
+    wall = wall_at(clock(), spec.zone)
+    return segment.reserve(row, spec, wall=wall, step=step, offset=offset, want=want, name=name)[1]
+
+
+def _texts(compiled: Compiled, grant: Grant, app: str, salt: str, count: int) -> Iterator[str]:
+    wall = min(max(grant.shown, grant.cycle.start), grant.cycle.end - 1)
+    if isinstance(compiled, ScriptRule):
+        numbers = iter(grant.numbers)
+
+        def take() -> int:
+            number = next(numbers, None)
+            if number is None:
+                raise Exhausted(f"rule {compiled.spec.name} has no numbers left")
+            return number
+
+        for made in range(count):
+            try:
+                yield compiled.create(take, wall, salt)
+            except Exhausted:
+                if not made:
+                    raise
+                return
+        return
+    shape = compiled.shape(wall, app)
+    for number in grant.numbers:
+        yield shape.render(number, salt)
+
+
+def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
+    spec = compiled.spec
+    found: list[str] = []
+    if isinstance(compiled, ScriptRule):
+        found += _script_warnings(compiled, cycle, salt)
+    elif not spec.reset.never and _ONE_DIGIT_YEAR.search(spec.source) and not _WHOLE_YEAR.search(spec.source):
+        found.append("One digit of the year: the same IDs come again after ten years.")
+    own = capacity(spec, conf.ids.step, conf.ids.offset)
+    if not spec.gapless and own < 10 * spec.segment_size:
+        found.append(
+            f"A segment of {spec.segment_size:,} is a large part of the {own:,} numbers that a cycle has: a few "
+            "processes that end without warning use it up. Lower the segment size."
+        )
+    return found
+
+
+def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[str]:
+    spec = compiled.spec
+    if spec.salt_length is None:
+        yield (
+            "The salt may have any length: where the script shows it beside the number, two pairs of salt and number "
+            "can make one ID. Set the length of the salt."
+        )
+    if not spec.fixed_length:
+        yield "IDs may differ in length, so that two numbers could be written alike. Turn fixed length on if you can."
+    if not spec.reset.never and -FOREVER < cycle.start < cycle.end < FOREVER:
+        later = spec.reset.cycle(cycle.end).start
+        texts = {compiled.shape(wall, "").render(spec.min_counter, salt) for wall in (cycle.start, later)}
+        if len(texts) == 1:
+            yield "The ID does not show its cycle: the same IDs come again after each reset."
+    for name, mine in (
+        ("min_counter", spec.min_counter),
+        ("max_counter", spec.max_counter),
+        ("reset_seconds", spec.reset.seconds),
+    ):
+        other = getattr(compiled._script, name, None)
+        if isinstance(other, int) and other != mine:
+            yield f"The script's {name}() is {other:,}, the rule says {mine:,}: what the rule says counts."
+
+
+def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
+    ids = conf.ids
+    whole = spec.max_counter - spec.min_counter + 1
+    notes = [f"{whole:,} numbers {_per(spec.reset)}."]
+    if ids.step > 1:
+        own = capacity(spec, ids.step, ids.offset)
+        notes.append(f"{own:,} of them for this node ({ids.offset} of {ids.step}).")
+    if spec.kind == "template" and rule.max_names > 1 and "{app}" not in spec.source.replace("{{", ""):
+        notes.append("The ID does not show the application name: those of two names can be equal.")
+    if spec.gapless:
+        notes.append(
+            "Gapless: a number is taken inside the caller's transaction and taken back when that rolls back. Callers "
+            "wait for one another, and only Python code can ask."
+        )
+    return notes
+
+
+def _per(reset: Reset) -> str:
+    if reset.never:
+        return "in all, as it never resets"
+    if reset.calendar:
+        return f"each {reset.calendar}"
+    known = {60: "minute", 3600: "hour", DAY: "day", WEEK: "week"}
+    return f"each {known[reset.seconds]}" if reset.seconds in known else f"in each {reset.seconds:,} s"

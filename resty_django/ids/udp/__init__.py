@@ -1,0 +1,1 @@
+"""The UDP door of the ID service."""

@@ -1,0 +1,123 @@
+"""The loop with batched system calls: `recvmmsg` and `sendmmsg` of Linux, called through ctypes.
+
+A burst of datagrams costs two system calls in place of two a datagram. Requests that come one by one are served
+faster by the plain calls, so the loop changes over by what it finds in the socket.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+from time import perf_counter_ns
+
+from ..service import IdService
+from .server import Address, UdpServer
+
+_HEADER = struct.Struct(
+    "PIxxxxPNPNixxxxIxxxx"
+)  # struct mmsghdr: name, its length, iovec, count, control.., flags, length
+_VECTOR = struct.Struct("PN")
+_WAIT_FOR_ONE = 0x10000
+_NAME = 32
+_REPLY = 2048
+_LONELY = 16
+"""So many calls in a row that brought one datagram each change the loop to plain calls..."""
+_LOOK = 512
+"""...and after so many plain calls it looks whether datagrams have queued up."""
+
+
+def available() -> bool:
+    """Whether this system has the two calls, laid out as this module expects."""
+    return sys.platform == "linux" and _HEADER.size == 64 and hasattr(ctypes.CDLL(None), "recvmmsg")
+
+
+class BatchServer(UdpServer):
+    """As `UdpServer`, receiving up to `batch` datagrams a call."""
+
+    def __init__(self, sock: socket.socket, service: IdService, batch: int) -> None:
+        super().__init__(sock, service)
+        self._batch = batch
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
+
+    def _loop(self) -> None:
+        batch, size, fd = self._batch, self._size + 1, self.sock.fileno()
+        name_length = 28 if self.sock.family == socket.AF_INET6 else 16
+        slot = max(_REPLY, size)
+        came, names, gone = (ctypes.create_string_buffer(batch * n) for n in (size, _NAME, slot))
+        vectors, out_vectors = (ctypes.create_string_buffer(batch * _VECTOR.size) for _ in range(2))
+        headers, out_headers = (ctypes.create_string_buffer(batch * _HEADER.size) for _ in range(2))
+        for i in range(batch):
+            _VECTOR.pack_into(vectors, i * 16, ctypes.addressof(came) + i * size, size)
+            _VECTOR.pack_into(out_vectors, i * 16, ctypes.addressof(gone) + i * slot, 0)
+            for table, vector in ((headers, vectors), (out_headers, out_vectors)):
+                name, at = ctypes.addressof(names) + i * _NAME, ctypes.addressof(vector) + i * 16
+                _HEADER.pack_into(table, i * 64, name, name_length, at, 1, 0, 0, 0, 0)
+        data, replies = memoryview(came).cast("B"), memoryview(gone).cast("B")
+        lengths = memoryview(headers).cast("B").cast("I")
+        out_names = memoryview(out_headers).cast("B").cast("Q")
+        out_lengths = memoryview(out_vectors).cast("B").cast("Q")
+        name_at = [ctypes.addressof(names) + i * _NAME for i in range(batch)]
+        quick, guard, stats, recvmmsg = self.answerer.quick, self._guard, self.stats, self._recvmmsg
+        lonely = 0
+        while not self.stopping:
+            if lonely >= _LONELY:
+                self._one_by_one(_LOOK)
+            got = recvmmsg(fd, headers, batch, _WAIT_FOR_ONE, None)
+            if got < 0:
+                self._failed()
+                continue
+            lonely = lonely + 1 if got == 1 else 0
+            began = perf_counter_ns()
+            ready = 0
+            for i in range(got):
+                at = i * size
+                datagram = bytes(data[at : at + lengths[i * 16 + 14]])
+                try:
+                    if guard is None and (reply := quick(datagram)) is not None and len(reply) <= slot:
+                        start = ready * slot
+                        replies[start : start + len(reply)] = reply
+                        out_lengths[ready * 2 + 1] = len(reply)
+                        out_names[ready * 8] = name_at[i]
+                        ready += 1
+                    else:
+                        self.handle(datagram, _address(names.raw[i * _NAME : (i + 1) * _NAME]))
+                except Exception as error:
+                    self._note("internal_error", error)
+            if ready:
+                self._send(fd, out_headers, ready)
+            stats.took((perf_counter_ns() - began) // got)
+            stats.requests += got
+
+    def _send(self, fd: int, headers: ctypes.Array[ctypes.c_char], count: int) -> None:
+        done = 0
+        while done < count:
+            sent = self._sendmmsg(fd, ctypes.byref(headers, done * 64), count - done, 0)
+            if sent > 0:
+                done += sent
+            elif ctypes.get_errno() != errno.EINTR:
+                self._note("socket_error", OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
+                done += 1
+
+    def _failed(self) -> None:
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):
+            self._note("socket_error", OSError(code, os.strerror(code)))
+            time.sleep(0.001)
+
+
+def _address(name: bytes) -> Address:
+    """The (host, port, ...) of a struct sockaddr."""
+    family, port = struct.unpack_from("=H", name)[0], struct.unpack_from(">H", name, 2)[0]
+    if family == socket.AF_INET6:
+        scope = struct.unpack_from("=I", name, 24)[0]
+        return socket.inet_ntop(socket.AF_INET6, name[8:24]), port, 0, scope
+    return socket.inet_ntoa(name[4:8]), port
+
+
+__all__ = ["BatchServer", "available"]

@@ -1,0 +1,270 @@
+"""One UDP server process, or several that share a port, with figures for the operator.
+
+The parent of several holds the sockets, so that a datagram waits in the kernel while a child that died is started
+again. Each child reserves numbers of its own. The parent never touches the database.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from django.db import connections
+
+from resty_django.processes import end_with_parent
+
+from .. import service as services
+from . import stats
+from .batch import BatchServer
+from .server import UdpServer, bind
+
+log = logging.getLogger("resty_django.ids.udp")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before a child that died is started again: the first time, and at most."""
+STOP_SECONDS = 15.0
+
+Show = Callable[[str], None]
+
+
+class Reporter:
+    """Prints a line of figures each `interval` seconds (0: never) and when asked with `now`."""
+
+    def __init__(self, show: Show, interval: float) -> None:
+        self._show = show
+        self._interval = interval
+        self._before: dict[str, Any] | None = None
+        self._then = self._printed = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        return bool(self._interval) and time.monotonic() - self._printed >= self._interval
+
+    def now(self, snapshots: list[dict[str, Any]]) -> None:
+        """Print a line about the time since the last one."""
+        total, at = stats.merge(snapshots), time.monotonic()
+        self._show(stats.line(total, self._before, at - self._then))
+        self._before, self._then, self._printed = total, at, at
+
+
+def run_one(host: str, port: int, show: Show, interval: float, ready: Callable[[str], None], *, batch: int = 0) -> None:
+    """Serve in this process until SIGTERM or SIGINT; SIGUSR1 prints the figures."""
+    sock = bind(host, port)
+    ready(_address(sock))
+    server = _server(sock, batch)
+    reporter = Reporter(show, interval)
+    asked = threading.Event()
+
+    def report() -> None:
+        while not server.stopping:
+            if asked.wait(0.2) or reporter.due:
+                asked.clear()
+                reporter.now([server.snapshot()])
+
+    _on_signals(server.stop, asked.set)
+    threading.Thread(target=report, name="resty-ids-report", daemon=True).start()
+    _load(server)
+    server.serve()
+    reporter.now([server.snapshot()])
+
+
+def run_many(
+    host: str, port: int, processes: int, show: Show, interval: float, ready: Callable[[str], None], *, batch: int = 0
+) -> None:
+    """Serve in `processes` children until SIGTERM or SIGINT; one that dies is started again."""
+    bind(host, port).close()  # says so when somebody else has the port, which a shared socket would not
+    sockets = [bind(host, port, shared=True) for _ in range(processes)]
+    ready(_address(sockets[0]))
+    connections.close_all()
+    Parent(sockets, Reporter(show, interval), batch).run()
+
+
+class Parent:
+    """Starts a child for each socket, sums their figures, hands on signals."""
+
+    def __init__(self, sockets: list[socket.socket], reporter: Reporter, batch: int) -> None:
+        self._sockets = sockets
+        self._batch = batch
+        self._reporter = reporter
+        self._children: dict[int, int] = {}
+        self._pipes: dict[int, int] = {}
+        self._latest: dict[int, dict[str, Any]] = {}
+        self._gone: list[dict[str, Any]] = []
+        self._buffers: dict[int, bytes] = {}
+        self._restart_at: dict[int, float] = {}
+        self._pauses: dict[int, float] = {}
+        self._started: dict[int, float] = {}
+        self._selector = selectors.DefaultSelector()
+        self._stopping = False
+        self._asked = False
+
+    def run(self) -> None:
+        _on_signals(self._stop, self._ask)
+        for index in range(len(self._sockets)):
+            self._start(index)
+        until: float | None = None
+        while self._children or not self._stopping:
+            self._read(0.1)
+            self._reap()
+            if self._stopping:
+                if until is None:
+                    until = time.monotonic() + STOP_SECONDS
+                    self._signal(signal.SIGTERM)
+                elif time.monotonic() > until:
+                    self._signal(signal.SIGKILL)
+            else:
+                for index, at in list(self._restart_at.items()):
+                    if time.monotonic() >= at:
+                        del self._restart_at[index]
+                        self._start(index)
+            if self._asked or self._reporter.due:
+                self._asked = False
+                self._reporter.now([*self._gone, *self._latest.values()])
+        self._read(0)
+        self._reporter.now([*self._gone, *self._latest.values()])
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _ask(self) -> None:
+        self._asked = True
+
+    def _signal(self, number: int) -> None:
+        for pid in self._children:
+            os.kill(pid, number)
+
+    def _start(self, index: int) -> None:
+        reading, writing = os.pipe()
+        end_with_me = end_with_parent()
+        self._started[index] = time.monotonic()
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                end_with_me()
+                os.close(reading)
+                for other in self._sockets:
+                    if other is not self._sockets[index]:
+                        other.close()
+                _child(self._sockets[index], self._batch, writing)
+                status = 0
+            except BaseException:
+                log.exception("a UDP server process failed")
+            finally:
+                logging.shutdown()
+                os._exit(status)
+        os.close(writing)
+        os.set_blocking(reading, False)
+        self._children[pid] = index
+        self._pipes[pid] = reading
+        self._buffers[pid] = b""
+        self._selector.register(reading, selectors.EVENT_READ, pid)
+
+    def _read(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            self._take(key.data)
+
+    def _take(self, pid: int) -> None:
+        try:
+            while data := os.read(self._pipes[pid], 65536):
+                self._buffers[pid] += data
+        except BlockingIOError:
+            pass
+        *lines, self._buffers[pid] = self._buffers[pid].split(b"\n")
+        if lines:
+            self._latest[pid] = json.loads(lines[-1])
+
+    def _reap(self) -> None:
+        for pid, index in list(self._children.items()):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+            self._take(pid)
+            self._selector.unregister(self._pipes[pid])
+            os.close(self._pipes.pop(pid))
+            del self._children[pid], self._buffers[pid]
+            last = self._latest.pop(pid, None)
+            if last is not None:
+                for rule in last["service"]["rules"].values():
+                    rule["remaining"] = 0
+                self._gone = [_summed([*self._gone, last])]
+            if not self._stopping:
+                lived = time.monotonic() - self._started[index]
+                pause = FIRST_PAUSE if lived > LONGEST_PAUSE else self._pauses.get(index, FIRST_PAUSE / 2) * 2
+                self._pauses[index] = min(pause, LONGEST_PAUSE)
+                self._restart_at[index] = time.monotonic() + self._pauses[index]
+                log.error("UDP server process %d died; it is started again in %.1f s", pid, self._pauses[index])
+
+
+def _summed(snapshots: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several snapshots as one of the form that a process gives."""
+    total = stats.merge(snapshots)
+    rules = {name: {"issued": issued, "remaining": 0, "names": 0} for name, issued in total["issued"].items()}
+    return {
+        **{name: total[name] for name in ("requests", "errors", "dropped", "buckets")},
+        "service": {
+            "rules": rules,
+            "reservations": total["reservations"],
+            "reservation_failures": total["reservation_failures"],
+        },
+    }
+
+
+def _server(sock: socket.socket, batch: int) -> UdpServer:
+    return BatchServer(sock, services.service(), batch) if batch else UdpServer(sock, services.service())
+
+
+def _child(sock: socket.socket, batch: int, pipe: int) -> None:
+    server = _server(sock, batch)
+    _on_signals(server.stop, lambda: None)
+
+    def report(*, last: bool = False) -> None:
+        try:
+            os.write(pipe, json.dumps(server.snapshot()).encode() + b"\n")
+        except OSError:
+            log.debug("the parent does not read the figures", exc_info=not last)
+
+    def keep_reporting() -> None:
+        while not server.stopping:
+            time.sleep(0.25)
+            report()
+
+    threading.Thread(target=keep_reporting, name="resty-ids-report", daemon=True).start()
+    _load(server)
+    server.serve()
+    report(last=True)
+
+
+def _load(server: UdpServer) -> None:
+    """Read the rules before the first request; with the database down the service goes on trying."""
+    from ..errors import IdError
+
+    try:
+        server.service.load()
+    except IdError as error:
+        log.error("the ID rules could not be read, requests are refused until they are: %s", error)
+
+
+def _on_signals(stop: Callable[[], None], report: Callable[[], None]) -> None:
+    def on_stop(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    def on_report(number: int, frame: FrameType | None) -> None:
+        report()
+
+    signal.signal(signal.SIGTERM, on_stop)
+    signal.signal(signal.SIGINT, on_stop)
+    signal.signal(signal.SIGUSR1, on_report)
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,208 @@
+"""The loop of a UDP server: receive, answer, send; on one thread, with a blocking socket.
+
+A request that must wait for a reservation is parked, and answered from the thread that made the reservation, so the
+loop never waits for the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+
+from resty_django.conf import conf
+
+from ..engine.counter import unavailable
+from ..errors import IdError
+from ..service import IdService
+from .answer import Answerer, Drop, Request, Waiting
+from .guard import Guard
+from .stats import Stats
+
+log = logging.getLogger("resty_django.ids.udp")
+
+IDLE = 0.2
+"""Seconds without a request after which the loop looks whether it is to stop."""
+MAX_PARKED = 10_000
+"""Requests that may wait for reservations at one time."""
+_DRAIN = 1.0
+
+Address = Any
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A UDP socket bound to `host` and `port`; `shared` lets other sockets of this user bind there too."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class UdpServer:
+    """Serves one bound socket until `stop` is called from a signal handler or another thread."""
+
+    def __init__(self, sock: socket.socket, service: IdService) -> None:
+        udp = conf.ids.udp
+        self.sock = sock
+        self.service = service
+        self.stats = Stats()
+        self.answerer = Answerer(service, self.stats, udp.keys)
+        self.stopping = False
+        guard = Guard(udp.networks, udp.rate)
+        self._guard = None if guard.idle else guard
+        self._size = udp.max_datagram
+        self._wait = conf.ids.wait
+        self._parked: dict[int, tuple[float, Request, Callable[[bytes], None]]] = {}
+        self._numbers = count()
+        self._reported: set[str] = set()
+
+    def stop(self) -> None:
+        """End the loop after the requests that are already in the socket. Safe in a signal handler."""
+        self.stopping = True
+
+    def serve(self) -> None:
+        """Answer until stopped, then answer what is left and what is parked, and return the unused numbers."""
+        seconds, rest = divmod(IDLE, 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
+        ended = threading.Event()
+        sweeper = threading.Thread(target=self._sweep, args=(ended,), name="resty-ids-sweeper", daemon=True)
+        sweeper.start()
+        try:
+            self._loop()
+            self._drain()
+        finally:
+            ended.set()
+            self.service.stop()
+            self.sock.close()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The figures of this process: the server's and its ID service's."""
+        return {**self.stats.snapshot(), "service": self.service.stats(), "parked": len(self._parked)}
+
+    def _loop(self) -> None:
+        while not self.stopping:
+            self._one_by_one(1 << 30)
+
+    def _one_by_one(self, limit: int) -> None:
+        """Answer up to `limit` requests, or until none came for a while; one system call to receive each."""
+        recvfrom, sendto, size = self.sock.recvfrom, self.sock.sendto, self._size + 1
+        quick, handle, guard, stats = self.answerer.quick, self.handle, self._guard, self.stats
+        requests = 0
+        try:
+            while requests < limit and not self.stopping:
+                datagram, address = recvfrom(size)
+                requests += 1
+                if requests & 15:
+                    if guard is None and (reply := quick(datagram)) is not None:
+                        sendto(reply, address)
+                    else:
+                        handle(datagram, address)
+                else:
+                    began = perf_counter_ns()
+                    if guard is None and (reply := quick(datagram)) is not None:
+                        sendto(reply, address)
+                    else:
+                        handle(datagram, address)
+                    stats.took(perf_counter_ns() - began)
+                    stats.requests += 16
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._note("socket_error", error)
+            time.sleep(0.001)
+        except Exception as error:
+            self._note("internal_error", error)
+        stats.requests += requests & 15
+
+    def handle(self, datagram: bytes, address: Address) -> None:
+        """Answer any datagram: now, later, or not at all."""
+        host = address[0]
+        if self._guard is not None and (cause := self._guard.refusal(host)) is not None:
+            self.stats.dropped[cause] += 1
+            return
+        if not datagram or len(datagram) > self._size:
+            self.stats.dropped["too_long" if datagram else "empty"] += 1
+            return
+
+        def send(reply: bytes) -> None:
+            try:
+                self.sock.sendto(reply, address)
+            except OSError as error:
+                self._note("socket_error", error)
+
+        try:
+            send(self.answerer.answer(datagram, host))
+        except Drop as drop:
+            self.stats.dropped[str(drop)] += 1
+        except Waiting as waiting:
+            self._park(waiting, send)
+
+    def _park(self, waiting: Waiting, send: Callable[[bytes], None], since: float | None = None) -> None:
+        if len(self._parked) >= MAX_PARKED:
+            send(self.answerer.refusal(waiting.request, unavailable()))
+            return
+        number = next(self._numbers)
+        since = time.monotonic() if since is None else since
+        self._parked[number] = (since, waiting.request, send)
+        waiting.future.add_done_callback(lambda future: self._unpark(number, future))
+
+    def _unpark(self, number: int, future: Future[Any]) -> None:
+        """Go on with a parked request; runs on the thread that made its reservation."""
+        parked = self._parked.pop(number, None)
+        if parked is None:
+            return
+        since, request, send = parked
+        try:
+            error = future.exception()
+            if isinstance(error, IdError):
+                send(self.answerer.refusal(request, error))
+            else:
+                send(self.answerer.resume(request))
+        except Waiting as waiting:
+            self._park(waiting, send, since)
+        except Exception as failure:
+            self._note("internal_error", failure)
+
+    def _sweep(self, ended: threading.Event) -> None:
+        """Refuse what has been parked for too long: the database hangs."""
+        while not ended.wait(0.1):
+            late = time.monotonic() - self._wait
+            for number, (since, request, send) in list(self._parked.items()):
+                if since < late and self._parked.pop(number, None) is not None:
+                    send(self.answerer.refusal(request, unavailable()))
+
+    def _drain(self) -> None:
+        self.sock.setblocking(False)
+        until = time.monotonic() + _DRAIN
+        while time.monotonic() < until:
+            try:
+                datagram, address = self.sock.recvfrom(self._size + 1)
+            except OSError:
+                break
+            self.stats.requests += 1
+            self.handle(datagram, address)
+        until = time.monotonic() + self._wait
+        while self._parked and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def _note(self, cause: str, error: Exception) -> None:
+        """Count an error, and log the first of its kind."""
+        self.stats.dropped[cause] += 1
+        kind = f"{cause} {type(error).__name__} {getattr(error, 'errno', '')}"
+        if kind not in self._reported:
+            self._reported.add(kind)
+            log.error("%s in the UDP server (logged once): %s", cause, error, exc_info=error)
