@@ -1,0 +1,15 @@
+"""The site for an ASGI server; serves the static files too, since the demo has no web server before it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+# Django streams static files from disk with an iterator that is not async, and says so at the first one.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
+
+application = ASGIStaticFilesHandler(get_asgi_application())

@@ -1,0 +1,74 @@
+"""`manage.py demo_data`: the rules and the user of the demo. Running it again changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand
+from django.db import transaction
+
+from resty_django.ids.models import IdRule
+
+LUA: Final = """\
+function min_counter() return 1 end
+function max_counter() return 99999 end
+function reset_seconds() return 86400 end
+
+function create_id(counter, now, salt)
+  return string.format("T%04d%02d%02d-%05d", now:year(), now:month(), now:day(), counter:generate_counter())
+end
+"""
+
+RULES: Final[dict[str, dict[str, Any]]] = {
+    "order_id": {
+        "description": "Order numbers: O, year, month, day, six digits that start again each day.",
+        "source": "O{now:%y%m%d}{counter:06d}",
+        "max_counter": 999_999,
+        "reset_seconds": 86_400,
+    },
+    "o2o": {
+        "description": "One digit of the year, month, day, four digits that start again each day.",
+        "source": "{now:%1Y%m%d}{counter:04d}",
+        "max_counter": 9_999,
+        "reset_seconds": 86_400,
+    },
+    "customer": {
+        "description": "Customer numbers that do not tell how many there are, with a check digit.",
+        "source": "C{counter:08d:scramble}{luhn}",
+        "max_counter": 99_999_999,
+    },
+    "invoice": {
+        "description": "Invoice numbers without gaps, from 1 each year.",
+        "source": "INV-{now:%Y}-{counter:06d}",
+        "min_counter": 1,
+        "max_counter": 999_999,
+        "reset_calendar": "year",
+        "gapless": True,
+    },
+    "ticket": {
+        "description": "A rule in Lua, as the original ID server has them.",
+        "kind": "lua",
+        "source": LUA,
+        "min_counter": 1,
+        "max_counter": 99_999,
+        "reset_seconds": 86_400,
+    },
+}
+
+
+class Command(BaseCommand):
+    help = "Make the demo's rules and its user admin (password admin), where they do not exist yet."
+
+    @transaction.atomic
+    def handle(self, *args: Any, **options: Any) -> None:
+        for name, fields in RULES.items():
+            if not IdRule.objects.filter(name=name).exists():
+                rule = IdRule(name=name, **fields)
+                rule.full_clean()
+                rule.save()
+        users = get_user_model()
+        if not users.objects.filter(username="admin").exists():
+            users.objects.create_superuser("admin", "admin@example.com", "admin")
+        if options["verbosity"]:
+            self.stdout.write(f"Rules: {', '.join(RULES)}. User: admin, password admin.")

@@ -1,0 +1,172 @@
+"""The demo site. What may differ is an environment variable:
+
+DJANGO_DEBUG=1            error pages for developers (default: off)
+DJANGO_SECRET_KEY         the secret key (default: made once, kept in the folder for variable data)
+RESTY_VAR                 the folder for variable data (default: ./var)
+RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
+REDIS_URL                 a Redis or Valkey for the cache (default: memory of the process)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import resty_django
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR = Path(os.environ.get("RESTY_VAR", BASE_DIR / "var"))
+VAR.mkdir(parents=True, exist_ok=True)
+
+
+def _secret_key() -> str:
+    given = os.environ.get("DJANGO_SECRET_KEY")
+    if given:
+        return given
+    path = VAR / "secret_key"
+    if not path.exists():
+        draft = VAR / f"secret_key.{os.getpid()}"
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(50))
+        with contextlib.suppress(FileExistsError):  # another process was first; its key is the one
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text()
+
+
+def _database() -> dict[str, Any]:
+    kind = os.environ.get("RESTY_TEST_DB", "sqlite")
+    server = {
+        "NAME": os.environ.get("RESTY_DB_NAME", "resty_demo"),
+        "HOST": os.environ.get("RESTY_DB_HOST", "127.0.0.1"),
+        "PORT": os.environ.get("RESTY_DB_PORT", ""),
+        "PASSWORD": os.environ.get("RESTY_DB_PASSWORD", ""),
+    }
+    if kind == "sqlite":
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": os.environ.get("RESTY_DB_NAME", VAR / "db.sqlite3"),
+            # Left at synchronous=FULL: with NORMAL a power cut may take back a committed reservation.
+            "OPTIONS": {
+                "timeout": 20,
+                "transaction_mode": "IMMEDIATE",
+                "init_command": "PRAGMA journal_mode=WAL",
+            },
+            # A file, because a database in memory is locked as a whole by each thread that uses it.
+            "TEST": {"NAME": VAR / f"test-{os.getpid()}.sqlite3"},
+        }
+    if kind == "mysql":
+        return {
+            "ENGINE": "django.db.backends.mysql",
+            "USER": os.environ.get("RESTY_DB_USER", "root"),
+            "OPTIONS": {"charset": "utf8mb4", "isolation_level": "read committed"},
+            "TEST": {"CHARSET": "utf8mb4"},
+            **server,
+        }
+    if kind == "postgres":
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "USER": os.environ.get("RESTY_DB_USER", "postgres"),
+            **server,
+        }
+    raise ValueError(f"RESTY_TEST_DB is {kind!r}; it must be sqlite, mysql or postgres.")
+
+
+def _cache() -> dict[str, Any]:
+    url = os.environ.get("REDIS_URL")
+    if not url:
+        return {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "KEY_PREFIX": "demo"}
+
+
+SECRET_KEY = _secret_key()
+DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
+ALLOWED_HOSTS = os.environ.get("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    *resty_django.ALL_APPS,
+    "project",
+    "project.shop",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "project.middleware.content_security_policy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "project.urls"
+ASGI_APPLICATION = "project.asgi.application"
+WSGI_APPLICATION = "project.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {"default": _database()}
+CACHES = {"default": _cache()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "Europe/Berlin"
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = VAR / "static"
+
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_SAMESITE = "Lax"
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+)
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.SessionAuthentication",
+        "rest_framework.authentication.BasicAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "resty-django demo",
+    "VERSION": resty_django.__version__,
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+
+RESTY_DJANGO: dict[str, Any] = {"IDS": {"NODE": "demo"}}

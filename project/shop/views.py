@@ -1,0 +1,50 @@
+"""Place an order and see its number."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods
+
+from project.shop.forms import OrderForm
+from project.shop.models import Order
+from resty_django.ids import next_id
+from resty_django.ids.errors import IdError
+
+SHOP = "shop"
+
+
+def place(item: str, quantity: int) -> Order:
+    """Store an order.
+
+    The order number is taken before the transaction: gaps do not matter there. The invoice number is taken within
+    it, so that an order which fails leaves no gap between the invoices. Raises `IdError` when a rule gives none.
+    """
+    number = next_id("order_id", app=SHOP)
+    with transaction.atomic():
+        invoice = next_id("invoice", app=SHOP)
+        return Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def home(request: HttpRequest) -> HttpResponse:
+    form = OrderForm(request.POST if request.method == "POST" else None)
+    status, error = 200, ""
+    if request.method == "POST":
+        if form.is_valid():
+            try:
+                order = place(form.cleaned_data["item"], form.cleaned_data["quantity"])
+            except IdError as problem:
+                status, error = problem.http_status, str(problem)
+            else:
+                return redirect("shop:order", number=order.number)
+        else:
+            status = 422
+    context = {"form": form, "error": error, "orders": Order.objects.all()[:10]}
+    return render(request, "shop/home.html", context, status=status)
+
+
+@require_GET
+def order(request: HttpRequest, number: str) -> HttpResponse:
+    return render(request, "shop/order.html", {"order": get_object_or_404(Order, number=number)})

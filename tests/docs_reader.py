@@ -1,0 +1,177 @@
+"""The pages of the documentation as data: their blocks, tables, anchors and links, and a way to run their Python.
+
+In a Python block, a comment that is a literal tells the value of its statement:
+
+    next_id("order_id", app="shop")  # "O261121000000"
+
+`execute` checks such comments. A block after `<!-- append: FILE -->` or `<!-- write: FILE -->` is the text of a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<how>append|write): (?P<file>\S+) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_SPAN = re.compile(r"`([^`\n]+)`")
+
+Same = Callable[[Any, Any], bool]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `how` and `file` say what becomes of it, where a comment before it does."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    how: str = ""
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """What a console block has after its prompts."""
+        return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A Markdown file. `path` is relative to the root of the project."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def text(self) -> str:
+        return (ROOT / self.path).read_text()
+
+    @property
+    def prose(self) -> str:
+        """The text without its fenced blocks."""
+        return _FENCE.sub("", self.text)
+
+    @property
+    def blocks(self) -> list[Block]:
+        found = []
+        for match in _FENCE.finditer(self.text):
+            line = self.text.count("\n", 0, match.start("language")) + 2
+            text = re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+            found.append(Block(self.name, line - 1, match["language"], text, match["how"] or "", match["file"] or ""))
+        return found
+
+    @property
+    def spans(self) -> list[str]:
+        """The inline code of the prose."""
+        return _SPAN.findall(self.prose)
+
+    @property
+    def links(self) -> list[str]:
+        return _LINK.findall(_SPAN.sub("", self.prose))
+
+    @property
+    def anchors(self) -> set[str]:
+        """What a link into this page may name: headings, as GitHub makes them into anchors, and `<a id=...>`."""
+        found = set(re.findall(r'<a id="([^"]+)"></a>', self.prose))
+        for heading in re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE):
+            plain = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+            number, anchor = 0, plain
+            while anchor in found:
+                number += 1
+                anchor = f"{plain}-{number}"
+            found.add(anchor)
+        return found
+
+    def table(self, *head: str) -> list[list[str]]:
+        """The rows of the table whose first columns have these headings."""
+        lines = self.text.splitlines()
+        for at, line in enumerate(lines):
+            if line.startswith("|") and tuple(_cells(line)[: len(head)]) == head:
+                rows = []
+                for row in lines[at + 2 :]:
+                    if not row.startswith("|"):
+                        break
+                    rows.append(_cells(row))
+                return rows
+        raise AssertionError(f"{self.name} has no table with the columns {', '.join(head)}")
+
+
+def pages() -> list[Page]:
+    """README, changelog, and everything in docs/."""
+    found = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [Page(path.relative_to(ROOT)) for path in found]
+
+
+def page(name: str) -> Page:
+    return Page(Path(name))
+
+
+def blocks(*languages: str) -> Iterator[Block]:
+    """All blocks in one of the languages."""
+    for each in pages():
+        for block in each.blocks:
+            if block.language in languages:
+                yield block
+
+
+def code(cell: str) -> str:
+    """The first inline code of a table's cell."""
+    found = _SPAN.search(cell)
+    assert found is not None, f"no code in {cell!r}"
+    return found[1]
+
+
+def execute(block_text: str, place: str, namespace: dict[str, Any], same: Same = lambda told, got: told == got) -> int:
+    """Run a Python block in `namespace`; AssertionError where a comment tells another value. Gives how many it told."""
+    told = _told(block_text)
+    tree = ast.parse(block_text, place)
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr | ast.Assign) and node.end_lineno in told:
+            count += 1
+            arguments = [node.value, ast.Constant(node.end_lineno)]
+            node.value = ast.Call(ast.Name("__told__", ast.Load()), arguments, [])
+
+    def check(got: Any, line: int) -> Any:
+        assert same(told[line], got), f"{place}, line {line} of the block: {got!r}, the comment says {told[line]!r}"
+        return got
+
+    namespace["__told__"] = check
+    exec(compile(ast.fix_missing_locations(tree), place, "exec"), namespace)  # noqa: S102
+    return count
+
+
+def _told(text: str) -> dict[int, Any]:
+    """The literals in comments by line."""
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            try:
+                found[token.start[0]] = ast.literal_eval(token.string.lstrip("# "))
+            except (ValueError, SyntaxError):
+                continue
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]

@@ -1,0 +1,133 @@
+"""A site of its own for tests that start whole processes: a database, rules, and `manage.py` run outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_udp_port() -> int:
+    """A UDP port of 127.0.0.1 that nobody uses at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@dataclass
+class Site:
+    """A database and the environment in which `manage.py` uses it."""
+
+    env: dict[str, str]
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def manage(self, *args: str, text: str | None = None) -> str:
+        """Run a command to its end and return what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *args], cwd=ROOT, env=self.env, input=text, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def rule(self, **fields: Any) -> None:
+        """Save a rule."""
+        self.manage(
+            "shell",
+            "-c",
+            "import json; from resty_django.ids.models import IdRule; "
+            f"rule = IdRule(**json.loads({json.dumps(fields)!r})); rule.full_clean(); rule.save()",
+        )
+
+    def serve(self, port: int, *args: str) -> subprocess.Popen[str]:
+        """Start `runidserver` and wait until it answers."""
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "runidserver", "--port", str(port), "--stats", "0", *args],
+            cwd=ROOT,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.processes.append(process)
+        until = time.monotonic() + 20
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(0.1)
+            sock.connect(("127.0.0.1", port))
+            while time.monotonic() < until:
+                if process.poll() is not None:
+                    pytest.fail(f"runidserver ended: {process.communicate()[0]}")
+                try:
+                    sock.send(b"{}")
+                    sock.recv(65535)
+                    return process
+                except (TimeoutError, ConnectionRefusedError):
+                    time.sleep(0.05)
+        pytest.fail("runidserver did not answer within 20 s")
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A migrated site whose processes end with the test."""
+    env = {**os.environ, "RESTY_VAR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    kind = os.environ.get("RESTY_TEST_DB", "sqlite")
+    name = f"resty_e2e_{os.getpid()}"
+    if kind == "sqlite":
+        env["RESTY_DB_NAME"] = str(tmp_path / "site.sqlite3")
+    else:
+        env["RESTY_DB_NAME"] = name
+        _server_database(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+    found = Site(env)
+    found.manage("migrate", "-v", "0")
+    try:
+        yield found
+    finally:
+        found.end()
+        if kind != "sqlite":
+            _server_database(f"DROP DATABASE IF EXISTS {name}")
+
+
+def _server_database(*statements: str) -> None:
+    from django.conf import settings
+
+    default = settings.DATABASES["default"]
+    if default["ENGINE"].endswith("mysql"):
+        import MySQLdb
+
+        connection = MySQLdb.connect(host=default["HOST"], user=default["USER"], password=default["PASSWORD"])
+    else:
+        import psycopg
+
+        connection = psycopg.connect(host=default["HOST"], user=default["USER"], dbname="postgres", autocommit=True)
+    try:
+        for statement in statements:
+            connection.cursor().execute(statement)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def udp_port() -> int:
+    return free_udp_port()

@@ -1,0 +1,153 @@
+"""The admin of the ID service in a real browser, under the demo's strict content security policy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from resty_django import ids
+from resty_django.ids.models import IdCounter, IdRule
+from tests.integration.ids.admin_tools import RULES, make_counter, make_rule
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.e2e,
+    pytest.mark.browser,
+    pytest.mark.services,
+]
+
+CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
+SECONDS = 10
+
+
+@pytest.fixture(autouse=True)
+def _stopped() -> Iterator[None]:
+    yield
+    ids.stop()
+
+
+def _missing(text: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+@pytest.fixture
+def browse(live_server: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a browser, signed in as a superuser; it must not complain on its console by the end of the test."""
+    try:
+        from selenium import webdriver
+    except ImportError:
+        _missing("selenium is not installed: pip install selenium")
+    if not CHROMIUM or not DRIVER:
+        _missing("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
+    opened = []
+
+    def start(*, scripts: bool = True) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--window-size=1400,1000",
+        ):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        if not scripts:
+            options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+        opened.append(driver)
+        client = Client()
+        client.force_login(User.objects.create_superuser("boss"))
+        driver.get(f"{live_server.url}/admin/login/")
+        driver.add_cookie({"name": "sessionid", "value": client.cookies["sessionid"].value})
+        return driver
+
+    try:
+        yield start
+        complaints = [entry["message"] for driver in opened for entry in driver.get_log("browser")]
+        assert [text for text in complaints if "favicon" not in text] == []
+    finally:
+        for driver in opened:
+            driver.quit()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    from selenium.common.exceptions import StaleElementReferenceException
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    wait: Any = WebDriverWait(None, SECONDS, 0.05, (StaleElementReferenceException,))  # type: ignore[type-var]
+    return wait.until(lambda _: condition())
+
+
+def all_of(driver: Any, selector: str) -> list[str]:
+    return [element.text for element in driver.find_elements("css selector", selector)]
+
+
+def first(driver: Any) -> str:
+    """The first ID of the preview."""
+    return "".join(all_of(driver, ".resty-ids li")[:1])
+
+
+def write(driver: Any, name: str, text: str) -> None:
+    field = driver.find_element("name", name)
+    field.clear()
+    field.send_keys(text)
+
+
+def test_the_preview_follows_the_typing(browse: Callable[..., Any], live_server: Any) -> None:
+    rule = make_rule()
+    counter = make_counter(rule, bound=100)
+    driver = browse()
+    driver.get(f"{live_server.url}{RULES}{rule.pk}/change/")
+    assert len(all_of(driver, "#resty-preview-result .resty-ids li")) == 5
+    assert not driver.find_element("name", "_preview").is_displayed()
+    write(driver, "source", "Z{now:%y%m%d}{counter:06d}")
+    until(lambda: first(driver).startswith("Z"))
+    write(driver, "source", "Z{now:%y%m%d}{count:06d}")
+    until(lambda: all_of(driver, ".resty-place mark") == ["{"])
+    write(driver, "source", "{app}<b>{now:%y%m%d}{counter:06d}")
+    write(driver, "sample-app", "kiosk")
+    until(lambda: first(driver).startswith("kiosk<b>"))
+    driver.find_element("css selector", f'[name="sample-counter"] option[value="{counter.pk}"]').click()
+    until(lambda: first(driver).endswith("000100"))
+    assert "no new ID can look like one of the past" in driver.find_element("id", "resty-preview-result").text
+    assert IdRule.objects.get().source == rule.source
+    assert IdCounter.objects.get().bound == 100
+
+
+def test_a_rule_is_made_and_issues_in_the_browser(browse: Callable[..., Any], live_server: Any) -> None:
+    driver = browse()
+    driver.get(f"{live_server.url}{RULES}add/")
+    write(driver, "name", "ticket")
+    write(driver, "source", "T{counter:06d}")
+    until(lambda: first(driver) == "T000000")
+    driver.find_element("name", "_continue").click()
+    driver.find_element("css selector", '.object-tools a[href$="/issue/"]').click()
+    write(driver, "app", "shop")
+    driver.find_element("css selector", ".resty-action [type=submit]").click()
+    until(lambda: all_of(driver, ".messagelist .resty-id") == ["T000000"])
+    driver.find_element("css selector", '.object-tools a[href*="/idcounter/"]').click()
+    until(lambda: "shop" in all_of(driver, "#result_list .field-app"))
+
+
+def test_the_form_works_without_scripts(browse: Callable[..., Any], live_server: Any) -> None:
+    rule = make_rule()
+    driver = browse(scripts=False)
+    driver.get(f"{live_server.url}{RULES}{rule.pk}/change/")
+    write(driver, "source", "Z{now:%y%m%d}{counter:06d}")
+    driver.find_element("name", "_preview").click()
+    until(lambda: first(driver).startswith("Z"))
+    assert IdRule.objects.get().source == rule.source
+    driver.find_element("name", "_save").click()
+    until(lambda: all_of(driver, ".messagelist .success"))
+    assert IdRule.objects.get().source.startswith("Z")

@@ -1,0 +1,201 @@
+"""What the tests of the ID service share: rules, a stop after each test, and whole processes that ask for IDs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from resty_django.ids import service
+from resty_django.ids.models import IdRule
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture(autouse=True)
+def _stop_the_service(_django_db_marker: None) -> Iterator[None]:
+    """Each test begins without a service in this process and leaves none."""
+    service.stop()
+    yield
+    service.stop()
+
+
+@pytest.fixture
+def make_rule() -> Callable[..., IdRule]:
+    """Save a valid rule; without options it is called order, never resets and shows nine digits."""
+
+    def make(name: str = "order", source: str = "{counter:09d}", **options: Any) -> IdRule:
+        rule = IdRule(name=name, source=source, **{"max_counter": 999_999_999, **options})
+        rule.full_clean()
+        rule.save()
+        return rule
+
+    return make
+
+
+@pytest.fixture
+def order(make_rule: Callable[..., IdRule]) -> IdRule:
+    """The rule order, with segments of 100."""
+    return make_rule(segment_size=100)
+
+
+class Worker:
+    """A process of its own that asks for IDs and prints each as soon as it has it."""
+
+    def __init__(self, *args: str, ids: dict[str, Any] | None = None) -> None:
+        env = {
+            **os.environ,
+            "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+            "RESTY_WORKER_IDS": repr(ids or {}),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), *args],
+            env=env,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):  # what a killed process was in the middle of was given to nobody
+                self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, count: int, seconds: float = 20.0) -> list[str]:
+        """The first lines, at least `count` of them."""
+        until = time.monotonic() + seconds
+        while len(self.lines) < count:
+            if time.monotonic() > until or (self.process.poll() is not None and not self.reader.is_alive()):
+                raise AssertionError(f"{len(self.lines)} lines, not {count}: {self.end()}")
+            time.sleep(0.01)
+        return self.lines
+
+    def say(self, line: str) -> None:
+        """A line on the worker's standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def end(self, how: int | None = signal.SIGKILL) -> str:
+        """End the process by a signal, or None: wait for it; what it wrote to standard error."""
+        if how is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(30)
+        self.reader.join(5)
+        assert self.process.stderr is not None
+        error = self.process.stderr.read()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        return error
+
+
+@pytest.fixture
+def worker(transactional_db: None) -> Iterator[Callable[..., Worker]]:
+    """Start a `Worker`; all are ended after the test."""
+    started: list[Worker] = []
+
+    def start(*args: str, ids: dict[str, Any] | None = None) -> Worker:
+        made = Worker(*args, ids=ids)
+        started.append(made)
+        return made
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.end()
+
+
+@contextmanager
+def another_connection() -> Iterator[BaseDatabaseWrapper]:
+    """A second connection of this thread to the test database."""
+    other = connections["default"].copy()
+    other.inc_thread_sharing()
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+@pytest.fixture
+def locked() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which somebody else holds a lock that no reservation gets past."""
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        with another_connection() as other:
+            other.ensure_connection()
+            if other.vendor != "sqlite":
+                other.set_autocommit(False)
+            with other.cursor() as cursor:
+                cursor.execute(
+                    {
+                        "sqlite": "BEGIN EXCLUSIVE",
+                        "mysql": "LOCK TABLES resty_ids_idcounter WRITE, resty_ids_idrule WRITE",
+                        "postgresql": "LOCK TABLE resty_ids_idcounter, resty_ids_idrule IN ACCESS EXCLUSIVE MODE",
+                    }[other.vendor]
+                )
+                try:
+                    yield
+                finally:
+                    cursor.execute("UNLOCK TABLES" if other.vendor == "mysql" else "ROLLBACK")
+
+    return lock
+
+
+@pytest.fixture
+def broken() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """A context in which every reservation fails at once, since the table of counters is not there."""
+
+    @contextmanager
+    def break_it() -> Iterator[None]:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE resty_ids_idcounter RENAME TO resty_ids_away")
+        try:
+            yield
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE resty_ids_away RENAME TO resty_ids_idcounter")
+
+    return break_it
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections made from now on do not wait long for a lock of SQLite."""
+    if connection.vendor == "sqlite":
+        monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 0.3)
+
+
+def eventually(check: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Whether `check` comes true in time."""
+    until = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., bool]:
+    return eventually

@@ -1,0 +1,474 @@
+"""The admin of rules: list, form, preview, issuing, deleting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from resty_django import ids
+from resty_django.ids import store
+from resty_django.ids.errors import Unavailable
+from resty_django.ids.models import IdCounter, IdRule
+from tests.integration.ids.admin_tools import (
+    COUNTERS,
+    HOSTILE,
+    LUA,
+    RULES,
+    logged,
+    make_counter,
+    make_rule,
+    person,
+    rows,
+    rule_data,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
+
+PYTHON = "tests.integration.ids.test_admin_rules.Plain"
+EDITORS = ("view_idrule", "add_idrule", "change_idrule", "delete_idrule")
+
+
+class Plain:
+    """A Python rule."""
+
+    def create_id(self, take: Any, now: Any, salt: str) -> str:
+        return f"P{take():06d}"
+
+
+class Broken(Plain):
+    """A Python rule that cannot be made."""
+
+    def __init__(self) -> None:
+        raise LookupError("no such thing")
+
+
+@pytest.fixture(autouse=True)
+def _stopped() -> Iterator[None]:
+    yield
+    ids.stop()
+
+
+@pytest.fixture
+def boss() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client
+
+
+def change(rule: IdRule) -> str:
+    return f"{RULES}{rule.pk}/change/"
+
+
+def look(client: Client, data: dict[str, Any], rule: IdRule | None = None) -> str:
+    reply = client.post(reverse("admin:resty_ids_idrule_preview", query={"rule": rule.pk} if rule else None), data)
+    assert reply.status_code == 200, reply.content
+    return reply.content.decode()
+
+
+def shown(html: str) -> list[str]:
+    return re.findall(r'<li><code class="resty-id">(.*?)</code></li>', html)
+
+
+def counters_of(html: str) -> list[str]:
+    """The last six characters of the IDs in a preview: their counters."""
+    return [made[-6:] for made in shown(html)]
+
+
+# --- list ---------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_an_example_and_takes_no_number(boss: Client) -> None:
+    make_counter(make_rule("order", source="O{counter:06d}-{app}", reset_seconds=0))
+    make_rule("script", kind="lua", source=LUA, max_counter=999, reset_seconds=0)
+    make_rule("broken", source="nothing")
+    before = rows()
+    html = boss.get(RULES).content.decode()
+    assert "O000000-app" in html
+    assert "L000" in html
+    assert "does not work" in html
+    assert "1 / 10,000" in html
+    assert rows() == before
+
+
+def test_list_searches_and_filters(boss: Client) -> None:
+    make_rule("order", description="for the shop")
+    make_rule("lasting", reset_seconds=0, source="L{counter:06d}")
+    make_rule("yearly", reset_seconds=0, reset_calendar="year", enabled=False)
+
+    def found(query: str) -> set[str]:
+        return {rule.name for rule in boss.get(f"{RULES}?{query}").context["cl"].result_list}
+
+    assert found("q=shop") == {"order"}
+    assert found("reset=never") == {"lasting"}
+    assert found("reset=calendar") == {"yearly"}
+    assert found("reset=seconds") == {"order"}
+    assert found("enabled__exact=0") == {"yearly"}
+
+
+# --- form ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_is_added_and_works_at_once(boss: Client) -> None:
+    reply = boss.post(f"{RULES}add/", rule_data())
+    assert reply.status_code == 302, reply.context["errors"]
+    assert str(ids.next_id("order", app="shop")).endswith("000000")
+    assert logged() == ["Added."]
+
+
+def test_a_bad_rule_is_not_saved_and_the_place_is_marked(boss: Client) -> None:
+    reply = boss.post(f"{RULES}add/", rule_data(source="O{countr:06d}"))
+    assert reply.status_code == 200
+    html = reply.content.decode()
+    assert "At character 2" in html
+    assert "O<mark>{</mark>countr:06d}" in html
+    assert not IdRule.objects.exists()
+
+
+def test_a_name_that_is_taken_is_refused(boss: Client) -> None:
+    make_rule()
+    reply = boss.post(f"{RULES}add/", rule_data())
+    assert "A rule of this name exists already." in reply.content.decode()
+    assert IdRule.objects.count() == 1
+
+
+def test_the_preview_button_shows_ids_and_saves_nothing(boss: Client) -> None:
+    reply = boss.post(f"{RULES}add/", rule_data(_preview="1"))
+    html = reply.content.decode()
+    assert reply.status_code == 200
+    assert counters_of(html) == [f"{n:06d}" for n in range(5)]
+    assert "errornote" not in html
+    rule = make_rule()
+    reply = boss.post(change(rule), rule_data(rule, source="X{now:%Y%j}{counter:06d}", _preview="1"))
+    assert shown(reply.content.decode())[0].startswith("X")
+    assert IdRule.objects.get().source == rule.source
+
+
+def test_a_risky_edit_takes_a_second_submit_with_the_box(boss: Client) -> None:
+    rule = make_rule()
+    make_counter(rule)
+    data = rule_data(rule, source="X{now:%y%m%d}{counter:06d}")
+    reply = boss.post(change(rule), data)
+    html = reply.content.decode()
+    assert "no new ID can look like one of the past" in html
+    assert 'name="confirm_risks"' in html
+    assert IdRule.objects.get().source == rule.source
+    assert boss.post(change(rule), data | {"confirm_risks": "on"}).status_code == 302
+    assert IdRule.objects.get().source == data["source"]
+
+
+def test_line_ends_of_the_browser_are_no_change_of_a_script(boss: Client) -> None:
+    rule = make_rule(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
+    make_counter(rule)
+    data = rule_data(rule, source=LUA.replace("\n", "\r\n"), reset_seconds=0, description="new")
+    assert boss.post(change(rule), data).status_code == 302
+    assert IdRule.objects.get().source == LUA
+    assert IdRule.objects.get().description == "new"
+
+
+def test_an_edit_without_risk_shows_no_box(boss: Client) -> None:
+    rule = make_rule()
+    assert 'name="confirm_risks"' not in boss.get(change(rule)).content.decode()
+    assert boss.post(change(rule), rule_data(rule, source="X{now:%y%m%d}{counter:06d}")).status_code == 302
+    make_counter(IdRule.objects.get())
+    data = rule_data(IdRule.objects.get(), description="another", source="X{now:%y%m%d}{counter:06d}")
+    assert boss.post(change(rule), data).status_code == 302
+    assert IdRule.objects.get().description == "another"
+
+
+# --- who may write what ---------------------------------------------------------------------------------------------
+
+
+def test_lua_takes_its_own_permission_to_add_change_and_preview() -> None:
+    editor, writer = person(*EDITORS), person(*EDITORS, "change_lua_rule")
+    data = rule_data(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
+    assert "lack the permission" in editor.post(f"{RULES}add/", data).content.decode()
+    html = look(editor, data)
+    assert "lack the permission" in html
+    assert shown(html) == []
+    assert shown(look(writer, data))[0] == "L000"
+    assert writer.post(f"{RULES}add/", data).status_code == 302
+    rule = IdRule.objects.get()
+    edited = data | {"source": LUA.replace("L%", "M%"), "description": "new", "salt_length": "3"}
+    assert editor.post(change(rule), edited).status_code == 302
+    rule.refresh_from_db()
+    assert (rule.description, rule.source, rule.salt_length) == ("new", data["source"], None)
+    assert shown(look(editor, edited, rule))[0] == "L000"
+    assert writer.post(change(rule), edited).status_code == 302
+    rule.refresh_from_db()
+    assert "M%" in rule.source
+
+
+def test_a_template_is_not_turned_into_a_script_without_the_permission() -> None:
+    rule = make_rule()
+    data = rule_data(rule, kind="lua", source=LUA, max_counter=999)
+    assert "lack the permission" in person(*EDITORS).post(change(rule), data).content.decode()
+    assert IdRule.objects.get().kind == "template"
+
+
+@override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON]}})
+def test_python_takes_its_own_permission() -> None:
+    data = rule_data(kind="python", source=PYTHON, reset_seconds=0)
+    assert "lack the permission" in person(*EDITORS, "change_lua_rule").post(f"{RULES}add/", data).content.decode()
+    allowed = person(*EDITORS, "change_python_rule")
+    assert shown(look(allowed, data))[0] == "P000000"
+    assert allowed.post(f"{RULES}add/", data).status_code == 302
+
+
+@override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON.replace("Plain", "Broken")]}})
+def test_a_python_rule_that_cannot_be_made_breaks_no_page(boss: Client) -> None:
+    rule = make_rule(kind="python", source=PYTHON.replace("Plain", "Broken"), reset_seconds=0)
+    counter = make_counter(rule)
+    for url in (RULES, change(rule), COUNTERS, f"{COUNTERS}{counter.pk}/change/"):
+        assert boss.get(url).status_code == 200, url
+    assert "no such thing" in boss.get(change(rule)).content.decode()
+    sent = rule_data(rule, reset_seconds=0)
+    assert boss.post(change(rule), sent).status_code == 200
+    assert "no such thing" in look(boss, sent, rule)
+    assert "Not done" in boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}).content.decode()
+
+
+def test_only_listed_python_classes_can_be_chosen(boss: Client) -> None:
+    html = look(boss, rule_data(kind="python", source="os.system", reset_seconds=0))
+    assert "PYTHON_RULES" in html
+    assert shown(html) == []
+
+
+# --- preview ------------------------------------------------------------------------------------------------------
+
+
+def test_preview_takes_no_number_and_writes_nothing(boss: Client) -> None:
+    rule = make_rule()
+    counter = make_counter(rule, bound=100)
+    before = rows()
+    data = rule_data(rule)
+    with mock.patch.object(store.Store, "reserve", side_effect=AssertionError("the store was asked")):
+        assert counters_of(look(boss, data, rule)) == ["000000", "000001", "000002", "000003", "000004"]
+        at_counter = look(boss, data | {"sample-counter": str(counter.pk)}, rule)
+    assert counters_of(at_counter) == ["000100", "000101", "000102", "000103", "000104"]
+    assert rows() == before
+    assert logged() == []
+
+
+def test_preview_shows_what_is_typed_not_what_is_stored(boss: Client) -> None:
+    rule = make_rule()
+    html = look(boss, rule_data(rule, source="{app}-{now:%Y%m%d}-{counter:03d}{salt:2}", max_counter=999) | {
+        "sample-app": "kiosk", "sample-salt": "zz"}, rule)  # fmt: skip
+    assert all(re.fullmatch(r"kiosk-\d{8}-00\dzz", made) for made in shown(html))
+    assert len(shown(html)) == 5
+    assert IdRule.objects.get().source == rule.source
+
+
+def test_preview_ends_with_the_range(boss: Client) -> None:
+    rule = make_rule(max_counter=101)
+    counter = make_counter(rule, bound=100)
+    data = rule_data(rule) | {"sample-counter": str(counter.pk)}
+    assert counters_of(look(boss, data, rule)) == ["000100", "000101"]
+    IdCounter.objects.update(bound=102)
+    assert "given out all its numbers" in look(boss, data, rule)
+
+
+def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(boss: Client) -> None:
+    data = rule_data(source="{salt:4}{now:%y%m%d}{counter:06d}")
+    assert shown(look(boss, data))[0].startswith("1234")
+    assert "exactly 4" in look(boss, data | {"sample-salt": "toolong"})
+    assert "forbidden character" in look(boss, data | {"sample-app": "a b"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"source": "{now:%1Y%m%d}{counter:06d}"}, "after ten years"),
+        ({"kind": "lua", "source": LUA, "max_counter": 999, "reset_seconds": 0}, "The salt may have any length"),
+        ({"kind": "lua", "source": LUA, "max_counter": 500, "reset_seconds": 0}, "max_counter() is 999"),
+        ({"kind": "lua", "source": LUA, "max_counter": 999}, "does not show its cycle"),
+        ({"kind": "lua", "source": LUA, "max_counter": 999, "fixed_length": None}, "may differ in length"),
+        ({"segment_size": 500_000}, "large part"),
+        ({"gapless": "on"}, "taken back when that rolls back"),
+        ({}, "1,000,000 numbers each day"),
+        ({}, "does not show the application name"),
+    ],
+)
+def test_preview_warns(boss: Client, fields: dict[str, Any], words: str) -> None:
+    assert words in look(boss, rule_data(**fields))
+
+
+@override_settings(RESTY_DJANGO={"IDS": {"STEP": 4, "OFFSET": 3}})
+def test_preview_shows_the_numbers_and_the_share_of_this_node(boss: Client) -> None:
+    html = look(boss, rule_data())
+    assert counters_of(html) == ["000003", "000007", "000011", "000015", "000019"]
+    assert "250,000 of them for this node (3 of 4)" in html
+
+
+def test_preview_of_a_rule_in_order_warns_of_nothing(boss: Client) -> None:
+    for fields in (
+        {"source": "{app}{now:%y%m%d}{counter:06d}"},
+        {"kind": "lua", "source": LUA, "max_counter": 999, "reset_seconds": 0, "salt_length": 0},
+    ):
+        assert "resty-warnings" not in look(boss, rule_data(**fields))
+
+
+def test_preview_goes_on_while_the_name_is_still_missing(boss: Client) -> None:
+    html = look(boss, rule_data(name=""))
+    assert len(shown(html)) == 5
+    assert "Name: This field is required." in html
+
+
+def test_preview_of_a_script_that_fails_or_never_ends(boss: Client) -> None:
+    data = {"kind": "lua", "max_counter": 999, "reset_seconds": 0, "fixed_length": None}
+    html = look(boss, rule_data(**data, source=LUA.replace("return string", "while true do end return string")))
+    assert "took longer than" in html
+    html = look(boss, rule_data(**data, source=LUA.replace("return string", "error('so') return string")))
+    assert "so" in html
+    assert shown(html) == []
+    html = look(boss, rule_data(**data, source=LUA + "\n\nfunction ("))
+    assert "Line 7" in html
+
+
+def test_preview_is_for_those_who_may_see_rules_and_by_post_alone() -> None:
+    rule = make_rule()
+    url = reverse("admin:resty_ids_idrule_preview")
+    assert person("view_idcounter").post(url, rule_data()).status_code == 403
+    assert person("view_idrule").post(url, rule_data()).status_code == 403
+    assert person("add_idrule").get(url).status_code == 405
+    assert Client().post(url, rule_data()).status_code == 302
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("root"))
+    assert strict.post(url, rule_data()).status_code == 403
+    viewer = person("view_idrule")
+    html = look(viewer, rule_data(rule, source="X{now:%Y%m%d}{counter:06d}"), rule)
+    assert shown(html)[0].startswith("O")
+    assert viewer.get(change(rule)).status_code == 200
+
+
+def test_preview_of_a_rule_that_is_gone(boss: Client) -> None:
+    assert boss.post(reverse("admin:resty_ids_idrule_preview", query={"rule": 77}), rule_data()).status_code == 404
+    assert boss.post(reverse("admin:resty_ids_idrule_preview", query={"rule": "x"}), rule_data()).status_code == 404
+
+
+# --- issue --------------------------------------------------------------------------------------------------------
+
+
+def test_issue_gives_an_id_out_and_notes_it(boss: Client) -> None:
+    rule = make_rule()
+    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
+    made = re.search(r"O\d{6}000000", reply.content.decode())
+    assert made
+    assert logged() == [f"Issued {made[0]} for the application name “shop”."]
+    assert IdCounter.objects.get().app_name == "shop"
+
+
+def test_issue_of_a_gapless_rule(boss: Client) -> None:
+    rule = make_rule(gapless=True)
+    for number in range(2):
+        reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}, follow=True)
+        assert f"{number:06d}</code>" in reply.content.decode()
+    with mock.patch("resty_django.ids.admin.rules.IdRuleAdmin.log_change", side_effect=Unavailable("no log")):
+        boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""})
+    assert IdCounter.objects.get().bound == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "app", "words"),
+    [
+        ({"enabled": False}, "", "no rule"),
+        ({}, "a b", "forbidden character"),
+        ({"source": "{salt:3}{now:%y%m%d}{counter:06d}"}, "", "exactly 3"),
+        ({"source": "no rule at all"}, "", "{counter}"),
+        ({"max_names": 0}, "", "raise its max_names"),
+    ],
+)
+def test_issue_shows_what_the_service_refuses(boss: Client, fields: dict[str, Any], app: str, words: str) -> None:
+    rule = make_rule(**fields)
+    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": app, "salt": ""})
+    assert reply.status_code == 200
+    assert f"Not done: {words}" in (html := reply.content.decode()) or words in html
+    assert logged() == []
+
+
+# --- delete -------------------------------------------------------------------------------------------------------
+
+
+def test_deleting_a_rule_with_counters_takes_its_name(boss: Client) -> None:
+    rule = make_rule()
+    for number in range(23):
+        make_counter(rule, f"app{number}")
+    url = f"{RULES}{rule.pk}/delete/"
+    html = boss.get(url).content.decode()
+    assert "come again" in html
+    assert "order/app22" in html
+    assert "and 3 more" in html
+    for typed in ("", "Order", "order "):
+        assert "error" in boss.post(url, {"post": "yes", "confirmation": typed}).content.decode()
+    assert IdRule.objects.exists()
+    assert boss.post(url, {"post": "yes", "confirmation": "order"}).status_code == 302
+    assert not IdRule.objects.exists()
+    assert not IdCounter.objects.exists()
+
+
+def test_deleting_an_unused_rule_takes_no_name(boss: Client) -> None:
+    rule = make_rule()
+    assert boss.post(f"{RULES}{rule.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not IdRule.objects.exists()
+
+
+def test_counters_go_with_their_rule_only_for_those_who_may_delete_counters() -> None:
+    rule = make_rule()
+    make_counter(rule)
+    url, data = f"{RULES}{rule.pk}/delete/", {"post": "yes", "confirmation": "order"}
+    assert person(*EDITORS, "view_idcounter").post(url, data).status_code == 403
+    assert person(*EDITORS, "delete_idcounter").post(url, data).status_code == 302
+
+
+def test_rules_are_not_deleted_in_bulk(boss: Client) -> None:
+    rule = make_rule()
+    boss.post(RULES, {"action": "delete_selected", "_selected_action": [rule.pk], "post": "yes"})
+    assert IdRule.objects.exists()
+
+
+# --- hostile text ---------------------------------------------------------------------------------------------------
+
+
+def test_hostile_names_are_text_on_every_page(boss: Client) -> None:
+    rule = make_rule(HOSTILE, description=HOSTILE, source="{app}{rule}{now:%y%m%d}{counter:06d}")
+    counter = make_counter(rule, HOSTILE)
+    broken = make_rule("broken", source=f"{HOSTILE}{{")
+    urls = [RULES, change(rule), change(broken), f"{RULES}{rule.pk}/issue/", f"{RULES}{rule.pk}/delete/"]
+    urls += [f"{RULES}{rule.pk}/history/", COUNTERS]
+    urls += [f"{COUNTERS}{counter.pk}/{page}/" for page in ("change", "issue", "raise", "lower", "confirm-step")]
+    boss.post(f"{COUNTERS}{counter.pk}/raise/", {"to": 500})
+    boss.post(f"{COUNTERS}{counter.pk}/lower/", {"to": 3, "confirmation": "no"})
+    urls += [f"{COUNTERS}{counter.pk}/history/"]
+    for url in urls:
+        html = boss.get(url).content.decode()
+        assert "<b>" not in html, url
+        assert "&lt;b&gt;" in html, url
+    data = rule_data(source="<b>{countr}</b>") | {"sample-app": HOSTILE, "sample-salt": HOSTILE, "name": HOSTILE}
+    for sent in (data, data | {"source": "{app}{rule}{now:%y%m%d}{counter:06d}"}):
+        assert "<b>" not in look(boss, sent)
+        assert "<b>" not in boss.post(f"{RULES}add/", sent).content.decode()
+    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": HOSTILE, "salt": ""})
+    assert "<b>" not in reply.content.decode()
+
+
+def test_pages_hold_no_inline_script_or_style(boss: Client) -> None:
+    rule = make_rule()
+    counter = make_counter(rule)
+    for url in (
+        RULES,
+        change(rule),
+        f"{RULES}{rule.pk}/issue/",
+        f"{RULES}{rule.pk}/delete/",
+        COUNTERS,
+        f"{COUNTERS}{counter.pk}/change/",
+        f"{COUNTERS}{counter.pk}/lower/",
+    ):
+        html = boss.get(url).content.decode()
+        assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>", html), url
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=", html), url

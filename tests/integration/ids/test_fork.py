@@ -1,0 +1,34 @@
+"""A fork after use: the child's numbers are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resty_django.ids.models import IdCounter, IdRule
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.mark.parametrize("count", [5, 180])
+def test_children_of_a_fork_get_numbers_of_their_own(order: IdRule, worker: Callable[..., Any], count: int) -> None:
+    """As under gunicorn with --preload: the parent has used the service, and goes on using it."""
+    children = 3
+    one = worker("fork", str(children), str(count))
+    assert one.end(None) == ""
+    by_process: dict[str, list[int]] = {}
+    for line in one.lines:
+        who, _, made = line.partition(" ")
+        assert who != "error", made
+        by_process.setdefault(who, []).append(int(made))
+    assert {who: len(made) for who, made in by_process.items()} == {
+        "parent": 3 * count,
+        **{f"child{n}": 2 * count for n in range(children)},
+    }
+    every = [number for made in by_process.values() for number in made]
+    assert len(set(every)) == len(every)
+    for made in by_process.values():
+        assert made == sorted(made)
+    assert IdCounter.objects.get().bound > max(every)

@@ -1,0 +1,95 @@
+"""What `resty_check` says of rules and counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from django.test.utils import override_settings
+
+from resty_django import health
+from resty_django.ids import next_id, stop
+from resty_django.ids.engine.cycle import DAY
+from resty_django.ids.health import probe
+from resty_django.ids.models import IdCounter, IdRule
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
+
+MakeRule = Callable[..., IdRule]
+
+
+def findings() -> list[tuple[str, str, str]]:
+    return [(found.level, found.subject, found.message) for found in probe()]
+
+
+def take(count: int, app: str = "") -> None:
+    for _ in range(count):
+        next_id("order", app)
+    stop()
+
+
+def test_the_probe_is_registered() -> None:
+    assert "ids" in health.names()
+
+
+def test_all_is_well(order: IdRule) -> None:
+    take(5)
+    assert findings() == [("ok", "ids", "1 rules compile; no counter is near its end.")]
+
+
+def test_every_broken_rule_is_named(order: IdRule, make_rule: MakeRule) -> None:
+    take(1)
+    make_rule("other")
+    IdRule.objects.filter(name="order").update(scramble_key="no", reset_calendar="aeon")
+    IdRule.objects.filter(name="other").update(source="{x}", timezone="Mars/Base")
+    make_rule("third")
+    IdRule.objects.filter(name="third").update(kind="python", source="no.Where")
+    found = findings()
+    assert {(level, subject) for level, subject, _ in found} == {
+        ("error", "rule order"),
+        ("error", "rule other"),
+        ("error", "rule third"),
+    }
+
+
+def test_a_rule_that_is_off_is_not_looked_at(order: IdRule) -> None:
+    take(1)
+    IdRule.objects.update(source="{x}", enabled=False)
+    assert findings()[0][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "words"), [(85, "ok", "near"), (92, "warning", "92%"), (100, "error", "All numbers")]
+)
+def test_a_counter_near_its_end_is_named(make_rule: MakeRule, count: int, level: str, words: str) -> None:
+    make_rule(max_counter=99, segment_size=1)
+    take(count, "shop")
+    [(found, subject, message)] = findings()
+    assert (found, subject) == (level, "ids" if level == "ok" else "counter order/shop")
+    assert words in message
+
+
+def test_a_cycle_that_has_passed_is_not_near_its_end(make_rule: MakeRule) -> None:
+    make_rule(source="{now:%y%m%d}{counter:03d}", max_counter=99, reset_seconds=DAY, segment_size=1)
+    take(100)
+    assert findings()[0][0] == "error"
+    IdCounter.objects.update(cycle_start=0, cycle_end=DAY, shown=5)
+    assert findings()[0][0] == "ok"
+
+
+def test_shown_time_ahead_of_the_clock_is_named(make_rule: MakeRule) -> None:
+    make_rule(timezone="UTC")
+    take(1)
+    IdCounter.objects.update(shown=int(time.time()) + 3600)
+    [(level, subject, message)] = findings()
+    assert (level, subject) == ("warning", "counter order/")
+    assert "ahead of this clock" in message
+
+
+def test_a_counter_of_another_step_is_named(order: IdRule) -> None:
+    take(1)
+    with override_settings(RESTY_DJANGO={"IDS": {"STEP": 2}}):
+        [(level, _, message)] = findings()
+    assert level == "error"
+    assert "confirm_id_step" in message

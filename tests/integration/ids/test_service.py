@@ -1,0 +1,486 @@
+"""The service of a process over a real database: what callers get, and that none gets what another has."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext, override_settings
+
+from resty_django.ids import amonitor, anext_id, monitor, next_id, stop
+from resty_django.ids.errors import (
+    BadCount,
+    BadName,
+    BadSalt,
+    Exhausted,
+    NotExist,
+    TooFast,
+    TooManyNames,
+    Unavailable,
+    UnknownRule,
+)
+from resty_django.ids.models import IdCounter, IdRule
+from resty_django.ids.service import service
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
+
+MakeRule = Callable[..., IdRule]
+
+
+def numbers(ids: list[str]) -> list[int]:
+    return [int(made) for made in ids]
+
+
+def many(count: int, rule: str = "order", app: str = "") -> list[str]:
+    made = next_id(rule, app, count=count)
+    return made if isinstance(made, list) else [made]
+
+
+def bound(rule: str = "order", app: str = "") -> int:
+    return IdCounter.objects.get(rule__name=rule, app_name=app).bound
+
+
+def test_ids_come_one_after_the_other(order: IdRule) -> None:
+    assert [next_id("order") for _ in range(250)] == [f"{number:09d}" for number in range(250)]
+    assert many(3) == ["000000250", "000000251", "000000252"]
+
+
+def test_each_name_has_numbers_of_its_own(order: IdRule) -> None:
+    assert [next_id("order", app) for app in ("", "a", "b", "a")] == ["000000000"] * 3 + ["000000001"]
+
+
+def test_a_batch_may_be_larger_than_a_segment(order: IdRule) -> None:
+    assert numbers(many(1000)) == list(range(1000))
+
+
+@pytest.mark.parametrize("count", [0, -1, 1001, True, 1.0, "1", None])
+def test_a_count_out_of_bounds_is_refused(order: IdRule, count: Any) -> None:
+    if count is True:
+        with pytest.raises(BadCount):
+            service().next_many("order", count)
+        return
+    with pytest.raises(BadCount, match="from 1 to 1000"):
+        next_id("order", count=count)
+
+
+def test_an_unknown_rule_is_an_error_and_costs_no_query_of_each_caller(order: IdRule) -> None:
+    next_id("order")
+    began = time.monotonic()
+    for _ in range(200):
+        with pytest.raises(UnknownRule, match="'nothing'"):
+            next_id("nothing")
+    assert time.monotonic() - began < 2
+
+
+def test_a_name_is_checked_before_anything_is_reserved(order: IdRule) -> None:
+    for name in ("a b", "a'b", "a" * 65, "a\0", "<x>", "a%"):
+        with pytest.raises(BadName):
+            next_id("order", name)
+    assert not IdCounter.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["back\\slash", "\\", "ünï", "日本", "a" * 64, "A", "a", "á", "$;--", "(x)", "[]{}", "😀"]
+)
+def test_any_other_name_makes_a_counter(order: IdRule, name: str) -> None:
+    assert next_id("order", name) == "000000000"
+    stop()
+    assert next_id("order", name) == "000000001"
+    assert IdCounter.objects.get().app_name == name
+
+
+def test_names_that_differ_in_case_or_accent_alone_are_different(order: IdRule) -> None:
+    names = ["straße", "strasse", "STRASSE", "a", "A", "á", "a\u0301", "ａ"]
+    assert [next_id("order", name) for name in names] == ["000000000"] * len(names)
+    assert IdCounter.objects.count() == len(names)
+
+
+def test_a_salt_is_checked_and_shown(make_rule: MakeRule) -> None:
+    make_rule(source="{salt:2}{counter:06d}", max_counter=999_999)
+    assert next_id("order", salt="ab") == "ab000000"
+    for salt in ("", "abc", "a-"):
+        with pytest.raises(BadSalt):
+            next_id("order", salt=salt)
+    assert next_id("order", salt="cd") == "cd000001"
+
+
+# Threads and clean stops
+
+
+def test_eight_threads_get_all_numbers_once(order: IdRule) -> None:
+    results: list[list[str]] = []
+
+    def run(batch: int) -> None:
+        results.append([made for _ in range(3000 // batch) for made in many(batch)])
+
+    threads = [threading.Thread(target=run, args=(batch,)) for batch in (1, 1, 1, 1, 1, 3, 100, 1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    every = [number for mine in results for number in numbers(mine)]
+    assert sorted(every) == list(range(8 * 3000))
+    for mine in results:
+        assert mine == sorted(mine)
+    stop()
+    assert bound() == 8 * 3000
+    assert next_id("order") == f"{8 * 3000:09d}"
+
+
+def test_a_clean_stop_leaves_no_gap(order: IdRule) -> None:
+    seen: list[str] = []
+    for count in (1, 49, 50, 51, 100, 1, 99, 500, 3):
+        seen += many(count)
+        stop()
+        assert bound() == len(seen)
+    assert numbers(seen) == list(range(len(seen)))
+
+
+def ask_in_threads(ask: Callable[[], str], stop_them: Callable[[], None]) -> list[str]:
+    """All that four threads get while and until `stop_them` has run, and nothing is to be had any more."""
+    seen: list[str] = []
+    lock = threading.Lock()
+    ended = threading.Event()
+
+    def run() -> None:
+        mine = []
+        while not ended.is_set():
+            try:
+                mine.append(ask())
+            except Unavailable:
+                continue
+        with lock:
+            seen.extend(mine)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    stop_them()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    return seen
+
+
+def test_a_stop_while_threads_ask_loses_nothing(order: IdRule) -> None:
+    """They are refused or served, and what was served is what is missing afterwards."""
+    every: list[str] = []
+    for _ in range(8):
+        this = service()
+        this.next("order")
+
+        def stop_this() -> None:
+            time.sleep(0.05)
+            stop()
+
+        every += [f"{len(every):09d}", *ask_in_threads(lambda this=this: this.next("order"), stop_this)]  # type: ignore[misc]
+        assert bound() == len(every)
+    assert len(every) > 1000
+    assert sorted(numbers(every)) == list(range(len(every)))
+
+
+def test_services_that_follow_one_another_under_load_give_nothing_twice(order: IdRule) -> None:
+    """A stop under load may leave a gap: the new service has reserved before the old one could give back."""
+
+    def stop_often() -> None:
+        for _ in range(10):
+            time.sleep(0.05)
+            stop()
+
+    seen = ask_in_threads(lambda: next_id("order"), stop_often)
+    assert len(set(seen)) == len(seen) > 1000
+
+
+def test_after_a_stop_the_next_request_starts_a_new_service(order: IdRule) -> None:
+    old = service()
+    next_id("order")
+    stop()
+    assert not old.desk.running
+    with pytest.raises(Unavailable):
+        old.next("order")
+    assert next_id("order") == "000000001"
+    assert service() is not old
+
+
+# Other processes
+
+
+def test_processes_at_once_give_out_nothing_twice(order: IdRule, worker: Callable[..., Any]) -> None:
+    workers = [worker("flood", "order", "", "1.5", str(batch)) for batch in (1, 1, 50)]
+    mine: list[str] = []
+    workers[0].wait_for(1)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        mine += many(10)
+    for one in workers:
+        assert one.end(None) == ""
+    every = [*mine, *(line for one in workers for line in one.lines)]
+    assert all(len(one.lines) > 100 for one in workers)
+    assert len(set(every)) == len(every)
+    stop()
+    # All ended cleanly, but whose segment was not the last has left a gap of what it had.
+    assert bound() >= len(every)
+
+
+def test_killed_processes_leave_gaps_but_no_duplicates(order: IdRule, worker: Callable[..., Any]) -> None:
+    every: list[str] = []
+    ids = {"MAX_SEGMENT": 100}
+    for round_ in range(5):
+        workers = [worker("flood", "order", "", "60", str(batch), ids=ids) for batch in (1, 7)]
+        for one in workers:
+            one.wait_for(200 + 300 * round_ % 700)
+        for one in workers:
+            one.end(signal.SIGKILL)
+            every += one.lines
+    assert len(set(every)) == len(every) > 2000
+    # What a kill loses is what was reserved: two segments, and the one batch that was on its way to the test.
+    assert bound() - len(every) <= 10 * (2 * 100 + 107)
+    assert int(next_id("order")) >= max(numbers(every))
+
+
+def test_a_terminated_process_loses_nothing_when_it_stops_cleanly(order: IdRule, worker: Callable[..., Any]) -> None:
+    for round_ in range(3):
+        one = worker("talk")
+        one.say(f'["order", "", "", {round_ + 10}]')
+        one.wait_for(1)
+        one.process.stdin.close()
+        one.end(None)
+    assert bound() == 33
+
+
+# The caller's transaction and connection
+
+
+def test_a_number_is_not_taken_back_by_the_callers_rollback(order: IdRule) -> None:
+    next_id("order")
+    seen = []
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
+            seen.append(next_id("order"))
+            1 / 0  # noqa: B018
+    seen.append(next_id("order"))
+    assert seen == ["000000001", "000000002", "000000003", "000000004"]
+
+
+def test_the_request_path_does_not_touch_the_database(order: IdRule) -> None:
+    next_id("order")
+    with CaptureQueriesContext(connection) as queries:
+        for _ in range(500):
+            next_id("order")
+        many(500)
+        asyncio.run(anext_id("order"))
+        monitor("order")
+    assert queries.captured_queries == []
+
+
+def test_segments_are_reserved_ahead(order: IdRule, eventually: Callable[..., bool]) -> None:
+    many(51)
+    assert eventually(lambda: bound() > 100)
+    many(49)
+    assert service().desk.reservations == 2
+    counter = service().counter("order", "")
+    assert counter.remaining >= 100
+
+
+# Asynchronous callers
+
+
+def test_anext_id_does_not_block_the_loop(order: IdRule, locked: Callable[[], Any], impatient: None) -> None:
+    async def go() -> tuple[float, BaseException | str | list[str]]:
+        slept = 0.0
+        asking = asyncio.ensure_future(anext_id("order", "new"))
+        while not asking.done():
+            began = time.monotonic()
+            await asyncio.sleep(0.005)
+            slept = max(slept, time.monotonic() - began)
+        return slept, (asking.exception() or asking.result())
+
+    next_id("order")
+    with override_settings(RESTY_DJANGO={"IDS": {"WAIT": 0.8}}):
+        stop()
+        next_id("order")
+        with locked():
+            slept, found = asyncio.run(go())
+    assert isinstance(found, Unavailable)
+    assert slept < 0.4
+
+
+def test_five_hundred_tasks_at_once(order: IdRule) -> None:
+    async def go() -> list[str]:
+        return await asyncio.gather(*(anext_id("order", f"app{n % 5}") for n in range(500)))  # type: ignore[arg-type]
+
+    with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0}}):
+        made = asyncio.run(go())
+    assert sorted(made) == sorted(f"{number:09d}" for number in range(100) for _ in range(5))
+
+
+def test_a_task_that_is_cancelled_does_not_harm_the_others(order: IdRule, locked: Callable[[], Any]) -> None:
+    async def go() -> tuple[list[asyncio.Task[Any]], list[Any]]:
+        lock = locked()
+        await asyncio.to_thread(lock.__enter__)
+        tasks = [asyncio.create_task(anext_id("order", count=2)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(lock.__exit__, None, None, None)
+        return tasks, await asyncio.gather(*tasks[1::2])
+
+    next_id("order", "other")
+    tasks, made = asyncio.run(go())
+    assert all(task.cancelled() for task in tasks[::2])
+    assert sorted(number for ids in made for number in numbers(ids)) == list(range(20))
+    assert service().desk.running
+
+
+def test_anext_id_and_amonitor_find_the_rules_by_themselves(order: IdRule) -> None:
+    assert asyncio.run(anext_id("order")) == "000000000"
+    assert asyncio.run(amonitor("order")) == (0, 0)
+    assert asyncio.run(anext_id("order", count=2)) == ["000000001", "000000002"]
+    for ask in (anext_id, amonitor):
+        with pytest.raises(UnknownRule):
+            asyncio.run(ask("nothing"))
+
+
+# Bounds on names
+
+
+def test_new_names_end_at_the_rules_bound(make_rule: MakeRule) -> None:
+    make_rule(max_names=3)
+    for name in ("a", "b", "c"):
+        next_id("order", name)
+    for name in ("d", "e", "d"):
+        with pytest.raises(TooManyNames, match="its 3 application names"):
+            next_id("order", name)
+    assert next_id("order", "b") == "000000001"
+    IdRule.objects.get().counters.get(app_name="a").delete()
+    assert next_id("order", "e") == "000000000"
+
+
+def test_new_names_come_no_faster_than_the_site_allows(order: IdRule) -> None:
+    with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 5}}):
+        stop()
+        refused = 0
+        for n in range(30):
+            try:
+                next_id("order", f"name{n}")
+            except TooFast as error:
+                refused += "5 a second" in str(error)
+        assert 20 <= refused <= 25
+        assert next_id("order", "name0") == "000000001"
+        time.sleep(0.5)
+        assert next_id("order", "later") == "000000000"
+    assert len(service().counters) < 15
+
+
+def test_a_flood_of_new_names_neither_fills_memory_nor_table(make_rule: MakeRule) -> None:
+    make_rule(max_names=10)
+    with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0}}):
+        stop()
+        for n in range(200):
+            try:
+                next_id("order", f"name{n}")
+            except TooManyNames:
+                continue
+        assert IdCounter.objects.count() == 10
+        assert len(service().counters) == 10
+
+
+# Monitoring
+
+
+def test_monitor_tells_where_a_counter_stands_and_makes_none(order: IdRule) -> None:
+    with pytest.raises(NotExist):
+        monitor("order")
+    assert not IdCounter.objects.exists()
+    with pytest.raises(UnknownRule):
+        monitor("nothing")
+    many(7)
+    assert monitor("order") == (6, 0)
+    stop()
+    assert monitor("order") == (6, 0)
+    with pytest.raises(NotExist):
+        monitor("order", "other")
+
+
+def test_statistics_count_what_was_given_out(make_rule: MakeRule) -> None:
+    rule = make_rule(segment_size=100)
+    many(120)
+    many(30, app="b")
+    figures = service().stats()
+    assert figures["rules"]["order"]["issued"] == 150
+    assert figures["rules"]["order"]["names"] == 2
+    rule.segment_size = 50
+    rule.save()
+    service().load()
+    many(5)
+    figures = service().stats()
+    assert figures["rules"]["order"]["issued"] == 155
+    assert figures["reservation_failures"] == 0
+    assert figures["reserve_ms"] > 0
+
+
+# Exhaustion
+
+
+def test_an_exhausted_counter_says_so_until_there_is_room(make_rule: MakeRule) -> None:
+    rule = make_rule(max_counter=49, segment_size=20)
+    assert numbers(many(50)) == list(range(50))
+    for _ in range(3):
+        with pytest.raises(Exhausted, match="up to 49"):
+            next_id("order")
+    stop()
+    with pytest.raises(Exhausted):
+        next_id("order")
+    rule.max_counter = 60
+    rule.save()
+    service().load()
+    assert next_id("order") == "000000050"
+
+
+def test_a_short_cycle_turns_while_callers_ask(make_rule: MakeRule) -> None:
+    make_rule(source="{now:%Y%m%d%H%M%S}{counter:03d}", max_counter=999, reset_seconds=1, segment_size=20)
+    seen: list[str] = []
+    waits: list[float] = []
+    lock = threading.Lock()
+
+    def run() -> None:
+        mine = []
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            try:
+                mine.append(next_id("order"))
+            except Exhausted as error:
+                waits.append((error.until or 0.0) - time.time())
+                time.sleep(0.01)
+        with lock:
+            seen.extend(mine)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(seen)) == len(seen)
+    cycles = {made[:14] for made in seen}
+    assert len(cycles) >= 3
+    assert max(int(made[14:]) for made in seen) <= 999
+    assert waits
+    assert all(-1.1 < wait < 1.1 for wait in waits)
+
+
+def test_two_nodes_share_a_range(order: IdRule, worker: Callable[..., Any]) -> None:
+    other = worker("talk", ids={"STEP": 2, "OFFSET": 1})
+    with override_settings(RESTY_DJANGO={"IDS": {"STEP": 2, "OFFSET": 0}}):
+        stop()
+        assert numbers(many(150)) == list(range(0, 300, 2))
+        assert monitor("order") == (298, 0)
+        stop()
+    other.say('["order", "", "", 150]')
+    assert other.wait_for(1)[0] == str([f"{number:09d}" for number in range(1, 301, 2)]).replace("'", '"')

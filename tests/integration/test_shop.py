@@ -1,0 +1,101 @@
+"""The demo shop and its data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from project.shop import views
+from project.shop.models import Order
+from resty_django.ids import next_id, stop
+from resty_django.ids.errors import Exhausted
+from resty_django.ids.models import IdRule
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def _demo_data() -> Iterator[None]:
+    stop()
+    call_command("demo_data", verbosity=0)
+    yield
+    stop()
+
+
+def test_the_demo_data_may_be_made_twice_and_leaves_edited_rules_alone() -> None:
+    IdRule.objects.filter(name="o2o").update(description="mine")
+    call_command("demo_data", verbosity=0)
+    assert IdRule.objects.get(name="o2o").description == "mine"
+    assert set(IdRule.objects.values_list("name", flat=True)) == {"order_id", "o2o", "customer", "invoice", "ticket"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "pattern"),
+    [
+        ("order_id", r"O\d{6}000000"),
+        ("o2o", r"\d{5}0000"),
+        ("customer", r"C\d{9}"),
+        ("ticket", r"T\d{8}-00001"),
+    ],
+)
+def test_each_rule_of_the_demo_makes_ids_of_its_form(rule: str, pattern: str) -> None:
+    assert re.fullmatch(pattern, next_id(rule, app="shop"))
+
+
+def test_an_order_gets_its_number_and_a_page_of_its_own(client: Client) -> None:
+    reply = client.post("/", {"item": "Tea", "quantity": "2"}, follow=True)
+    order = Order.objects.get()
+    assert reply.redirect_chain == [(f"/orders/{order.number}/", 302)]
+    assert re.fullmatch(r"O\d{6}000000", order.number)
+    assert order.invoice.endswith("-000001")
+    assert order.number in reply.content.decode()
+
+
+def test_a_form_from_elsewhere_is_refused() -> None:
+    reply = Client(enforce_csrf_checks=True).post("/", {"item": "Tea", "quantity": "2"})
+    assert reply.status_code == 403
+    assert not Order.objects.exists()
+
+
+def test_a_wrong_form_takes_no_number(client: Client) -> None:
+    reply = client.post("/", {"item": "Gold", "quantity": "0"})
+    assert reply.status_code == 422
+    assert not Order.objects.exists()
+    assert next_id("order_id", app=views.SHOP).endswith("000000")
+
+
+def test_an_order_that_fails_leaves_no_gap_between_invoices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**fields: object) -> Order:
+        raise RuntimeError("the shelf is empty")
+
+    first = views.place("Tea", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Order.objects, "create", refuse)
+        with pytest.raises(RuntimeError):
+            views.place("Tea", 1)
+    second = views.place("Tea", 1)
+    assert [order.invoice[-6:] for order in (first, second)] == ["000001", "000002"]
+    assert [order.number[-6:] for order in (first, second)] == ["000000", "000002"]
+
+
+def test_an_error_of_the_id_service_is_shown_with_its_status(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: object, **kwargs: object) -> str:
+        raise Exhausted("All numbers of <today> are given out.")
+
+    monkeypatch.setattr(views, "next_id", none_left)
+    reply = client.post("/", {"item": "Tea", "quantity": "2"})
+    assert reply.status_code == 409
+    assert "All numbers of &lt;today&gt; are given out." in reply.content.decode()
+
+
+def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
+    views.place("Tea", 1)
+    for address in ("/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
+        reply = client.get(address)
+        assert reply.status_code == 200
+        assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
+        assert not re.search(r"<script(?![^>]*src=)|<style|style=|onclick=", reply.content.decode())

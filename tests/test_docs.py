@@ -1,0 +1,304 @@
+"""The documentation is true: its code runs, its links lead somewhere, and it tells all that the code has.
+
+What a page shows is compared with what the code does: IDs to the letter, under a clock that stands at the moment of
+the examples (21 November 2026, 14:05:09).
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import importlib
+import inspect
+import json
+import re
+import shlex
+import socket
+import threading
+import unittest
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.management import call_command
+from django.test import Client
+
+from resty_django.conf import SECTIONS, all_problems, conf
+from resty_django.ids import errors
+from resty_django.ids import service as services
+from resty_django.ids.api.serializers import EDITABLE
+from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.moment import wall_at
+from resty_django.ids.engine.rule import RuleSpec, compile_rule
+from resty_django.ids.models import IdRule
+from resty_django.ids.udp.server import UdpServer, bind
+from resty_django.ids.udp.signing import verify
+from resty_django.schema import anchor
+from tests.docs_reader import ROOT, Page, code, execute, page, pages
+
+NOW = datetime(2026, 11, 21, 14, 5, 9, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+RESETS = {
+    "never": Reset(),
+    "hour": Reset(3600),
+    "day": Reset(DAY),
+    "week": Reset(WEEK),
+    "month": Reset(0, "month"),
+    "year": Reset(0, "year"),
+}
+PAGES = pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+
+
+def shape(text: str) -> str:
+    """A text with its digits and capital letters made alike."""
+    return re.sub("[A-Z0-9]", "0", text)
+
+
+# --- links -------------------------------------------------------------------------------------------------------
+
+
+@PAGES
+def test_links_and_pictures_lead_somewhere(each: Page) -> None:
+    known = {other.name: other.anchors for other in pages()}
+    for link in each.links:
+        if re.match(r"https?://|mailto:", link):
+            continue
+        path, _, place = link.partition("#")
+        target = (ROOT / each.path).parent / path if path else ROOT / each.path
+        assert target.exists(), f"{each.name} links to {link}, which does not exist"
+        if place:
+            name = str(target.resolve().relative_to(ROOT))
+            assert place in known[name], f"{each.name} links to {link}; {name} has no such heading"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        for link in page(name).links:
+            path = link.partition("#")[0]
+            if path.endswith(".md") and "://" not in path:
+                target = str(((ROOT / name).parent / path).resolve().relative_to(ROOT))
+                if target not in reached:
+                    waiting.append(target)
+    assert reached == {each.name for each in pages()}
+
+
+def test_what_hints_of_the_checks_point_at_exists() -> None:
+    for entry in SECTIONS.values():
+        for path in [(entry.key,), *entry.paths()]:
+            name, _, place = anchor(path).partition("#")
+            assert place in page(name).anchors
+
+
+# --- code that runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frozen(transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[services.IdService]:
+    """The demo's rules and user, and a service whose clock stands still."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    call_command("demo_data", verbosity=0)
+    services.stop()
+    service = services.IdService(lambda: NOW)
+    monkeypatch.setattr(services, "_service", service)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def udp_port(frozen: services.IdService) -> Iterator[int]:
+    """The port of a UDP server with that service."""
+    sock = bind("127.0.0.1", 0)
+    port = int(sock.getsockname()[1])
+    server = UdpServer(sock, frozen)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    yield port
+    server.stop()
+    thread.join(10)
+
+
+WITH_CODE = [
+    each
+    for each in pages()
+    if each.name != "docs/tutorial.md" and any(block.language == "python" for block in each.blocks)
+]
+
+
+@pytest.mark.parametrize("each", WITH_CODE, ids=lambda each: each.name)
+def test_python_blocks_run_and_tell_the_truth(
+    each: Page, frozen: services.IdService, udp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "127.0.0.1:1200" in each.text:
+        frozen.load()
+    namespace: dict[str, Any] = {
+        "__name__": "docs",
+        "INSTALLED_APPS": ["django.contrib.admin"],
+        "next_id": services.next_id,
+    }
+    told = 0
+    for block in each.blocks:
+        if block.language != "python":
+            continue
+        before = dict(namespace)
+        told += execute(block.text.replace("127.0.0.1:1200", f"127.0.0.1:{udp_port}"), block.place, namespace)
+        new = {name: value for name, value in namespace.items() if before.get(name) is not value}
+        check_settings_of(new, monkeypatch)
+        run_test_cases_of(new)
+    if "next_id(" in each.text and each.name != "docs/architecture.md":
+        assert told, f"no value is told in {each.name}"
+
+
+def check_settings_of(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that shows settings shows right ones."""
+    for name in new.get("INSTALLED_APPS", ()):
+        importlib.import_module(name)
+    if "RESTY_DJANGO" in new:
+        with monkeypatch.context() as patch:
+            patch.setitem(django_settings.DATABASES, "ids", {})  # the alias that the pages take as an example
+            patch.setattr(django_settings, "RESTY_DJANGO", new["RESTY_DJANGO"])
+            assert all_problems() == []
+        conf.clear()
+    for options in new.get("DATABASES", {}).values():
+        assert options["ENGINE"].startswith("django.db.backends.")
+
+
+def run_test_cases_of(new: dict[str, Any]) -> None:
+    """Test cases in a block pass."""
+    for value in new.values():
+        if inspect.isclass(value) and issubclass(value, unittest.TestCase) and value.__module__ == "docs":
+            suite = unittest.defaultTestLoader.loadTestsFromTestCase(value)
+            result = unittest.TestResult()
+            suite.run(result)
+            assert result.testsRun
+            assert result.wasSuccessful(), result.failures + result.errors
+
+
+def test_requests_of_the_protocol_page_get_the_replies_that_it_shows(frozen: services.IdService, udp_port: int) -> None:
+    frozen.load()
+    shown = [block for block in page("docs/ids/protocol.md").blocks if block.language == "json"]
+    assert len(shown) >= 8
+    assert len(shown) % 2 == 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(5)
+        sock.connect(("127.0.0.1", udp_port))
+        for request, reply in zip(shown[::2], shown[1::2], strict=True):
+            sock.send(request.text.strip().encode())
+            assert sock.recv(65535).decode() == reply.text.strip(), request.place
+
+
+def test_the_signed_datagram_of_the_protocol_page_is_one() -> None:
+    (block,) = (block for block in page("docs/ids/protocol.md").blocks if "hmac.digest" in block.text)
+    namespace: dict[str, Any] = {}
+    execute(block.text, block.place, namespace)
+    found = verify(namespace["datagram"], [namespace["KEY"].encode()])
+    assert found is not None
+    assert {"time", "nonce"} <= set(json.loads(found[0]))
+
+
+def test_curl_commands_of_the_http_page_get_the_answers_that_it_shows(frozen: services.IdService) -> None:
+    answer: Any = None
+    shown = 0
+    for block in page("docs/ids/api.md").blocks:
+        if block.language == "console":
+            for command in block.commands:
+                answer = ask_http(command)
+        elif block.language == "json":
+            shown += 1
+            assert answer == json.loads(block.text), block.place
+    assert shown >= 5
+
+
+def ask_http(command: str) -> Any:
+    """The JSON that a curl command gets from the demo site."""
+    program, *words = shlex.split(command)
+    assert program == "curl"
+    method, body, headers, url = "", "", {}, ""
+    while words:
+        word = words.pop(0)
+        if word == "-u":
+            headers["Authorization"] = "Basic " + base64.b64encode(words.pop(0).encode()).decode()
+        elif word == "-H":
+            name, value = words.pop(0).split(": ")
+            headers[name] = value
+        elif word == "-d":
+            body, method = words.pop(0), method or "POST"
+        elif word == "-X":
+            method = words.pop(0)
+        else:
+            assert not url
+            url = word
+    path = url.removeprefix("http://127.0.0.1:8000")
+    content_type = headers.pop("Content-Type", "application/json")
+    response = Client().generic(method or "GET", path, body, content_type=content_type, headers=headers)
+    return response.json()
+
+
+# --- rules -------------------------------------------------------------------------------------------------------
+
+
+def rule_of(source: str, numbers: str, reset: str) -> RuleSpec:
+    low, high = (int(number) for number in numbers.split(" to "))
+    return RuleSpec(
+        name="order",
+        source=source,
+        min_counter=low,
+        max_counter=high,
+        reset=RESETS[reset],
+        timezone="Europe/Berlin",
+        node="b1",
+        scramble_key=bytes(range(16)),
+    )
+
+
+def written(spec: RuleSpec, number: int = 42) -> str:
+    return compile_rule(spec).shape(wall_at(NOW, spec.zone), "shop").render(number, "77")
+
+
+def test_examples_of_rules_make_the_ids_that_they_show() -> None:
+    rows = page("docs/ids/rules.md").table("template", "range", "reset", "ID")
+    assert len(rows) >= 10
+    for source, numbers, reset, told in rows:
+        made = written(rule_of(code(source), numbers, reset))
+        if "random" in told:
+            assert shape(made) == shape(code(told)), source
+        else:
+            assert made == code(told), source
+
+
+def test_mistakes_in_rules_have_the_messages_that_are_shown() -> None:
+    rows = page("docs/ids/rules.md").table("template, range, reset", "message")
+    assert len(rows) >= 10
+    for cell, message in rows:
+        _, source, rest = cell.split("`")
+        numbers, reset = rest.removeprefix(", ").split(", ")
+        with pytest.raises(errors.BadRule) as caught:
+            compile_rule(rule_of(source, numbers, reset))
+        assert str(caught.value) == message, source
+
+
+def test_directives_write_what_is_shown() -> None:
+    from resty_django.ids.engine import shown
+
+    rows = page("docs/ids/rules.md").table("directive", "writes", "example")
+    assert [code(row[0]) for row in rows] == shown.KNOWN.split()
+    for directive, _, example in rows:
+        assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
+
+
+def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
+    from resty_django.ids.engine import template
+
+    rules = page("docs/ids/rules.md")
+    told = " ".join(row[0] for row in rules.table("field", "writes"))
+    for name in template._FIELDS.split(", "):
+        assert re.search(rf"`{{{name}[:}}]", told), name
+    rows = rules.table("field", "default", "meaning")
+    assert {code(row[0]) for row in rows} == set(EDITABLE)
+    for name, default, _ in rows:
+        if "`" in default:
+            assert getattr(IdRule._meta.get_field(code(name)), "default", None) == ast.literal_eval(code(default)), name

@@ -1,0 +1,232 @@
+"""The documentation is whole: it tells all settings, errors, commands and modules, and names nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pkgutil
+import re
+import shlex
+import tomllib
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import BaseCommand, get_commands, load_command_class
+
+import resty_django
+from resty_django.conf import SECTIONS, conf
+from resty_django.ids import errors
+from resty_django.ids.models import IdCounter, IdRule
+from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
+
+EVERYTHING = "\n".join(each.text for each in pages())
+PAGES = pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+# --- what the code has, the pages tell ---------------------------------------------------------------------------
+
+
+def test_settings_are_told_with_their_defaults(settings: Any) -> None:
+    settings.RESTY_DJANGO = {}
+    text = page("docs/settings.md").text
+    for key, entry in SECTIONS.items():
+        for path in entry.paths():
+            value: Any = getattr(conf, key.lower())
+            for part in path[1:]:
+                value = getattr(value, part.lower())
+            row = next((line for line in text.splitlines() if f'id="{"-".join(path).lower()}"' in line), None)
+            assert row is not None, f"docs/settings.md does not tell {path}"
+            if isinstance(value, str | int | float | tuple | None):
+                default = json.dumps(value) if isinstance(value, str) else "[]" if value == () else repr(value)
+                assert row.split("|")[3].strip() == f"`{default}`", path
+
+
+def test_errors_are_told_with_their_codes() -> None:
+    rows = {code(row[0]): row for row in page("docs/ids/service.md").table("class", "code", "UDP", "HTTP", "cause")}
+    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.IdError)]
+    assert set(rows) == {kind.__name__ for kind in kinds}
+    statuses: dict[str, str] = {}
+    for status, words in page("docs/ids/api.md").table("status", "codes"):
+        for word in re.findall(r"`(\w+)`", words):
+            statuses[word] = f"{statuses.get(word, '')} {status}"
+    for kind in kinds:
+        _, word, udp, http, _ = rows[kind.__name__]
+        assert (code(word), int(udp), int(http)) == (kind.code, kind.udp_code, kind.http_status)
+        assert kind.code in statuses, f"docs/ids/api.md does not tell {kind.code}"
+        assert str(kind.http_status) in statuses[kind.code], kind.code
+
+
+def test_causes_of_dropped_datagrams_are_told() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "resty_django/ids/udp").glob("*.py"))
+    pattern = r'(?:Drop|_note)\("(\w+)"|return "(network|rate)"|"(too_long)" if datagram else "(empty)"'
+    causes = {name for found in re.findall(pattern, source) for name in found if name}
+    assert len(causes) >= 9
+    assert causes - set(page("docs/ids/protocol.md").spans) == set()
+
+
+def test_system_checks_are_told() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "resty_django").rglob("*.py"))
+    ids = set(re.findall(r'"(resty_\w+\.[EW]\d{3})"', source))
+    assert ids
+    assert ids == set(re.findall(r"`(resty_\w+\.[EW]\d{3})`", page("docs/settings.md").text))
+
+
+def commands_of_the_wheel() -> list[tuple[str, BaseCommand]]:
+    return [
+        (name, load_command_class(app, name))
+        for name, app in get_commands().items()
+        if isinstance(app, str) and app.startswith("resty_django")
+    ]
+
+
+def options_of(command: BaseCommand, name: str) -> set[str]:
+    parser = command.create_parser("manage.py", name)
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+def test_commands_are_told_with_their_options() -> None:
+    common = options_of(BaseCommand(), "any")
+    found = commands_of_the_wheel()
+    assert {name for name, _ in found} >= {"resty_check", "runidserver"}
+    for name, command in found:
+        assert f"manage.py {name}" in page("docs/index.md").text
+        pages_of_it = [each for each in pages() if f"manage.py {name}" in each.text]
+        for option in options_of(command, name) - common:
+            told = any(f"| `{option}` |" in each.text for each in pages_of_it)
+            assert told, f"no page that tells of manage.py {name} has a row for {option}"
+
+
+def test_addresses_of_the_api_are_told() -> None:
+    from resty_django.ids.api.urls import urlpatterns
+
+    told = page("docs/ids/api.md").text
+    for pattern in urlpatterns:
+        route = str(pattern.pattern).replace("<resty_ids_name:name>", "<name>")
+        assert f"{route}`" in told or route.startswith("^"), route
+
+
+def test_permissions_are_told() -> None:
+    admin = page("docs/ids/admin.md").text
+    for model in (IdRule, IdCounter):
+        for codename, _ in model._meta.permissions:
+            assert f"`resty_ids.{codename}`" in admin, codename
+
+
+def test_modules_are_told_in_the_architecture() -> None:
+    told = {code(row[0]) for row in page("docs/architecture.md").table("module", "what it is for")}
+    there = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "resty_django").rglob("*.py")
+        if path.name != "__init__.py" and "migrations" not in path.parts
+    }
+    assert told == there
+
+
+def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"def (test_\w+)", tests))
+    rows = page("docs/ids/guarantees.md").table("#", "the original", "here", "shown by")
+    assert [int(row[0]) for row in rows] == list(range(1, 25))
+    for number, _, _, shown in rows:
+        assert re.findall(r"`(test_\w+)`", shown), f"row {number} names no test"
+    named = {span for each in pages() for span in each.spans if re.fullmatch(r"test_\w+", span)}
+    assert named - there == set()
+
+
+# --- what the pages name, the code has ---------------------------------------------------------------------------
+
+
+@PAGES
+def test_names_in_the_text_exist(each: Page) -> None:
+    permissions = {
+        f"resty_ids.{name}"
+        for model in (IdRule, IdCounter)
+        for name in [
+            *(f"{verb}_{model._meta.model_name}" for verb in model._meta.default_permissions),
+            *(codename for codename, _ in model._meta.permissions),
+        ]
+    }
+    for span in each.spans:
+        if re.fullmatch(r"resty_ids\.\w+", span):
+            assert span in permissions, f"{each.name}: there is no permission {span}"
+        elif re.fullmatch(r"resty_django(\.\w+)+", span) and not re.fullmatch(r"resty_django\.[EW]\d{3}", span):
+            pkgutil.resolve_name(span)
+        elif re.fullmatch(r"(resty_django|ids|tests|project|bench)/[\w/.]*", span):
+            base = ROOT / "resty_django" if span.startswith("ids/") else ROOT
+            assert (base / span).exists(), f"{each.name}: there is no {span}"
+
+
+def test_commands_and_targets_in_the_text_exist() -> None:
+    known = set(get_commands())
+    assert set(re.findall(r"manage\.py ([a-z_]+)", EVERYTHING)) - known == set()
+    named = {target for each in pages() for span in each.spans for target in re.findall(r"^make ([a-z-]+)", span)}
+    assert named
+    assert named - TARGETS == set()
+
+
+SHELL = list(blocks("console", "sh", "bash"))
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.place)
+def test_shell_blocks_name_commands_options_and_targets_that_exist(block: Block) -> None:
+    assert block.language == "console", "write console, with a $ before each command"
+    assert block.commands, "no line begins with $"
+    for command in block.commands:
+        words = shlex.split(command)
+        if "manage.py" in words:
+            name, *rest = words[words.index("manage.py") + 1 :]
+            app = get_commands()[name]
+            known = options_of(app if isinstance(app, BaseCommand) else load_command_class(app, name), name)
+            assert {word for word in rest if word.startswith("-")} <= known, command
+        elif words[0] == "make":
+            assert set(words[1:]) <= TARGETS, command
+        elif words[0] == "pip":
+            check_requirement(words[-1])
+
+
+def check_requirement(text: str) -> None:
+    project = metadata()
+    found = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", text)
+    assert found is not None
+    assert found[1] == project["name"]
+    assert set((found[2] or "").split(",")) - {""} <= set(project["optional-dependencies"])
+
+
+# --- versions ----------------------------------------------------------------------------------------------------
+
+
+def metadata() -> dict[str, Any]:
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
+
+
+def test_supported_versions_are_the_same_everywhere() -> None:
+    project, readme = metadata(), page("README.md").text
+    python = [text.rpartition(" ")[2] for text in project["classifiers"] if re.search(r"Python :: 3\.\d+$", text)]
+    django = [text.rpartition(" ")[2] for text in project["classifiers"] if re.search(r"Django :: \d", text)]
+    assert f"Python {', '.join(python[:-1])} and {python[-1]};" in readme
+    assert f"Django {', '.join(django[:-1])} and {django[-1]}." in readme
+    assert project["requires-python"] == f">={python[0]}"
+    for name in ("README.md", "docs/tutorial.md"):
+        assert f"Python {python[0]} or newer" in page(name).text
+    newest = f"{django[-1].split('.')[0]}.{int(django[-1].split('.')[1]) + 1}"
+    requirement = next(text for text in project["dependencies"] if text.startswith("Django"))
+    assert requirement == f"Django>={django[0]},<{newest}"
+    assert requirement in (ROOT / "requirements.txt").read_text()
+    assert f"Python {python[-1]} with Django {django[-1]}" in (ROOT / ".ci/run").read_text()
+
+
+def test_licence_and_changelog_fit() -> None:
+    licence = metadata()["license"]
+    assert f"[{licence}](LICENSE)" in page("README.md").text
+    assert (ROOT / "LICENSE").read_text().startswith(f"{licence} License")
+    versions = re.findall(r"^## \[([^\]]+)\]", page("CHANGELOG.md").text, re.MULTILINE)
+    assert versions[0] in ("Unreleased", resty_django.__version__)
+
+
+def test_apps_are_told() -> None:
+    rows = page("docs/architecture.md").table("app", "label")
+    assert [code(row[0]) for row in rows] == list(resty_django.ALL_APPS)
+    for name, label, *_ in rows:
+        assert apps.get_app_config(code(label)).name == code(name)

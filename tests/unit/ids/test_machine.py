@@ -1,0 +1,570 @@
+"""The allocator under everything at once, as a state machine: several processes with clocks of their own on one store.
+
+Processes are started, stopped, killed; their clocks jump; the rule's range, reset, zone and segment size are edited
+and the edit reaches each process at another time; orders of segments lie about between their commit and their
+delivery; two nodes share the database; the store goes away and comes back. Whatever happens:
+
+* no number is given out twice in one cycle of a counter, and no text twice that shows the cycle of its rule;
+* what is given out lies below the bound that was committed before it, and within the rule's range;
+* shown time lies inside the cycle that the number was reserved in, and never runs backwards within a process;
+* `Exhausted` is raised when nothing is left to reserve, and never otherwise.
+
+The known limit: an edit of the reset to or from "never" has to reach all processes before a cycle has passed. The
+machine brings those to everybody at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import pytest
+from django.test import override_settings
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from resty_django.ids import desk as desk_module
+from resty_django.ids.desk import Desk
+from resty_django.ids.engine.counter import Counter
+from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.moment import wall_of
+from resty_django.ids.engine.rule import RuleSpec, compile_rule
+from resty_django.ids.engine.segment import Grant
+from resty_django.ids.engine.template import Template
+from resty_django.ids.errors import Exhausted, IdError, Unavailable
+from resty_django.ids.models import IdCounter, IdRule
+from resty_django.ids.service import IdService
+from resty_django.ids.store import Store
+from tests.unit.ids.shelf import Clerk, Shelf
+
+FULL = "{now:%Y%m%d%H%M%S}-{counter}"
+# A reset, and the shortest text that tells its cycles apart; without cycles only the full time will do.
+RESETS: dict[str, tuple[Reset, str]] = {
+    "never": (Reset(), "N" + FULL),
+    "half hour": (Reset(1800), "m{now:%Y%m%d%H%M}-{counter}"),
+    "hour": (Reset(3600), "H{now:%Y%m%d%H}-{counter}"),
+    "odd": (Reset(5000), "o" + FULL),
+    "day": (Reset(DAY), "D{now:%Y%m%d}-{counter}"),
+    "three days": (Reset(3 * DAY), "T{now:%Y%j}-{counter}"),
+    "week": (Reset(WEEK), "W{now:%G%V}-{counter}"),
+    "month": (Reset(calendar="month"), "M{now:%Y%m}-{counter}"),
+}
+APPS = ("", "shop")
+# An evening before the clocks of Berlin are set back, a Saturday near the end of a month.
+START = datetime(2026, 10, 24, 20, tzinfo=UTC).timestamp()
+
+resets = st.sampled_from(sorted(RESETS))
+zones = st.sampled_from(["Europe/Berlin", "UTC", "Asia/Kathmandu", "Pacific/Kiritimati"])
+ranges = st.sampled_from([(0, 9), (0, 40), (0, 1000), (7, 60), (30, 1000)])
+sizes = st.sampled_from([1, 2, 5, 20])
+which = st.integers(0, 11)
+apps = st.sampled_from(APPS)
+counts = st.sampled_from([1, 1, 2, 7, 30])
+short = st.sampled_from([0.0, 0.4, 1.0, 59.0, 900.0, 3600.0])
+long = st.sampled_from([1.0, 1800.0, 5000.0, 43_200.0, 86_400.0, 5 * 86_400.0])
+
+
+@dataclass
+class Ledger:
+    """Everything that was ever given out, and what must hold of it."""
+
+    pairs: set[tuple[str, int, int, int]] = field(default_factory=set)
+    texts: set[tuple[str, str]] = field(default_factory=set)
+    top: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+    def note(self, made: str, app: str, offset: int, spec: RuleSpec, coarse: Template, grants: list[Grant]) -> int:
+        """Enter an ID of the form `FULL`; the wall second that it shows."""
+        shown, _, digits = made.partition("-")
+        wall, number = wall_of(datetime.strptime(shown, "%Y%m%d%H%M%S")), int(digits)
+        assert spec.min_counter <= number <= spec.max_counter
+        of = next((g for g in reversed(grants) if number in g.numbers and g.cycle.start <= wall < g.cycle.end), None)
+        assert of is not None, f"{made} belongs to no reservation"
+        pair = (app, offset, of.cycle.start, number)
+        assert pair not in self.pairs, f"{made}: its number was given out before in this cycle"
+        self.pairs.add(pair)
+        text = (app, coarse.shape(wall, app).render(number, ""))
+        assert text not in self.texts, f"{text[1]} came twice"
+        self.texts.add(text)
+        line = (app, offset, of.cycle.start)
+        self.top[line] = max(self.top.get(line, -1), number)
+        return wall
+
+
+def coarse_of(spec: RuleSpec, reset: str) -> Template:
+    made = compile_rule(replace(spec, source=RESETS[reset][1]))
+    assert isinstance(made, Template)
+    return made
+
+
+class Clockwork:
+    """A process's clock: the world's time and an error of its own."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.error = 0.0
+
+    def __call__(self) -> float:
+        return float(self.world.now + self.error)
+
+
+# Over the store in memory
+
+
+class Process:
+    """What one operating system process holds: counters of one version of the rule, and a desk."""
+
+    def __init__(self, world: Allocator, offset: int) -> None:
+        self.world = world
+        self.clock = Clockwork(world)
+        self.clerk = Clerk(world.shelf, self.clock, step=world.step, offset=offset)
+        self.offset = offset
+        self.counters: dict[str, Counter] = {}
+        self.shown: dict[str, int] = {}
+        self.grants: dict[str, list[Grant]] = {app: [] for app in APPS}
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take over the rule as it is now: counters of the old one are closed, what they did not use goes back."""
+        self.spec, self.reset = self.world.spec, self.world.reset
+        self.coarse = coarse_of(self.spec, self.reset)
+        self.close()
+
+    def close(self) -> None:
+        for app, counter in self.counters.items():
+            self.clerk.retire(counter)
+            if counter.shown is not None:
+                self.shown[app] = counter.shown
+        self.counters.clear()
+
+    def counter(self, app: str) -> Counter:
+        if app not in self.counters:
+            self.counters[app] = self.clerk.counter(self.spec, app, max_segment=50, shown=self.shown.get(app))
+        return self.counters[app]
+
+    def reserve_next(self, between: Any = None) -> None:
+        if not self.clerk.orders:
+            return
+        before = len(self.world.shelf.grants)
+        refused = len(self.clerk.refused)
+        self.clerk.reserve_next(between)
+        for app, offset, grant in self.world.shelf.grants[before:]:
+            # A reservation that came in between belongs to another process, which has entered it already.
+            if not any(grant is known for other in self.world.processes for known in other.grants[app]):
+                assert offset == self.offset
+                self.grants[app].append(grant)
+        for counter, error in self.clerk.refused[refused:]:
+            if isinstance(error, Exhausted):
+                row = self.world.shelf.rows[(counter.app, self.offset)]
+                assert row.bound > counter.rule.spec.max_counter
+            else:
+                assert isinstance(error, Unavailable)
+                assert self.world.shelf.down
+
+    def work(self) -> None:
+        """Do all that lies on the desk."""
+        while self.clerk.orders or self.clerk.granted:
+            if self.clerk.granted:
+                self.clerk.deliver_next()
+            else:
+                self.reserve_next()
+
+
+class Allocator(RuleBasedStateMachine):
+    """Processes over the store in memory, where each half step can be played."""
+
+    @initialize(step=st.integers(1, 3), reset=resets, zone=zones, bounds=ranges, size=sizes)
+    def begin(self, step: int, reset: str, zone: str, bounds: tuple[int, int], size: int) -> None:
+        self.now = START
+        self.step, self.reset = step, reset
+        self.shelf = Shelf()
+        self.spec = RuleSpec(
+            name="r",
+            source=FULL,
+            min_counter=bounds[0],
+            max_counter=bounds[1],
+            anchor=bounds[0],
+            reset=RESETS[reset][0],
+            timezone=zone,
+            segment_size=size,
+        )
+        self.ledger = Ledger()
+        self.processes: list[Process] = []
+        self.start(0)
+        self.start(1)
+
+    def process(self, index: int) -> Process:
+        return self.processes[index % len(self.processes)]
+
+    @precondition(lambda self: len(self.processes) < 4)
+    @rule(offset=which)
+    def start(self, offset: int) -> None:
+        self.processes.append(Process(self, offset % self.step))
+
+    @rule(index=which, app=apps, count=counts, single=st.booleans())
+    def ask(self, index: int, app: str, count: int, single: bool) -> None:
+        self.asked(index, app, count, single)
+
+    def asked(self, index: int, app: str, count: int, single: bool) -> list[str]:
+        process = self.process(index)
+        counter = process.counter(app)
+        made = [found] if single and (found := counter.attempt()) else counter.attempt_many(count)
+        for one in made:
+            wall = self.ledger.note(one, app, process.offset, process.spec, process.coarse, process.grants[app])
+            assert wall >= process.shown.get(app, wall), f"{one} shows a time before one shown already"
+            process.shown[app] = wall
+        if len(made) < count:
+            counter.refill(1e9)
+        return made
+
+    @rule(index=which)
+    def commit(self, index: int) -> None:
+        self.process(index).reserve_next()
+
+    @rule(index=which)
+    def deliver(self, index: int) -> None:
+        clerk = self.process(index).clerk
+        if clerk.granted:
+            clerk.deliver_next()
+
+    @rule(index=which, other=which)
+    def race(self, index: int, other: int) -> None:
+        """Another process commits between this one's read and write."""
+        one, two = self.process(index), self.process(other)
+        one.reserve_next(two.reserve_next if one is not two else None)
+
+    @rule(index=which, app=apps, count=counts)
+    def serve(self, index: int, app: str, count: int) -> None:
+        """Ask, with the desk as fast as can be: there is an ID, or a reason."""
+        process = self.process(index)
+        refused = len(process.clerk.refused)
+        self.ask(index, app, count, False)
+        for _ in range(2):
+            process.work()
+            if self.asked(index, app, 1, True):
+                return
+        assert any(counter.app == app for counter, _ in process.clerk.refused[refused:])
+
+    @precondition(lambda self: len(self.processes) > 1)
+    @rule(index=which)
+    def kill(self, index: int) -> None:
+        self.processes.remove(self.process(index))
+
+    @precondition(lambda self: len(self.processes) > 1)
+    @rule(index=which)
+    def stop(self, index: int) -> None:
+        process = self.process(index)
+        while process.clerk.granted:
+            process.clerk.deliver_next()
+        process.close()
+        self.processes.remove(process)
+
+    @rule(seconds=st.one_of(short, long))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(index=which, seconds=st.one_of(short, long), back=st.booleans())
+    def jump(self, index: int, seconds: float, back: bool) -> None:
+        self.process(index).clock.error += -seconds if back else seconds
+
+    @rule(index=which)
+    def hear_of_the_edit(self, index: int) -> None:
+        process = self.process(index)
+        if process.spec != self.spec:
+            process.adopt()
+
+    @rule(zone=zones, bounds=ranges, size=sizes)
+    def edit_the_range(self, zone: str, bounds: tuple[int, int], size: int) -> None:
+        self.spec = replace(self.spec, timezone=zone, min_counter=bounds[0], max_counter=bounds[1], segment_size=size)
+
+    @rule(reset=resets)
+    def edit_the_reset(self, reset: str) -> None:
+        for_all = "never" in (reset, self.reset) and reset != self.reset
+        self.reset = reset
+        self.spec = replace(self.spec, reset=RESETS[reset][0])
+        if for_all:
+            for process in self.processes:
+                process.adopt()
+
+    @rule()
+    def lose_the_database(self) -> None:
+        self.shelf.down = True
+
+    @rule()
+    def find_the_database(self) -> None:
+        self.shelf.down = False
+
+    @invariant()
+    def all_that_was_given_out_is_committed(self) -> None:
+        if not hasattr(self, "shelf"):
+            return
+        for (app, offset), row in self.shelf.rows.items():
+            assert self.ledger.top.get((app, offset, row.cycle.start), -1) < row.bound
+
+    def teardown(self) -> None:
+        """In the end, with the database there and a cycle passed, everybody gets a number again."""
+        if not hasattr(self, "shelf"):
+            return
+        self.shelf.down = False
+        self.now += 400 * DAY
+        for process in self.processes:
+            process.clock.error = max(process.clock.error, 0.0)
+            process.adopt()
+            process.clerk.orders.clear()
+            process.clerk.granted.clear()
+            for app in APPS:
+                try:
+                    made = process.clerk.ids(process.counter(app), 1)
+                except Exhausted:
+                    row = self.shelf.rows[(app, process.offset)]
+                    assert row.bound > process.spec.max_counter
+                else:
+                    assert made
+
+
+def test_no_number_comes_twice_whatever_happens() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Allocator,
+        settings=settings(
+            max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=[*HealthCheck]
+        ),
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_no_number_comes_twice_whatever_happens_for_long() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Allocator,
+        settings=settings(
+            max_examples=6000, stateful_step_count=100, deadline=None, suppress_health_check=[*HealthCheck]
+        ),
+    )
+
+
+# Over the real service and store
+
+
+class RecordingStore(Store):
+    """The store, with a note of each reservation made through it."""
+
+    def __init__(self, clock: Any) -> None:
+        super().__init__(clock)
+        self.grants: dict[str, list[Grant]] = {app: [] for app in APPS}
+
+    def reserve(self, rule_id: int, spec: RuleSpec, app: str, **options: Any) -> Grant:
+        grant = super().reserve(rule_id, spec, app, **options)
+        self.grants[app].append(grant)
+        return grant
+
+
+class LateDesk(Desk):
+    """The desk without its thread: orders wait until the machine has them done, the rest is done at once."""
+
+    def __init__(self, service: IdService, store: Store) -> None:
+        super().__init__(service, store)
+        self.orders: deque[tuple[Counter, Future[None]]] = deque()
+
+    def start(self) -> None: ...
+
+    def stop(self, timeout: float) -> None: ...
+
+    @property
+    def running(self) -> bool:
+        return True
+
+    def submit(self, work: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(work())
+        return future
+
+    def order(self, counter: Counter) -> Future[None]:
+        future: Future[None] = Future()
+        self.orders.append((counter, future))
+        return future
+
+    def work_once(self) -> IdError | None:
+        counter, future = self.orders.popleft()
+        try:
+            self._reserve(counter)
+        except IdError as error:
+            future.set_exception(error)
+            return error
+        future.set_result(None)
+        return None
+
+
+class Site:
+    """One process of the real service."""
+
+    def __init__(self, world: ServiceMachine, offset: int) -> None:
+        self.world, self.offset = world, offset
+        self.clock = Clockwork(world)
+        with self.settings():
+            self.service = IdService(self.clock)
+            self.store = RecordingStore(self.clock)
+            self.desk = LateDesk(self.service, self.store)
+            self.service.desk, self.service._store = self.desk, self.store
+            self.service.load()
+        self.shown: dict[str, int] = {}
+        self.adopt()
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        ids = {"STEP": self.world.step, "OFFSET": self.offset, "NEW_NAMES_PER_SECOND": 0, "MAX_SEGMENT": 50}
+        with override_settings(RESTY_DJANGO={"IDS": ids}):
+            yield
+
+    def adopt(self) -> None:
+        with self.settings():
+            self.service.refresh()
+            compiled = self.service.rule("r").ready()
+        self.spec = compiled.spec
+        self.coarse = coarse_of(self.spec, self.world.reset)
+
+
+class ServiceMachine(RuleBasedStateMachine):
+    """The real service over the real store, without threads."""
+
+    zone: ClassVar[str] = "Europe/Berlin"
+
+    @initialize(step=st.integers(1, 2), reset=resets, bounds=ranges, size=sizes)
+    def begin(self, step: int, reset: str, bounds: tuple[int, int], size: int) -> None:
+        self.now = START
+        self.step, self.reset = step, reset
+        self.row = IdRule(
+            name="r", source=FULL, min_counter=bounds[0], max_counter=bounds[1], timezone=self.zone, segment_size=size
+        )
+        self.set_reset(reset)
+        self.row.full_clean()
+        self.row.save()
+        self.ledger = Ledger()
+        self.sites: list[Site] = []
+        self.start(0)
+        self.start(1)
+
+    def set_reset(self, reset: str) -> None:
+        self.reset = reset
+        self.row.reset_seconds, self.row.reset_calendar = RESETS[reset][0].seconds, RESETS[reset][0].calendar
+
+    def site(self, index: int) -> Site:
+        return self.sites[index % len(self.sites)]
+
+    @precondition(lambda self: len(self.sites) < 3)
+    @rule(offset=which)
+    def start(self, offset: int) -> None:
+        self.sites.append(Site(self, offset % self.step))
+
+    @rule(index=which, app=apps, count=counts)
+    def ask(self, index: int, app: str, count: int) -> None:
+        site = self.site(index)
+        made: list[str] = []
+        with site.settings():
+            try:
+                site.service.step(made, count, "r", app, "", reload=False)
+            except Exhausted:
+                row = IdCounter.objects.get(rule=self.row, app_name=app, node_offset=site.offset)
+                assert row.bound > site.spec.max_counter
+        for one in made:
+            wall = self.ledger.note(one, app, site.offset, site.spec, site.coarse, site.store.grants[app])
+            assert wall >= site.shown.get(app, wall)
+            site.shown[app] = wall
+
+    @rule(index=which)
+    def commit(self, index: int) -> None:
+        site = self.site(index)
+        if site.desk.orders:
+            with site.settings():
+                error = site.desk.work_once()
+            assert error is None or isinstance(error, Exhausted)
+
+    @rule(index=which, app=apps, count=counts)
+    def serve(self, index: int, app: str, count: int) -> None:
+        self.ask(index, app, count)
+        self.commit(index)
+        self.ask(index, app, count)
+
+    @precondition(lambda self: len(self.sites) > 1)
+    @rule(index=which)
+    def kill(self, index: int) -> None:
+        self.sites.remove(self.site(index))
+
+    @precondition(lambda self: len(self.sites) > 1)
+    @rule(index=which)
+    def stop(self, index: int) -> None:
+        site = self.site(index)
+        with site.settings():
+            site.service.stop()
+        self.sites.remove(site)
+
+    @rule(seconds=st.one_of(short, long))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(index=which, seconds=st.one_of(short, long), back=st.booleans())
+    def jump(self, index: int, seconds: float, back: bool) -> None:
+        self.site(index).clock.error += -seconds if back else seconds
+
+    @rule(bounds=ranges, size=sizes)
+    def edit_the_range(self, bounds: tuple[int, int], size: int) -> None:
+        self.row.min_counter, self.row.max_counter, self.row.segment_size = *bounds, size
+        self.row.save()
+
+    @rule(reset=resets)
+    def edit_the_reset(self, reset: str) -> None:
+        # All at once: texts are checked with the reset that a site knows of.
+        self.set_reset(reset)
+        self.row.save()
+        for site in self.sites:
+            site.adopt()
+
+    @rule(index=which)
+    def hear_of_the_edit(self, index: int) -> None:
+        self.site(index).adopt()
+
+    @invariant()
+    def all_that_was_given_out_is_committed(self) -> None:
+        if hasattr(self, "row"):
+            for row in IdCounter.objects.filter(rule=self.row):
+                assert self.ledger.top.get((row.app_name, row.node_offset, row.cycle_start), -1) < row.bound
+
+    def teardown(self) -> None:
+        if hasattr(self, "row"):
+            self.row.delete()
+
+
+def run_services(examples: int, steps: int) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        ServiceMachine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=[*HealthCheck]
+        ),
+    )
+
+
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+    run_services(8, 30)
+
+
+@pytest.mark.db
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.django_db(transaction=True)
+def test_the_service_over_its_database_gives_no_number_twice_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+    run_services(300, 60)

@@ -1,0 +1,422 @@
+"""Template rules: what every field writes, what is refused and where, and that no two numbers make one text."""
+
+from __future__ import annotations
+
+import string
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from stdnum import damm, luhn
+from stdnum.iso7064 import mod_97_10
+
+from resty_django.ids.engine import shown
+from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.moment import datetime_of, moment_of, wall_of
+from resty_django.ids.engine.rule import RuleSpec, compile_rule
+from resty_django.ids.engine.template import BASE32, BASE36, Template, in_base
+from resty_django.ids.errors import BadRule, BadSalt
+
+NOON = datetime(2026, 11, 21, 12, 34, 56)
+KEY = b"0123456789abcdef"
+
+
+def template(source: str, **options: Any) -> Template:
+    options = {"max_counter": 999_999, "scramble_key": KEY, **options}
+    made = compile_rule(RuleSpec(name="order", source=source, **options))
+    assert isinstance(made, Template)
+    return made
+
+
+def text(source: str, number: int = 42, at: datetime = NOON, app: str = "shop", salt: str = "", **options: Any) -> str:
+    """The ID, which both forms of the shape must agree on."""
+    printf, render = template(source, **options).shape(wall_of(at), app)
+    found = render(number, salt)
+    if printf is not None:
+        assert printf % number == found
+    return found
+
+
+def refused(source: str, **options: Any) -> BadRule:
+    with pytest.raises(BadRule) as caught:
+        template(source, **options)
+    return caught.value
+
+
+# What fields write
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("O{now:%y%m%d}{counter:06d}", "O261121000042"),
+        ("{now:%1Y%m%d}{counter:06d}", "61121000042"),
+        ("{counter}", "42"),
+        ("{counter:d}", "42"),
+        ("{counter:08x}", "0000002a"),
+        ("{counter:08X}", "0000002A"),
+        ("{counter:05b32}", "0001A"),
+        ("{counter:05b36}", "00016"),
+        ("{counter:b32}", "1A"),
+        ("{counter:012d}", "000000000042"),
+        ("{rule}-{app}-{node}-{counter}", "order-shop-n1-42"),
+        ("{{{counter}}}", "{42}"),
+        ("{{counter}}{counter:06d}", "{counter}000042"),
+        ("100%-{counter:06d}-%d-%s-%(x)s", "100%-000042-%d-%s-%(x)s"),
+        ("№{counter:06d}号", "№000042号"),
+        ("{now:%Y-%m-%dT%H:%M:%S} {counter:06d}", "2026-11-21T12:34:56 000042"),
+        ("{now:%b%%%q}{counter:06d}", "Nov%4000042"),
+        ("{now:plain}{counter:06d}", "plain000042"),
+        ("{counter:06d}{luhn}", "0000422"),
+        ("A{counter:06d}{mod97}", f"A000042{mod_97_10.calc_check_digits('A000042')}"),
+    ],
+)
+def test_a_field_writes_what_it_says(source: str, expected: str) -> None:
+    assert text(source, node="n1") == expected
+
+
+@given(st.datetimes(datetime(1970, 1, 2), datetime(9998, 1, 1)))
+def test_directives_agree_with_strftime(at: datetime) -> None:
+    assume(at.year >= 1000)
+    for name in ["y", "m", "b", "d", "j", "V", "u", "H", "M", "S"]:
+        assert text(f"{{now:%{name}}}{{counter}}", at=at) == at.replace(microsecond=0).strftime(f"%{name}") + "42"
+    assert text("{now:%Y %G %1Y %q}/{counter}", at=at) == (
+        f"{at.year:04d} {at.isocalendar().year:04d} {at.year % 10} {(at.month - 1) // 3 + 1}/42"
+    )
+
+
+@given(st.integers(0, 999_999))
+def test_bases_write_the_same_number(number: int) -> None:
+    assert int(text("{counter:08x}", number), 16) == number
+    assert int(text("{counter:08X}", number), 16) == number
+    assert int(text("{counter:08b36}", number), 36) == number
+    digits = text("{counter:08b32}", number)
+    assert sum(BASE32.index(c) * 32**i for i, c in enumerate(reversed(digits))) == number
+    assert not set("ILOU") & set(BASE32)
+
+
+@given(st.integers(0, 2**62))
+def test_in_base_is_the_number_without_zeros_before_it(number: int) -> None:
+    found = in_base(number, BASE36)
+    assert int(found, 36) == number
+    assert found == "0" or not found.startswith("0")
+
+
+@given(st.integers(0, 999_999), st.text(string.ascii_uppercase, max_size=5))
+def test_a_check_digit_covers_all_before_it(number: int, app: str) -> None:
+    found = text("{counter:06d}{luhn}/{app}", number, app=app)
+    assert luhn.is_valid(found[:7])
+    assert damm.is_valid(text("{counter:06d}{damm}", number))
+    assert mod_97_10.is_valid(text("{app}{counter:06d}{mod97}", number, app=app))
+    # Two check digits one after the other: the second covers the first.
+    both = text("{counter:06d}{luhn}{damm}", number)
+    assert luhn.is_valid(both[:7])
+    assert damm.is_valid(both)
+
+
+def test_random_characters_are_of_their_alphabet_and_length() -> None:
+    made = {text("{counter}-{rand:12}") for _ in range(50)}
+    assert len(made) == 50
+    assert all(len(found) == 15 and set(found[3:]) <= set(string.digits) for found in made)
+    made = {text("{counter}-{rand:9b32}") for _ in range(50)}
+    assert len(made) == 50
+    assert all(len(found) == 12 and set(found[3:]) <= set(BASE32) for found in made)
+
+
+@pytest.mark.parametrize("app", ["50%", "%d", "%%", "%(number)s", "{counter}", "{0}", "\\"])
+def test_a_name_is_text_whatever_it_looks_like(app: str) -> None:
+    assert text("{app}/{counter:06d}", app=app) == f"{app}/000042"
+    assert text("{node}/{counter:06d}", node=app) == f"{app}/000042"
+
+
+def test_the_text_of_a_time_lasts_as_long_as_it_says() -> None:
+    assert template("{counter}").resolution == DAY
+    assert template("{now:%y%m%d}{counter}").resolution == DAY
+    assert template("{now:%y%m%d%H}{counter}").resolution == 3600
+    assert template("{now:%H}{counter}{now:%M}").resolution == 60
+    assert template("{now:%S}{counter}").resolution == 1
+
+
+@settings(max_examples=50)
+@given(
+    st.sets(st.sampled_from(["Y", "y", "1Y", "q", "m", "b", "d", "j", "G", "V", "u", "H", "M", "S"]), min_size=1),
+    st.integers(0, 2**33),
+)
+def test_a_text_is_right_for_its_whole_resolution(names: set[str], wall: int) -> None:
+    made = template("".join(f"{{now:%{name}}}" for name in sorted(names)) + "/{counter}")
+    first = wall // made.resolution * made.resolution
+    last = first + made.resolution - 1
+    assert (
+        made.shape(first, "").render(1, "") == made.shape(wall, "").render(1, "") == made.shape(last, "").render(1, "")
+    )
+
+
+# Scrambled numbers
+
+
+@pytest.mark.parametrize("source", ["{counter:scramble}", "{counter:04d:scramble}", "{counter:03b36:scramble}"])
+def test_scrambled_ids_are_all_different_and_all_used(source: str) -> None:
+    made = template(source, min_counter=100, max_counter=1999)
+    render = made.shape(0, "").render
+    found = [render(number, "") for number in range(100, 2000)]
+    assert len(set(found)) == 1900
+    assert len({len(id_) for id_ in found}) == 1
+    base = 36 if "b36" in source else 10
+    assert sorted(int(id_, base) for id_ in found) == list(range(100, 2000))
+    assert found != sorted(found)
+
+
+def test_another_key_scrambles_otherwise() -> None:
+    numbers = range(50)
+    one = [text("{counter:scramble}", number) for number in numbers]
+    other = [text("{counter:scramble}", number, scramble_key=b"another key here") for number in numbers]
+    assert one != other
+
+
+# What is refused, and where
+
+
+@pytest.mark.parametrize(
+    ("source", "position"),
+    [
+        ("x{counter.__class__}", 1),
+        ("x{counter.__class__.__mro__[1]}", 1),
+        ("{counter[0]}", 0),
+        ("{counter!r}", 0),
+        ("{counter!r:06d}", 0),
+        ("{0}", 0),
+        ("{}", 0),
+        ("ab{}", 2),
+        ("{ counter}", 0),
+        ("{counter }", 0),
+        ("{Counter}", 0),
+        ("{self}", 0),
+        ("{counter:{now}}", 9),
+        ("{counter:{width}d}", 9),
+        ("{now:{counter}}", 5),
+        ("{counter:}", 9),
+        ("{counter:6d}", 9),
+        ("{counter:006d}", 9),
+        ("{counter:0d}", 9),
+        ("{counter:06.2f}", 9),
+        ("{counter:>06d}", 9),
+        ("{counter:06,d}", 9),
+        ("{counter:+06d}", 9),
+        ("{counter:06o}", 9),
+        ("{counter:06b}", 9),
+        ("{counter:06e}", 9),
+        ("{counter:0999999999d}", 9),
+        ("{counter:٠٦d}", 9),
+        ("{counter:06d:}", 9),
+        ("{counter:06d:shuffle}", 9),
+        ("{counter::scramble}", 9),
+        ("{counter:scramble:06d}", 9),
+        ("{counter:06dscramble}", 9),
+        ("{counter:scramble:scramble}", 9),
+        ("{now}{counter}", 0),
+        ("{now:}{counter}", 5),
+        ("{now:%n}{counter}", 5),
+        ("{now:%Y-%n}{counter}", 8),
+        ("{now:%c}{counter}", 5),
+        ("{now:%p}{counter}", 5),
+        ("{now:%Z}{counter}", 5),
+        ("{now:%-d}{counter}", 5),
+        ("{now:%}{counter}", 5),
+        ("{now:%1}{counter}", 5),
+        ("{now:%1m}{counter}", 5),
+        ("{now:%y\n}{counter}", 5),
+        ("{", 0),
+        ("ab{counter", 2),
+        ("}", 0),
+        ("ab}{counter}", 2),
+        ("{{}", 2),
+        ("{counter}}", 9),
+        ("", 0),
+        ("abc", 3),
+        ("{counter}{counter}", 9),
+        ("a\nb{counter}", 1),
+        ("{counter}\x00", 9),
+        ("{counter}\ud800", 9),
+        ("{luhn:1}{counter}", 6),
+        ("{app:x}{counter}", 5),
+        ("{rule:}{counter}", 6),
+        ("{salt:0}{counter}", 6),
+        ("{salt:33}{counter}", 6),
+        ("{salt:-1}{counter}", 6),
+        ("{salt:x}{counter}", 6),
+        ("{salt:٤}{counter}", 6),
+        ("{rand}{counter}", 0),
+        ("{rand:0}{counter}", 6),
+        ("{rand:65}{counter}", 6),
+        ("{rand:100}{counter}", 6),
+        ("{rand:4b36}{counter}", 6),
+        ("{salt}{counter}", 0),
+        ("{counter}{salt}", 9),
+        ("{counter:06d}{salt}{salt}", 19),
+        ("{salt:2}{counter:06d}{salt:3}", 21),
+        ("{salt}{counter:06d}{salt:3}", 19),
+        ("ab{counter:05d}", 2),
+        ("ab{counter:04x}", 2),
+        ("ab{counter:03b36}", 2),
+        ("ab{counter:05d:scramble}", 2),
+    ],
+)
+def test_a_mistake_is_refused_at_its_place(source: str, position: int) -> None:
+    error = refused(source)
+    assert error.position == position
+    assert str(error)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["{", "}", "{counter", "{now:", "%", "y", ":", "06d", "scramble", "!", ".", "_", "[0]", " "])
+    ).map("".join)
+)
+def test_any_text_makes_a_rule_or_a_bad_rule(source: str) -> None:
+    try:
+        made = template(source)
+    except BadRule as error:
+        position = error.position
+    else:
+        printf, render = made.shape(0, "a")
+        assert "<" not in render(1, "")
+        assert printf is None or printf % 1 == render(1, "")
+        position = None
+    assert position is None or 0 <= position <= len(source)
+
+
+def test_ids_longer_than_their_column_are_refused() -> None:
+    assert "255" in str(refused("x" * 250 + "{counter:06d}"))
+    assert text("x" * 249 + "{counter:06d}") == "x" * 249 + "000042"
+    assert "255" in str(refused("{app}" * 4 + "{counter:06d}"))
+    assert "255" in str(refused("{salt:32}" * 8 + "{counter:06d}"))
+
+
+@pytest.mark.parametrize(
+    ("source", "fits", "too_many"),
+    [
+        ("{counter:04d}", 9999, 10_000),
+        ("{counter:04x}", 0xFFFF, 0x10000),
+        ("{counter:04X}", 0xFFFF, 0x10000),
+        ("{counter:04b32}", 32**4 - 1, 32**4),
+        ("{counter:04b36}", 36**4 - 1, 36**4),
+        ("{counter:04b36:scramble}", 36**4 - 1, 36**4),
+    ],
+)
+def test_the_maximum_must_fit_its_width(source: str, fits: int, too_many: int) -> None:
+    assert len(text(source, fits, max_counter=fits)) == 4
+    assert refused(source, max_counter=too_many).position == 0
+
+
+# Texts that must tell one cycle from the next
+
+
+HOUR = Reset(3600)
+MONTH, YEAR = Reset(calendar="month"), Reset(calendar="year")
+
+
+@pytest.mark.parametrize(
+    ("reset", "enough", "not_enough"),
+    [
+        (Reset(), ["", "%y", "%S"], []),
+        (YEAR, ["%Y", "%y", "%1Y", "%G%V%u"], ["", "%m%d", "%G", "%G%V", "%H"]),
+        (MONTH, ["%Y%m", "%y%b", "%1Y%j", "%G%V%u"], ["%Y", "%m", "%Y%d", "%Y%q", "%Y%V", "%G%V"]),
+        (Reset(WEEK), ["%G%V", "%y%m%d", "%Y%j", "%G%V%u"], ["%Y%V", "%V", "%y%m", "%Y%u", "%G"]),
+        (Reset(2 * WEEK), ["%G%V", "%y%m%d"], ["%Y%V"]),
+        (Reset(DAY), ["%y%m%d", "%1Y%m%d", "%y%b%d", "%y%j", "%G%V%u"], ["%m%d", "%y%m", "%y%d", "%G%V", "%Y%u", "%j"]),
+        (Reset(3 * DAY), ["%y%m%d", "%Y%j"], ["%G%V", "%y%m"]),
+        (HOUR, ["%y%m%d%H", "%y%j%H", "%G%V%u%H"], ["%y%m%d", "%H", "%m%d%H", "%y%m%d%M"]),
+        (Reset(36 * 3600), ["%y%m%d%H"], ["%y%m%d"]),
+        (Reset(5400), ["%y%m%d%H%M"], ["%y%m%d%H", "%y%m%d%M"]),
+        (Reset(60), ["%y%m%d%H%M"], ["%y%m%d%H"]),
+        (Reset(90), ["%y%m%d%H%M%S"], ["%y%m%d%H%M", "%y%m%d%H%S"]),
+        (Reset(1), ["%Y%j%H%M%S"], ["%Y%j%H%M"]),
+    ],
+)
+def test_a_reset_needs_its_cycle_in_the_text(reset: Reset, enough: list[str], not_enough: list[str]) -> None:
+    for directives in enough:
+        source = f"{{now:{directives}}}{{counter:06d}}" if directives else "{counter:06d}"
+        template(source, reset=reset)
+    for directives in not_enough:
+        source = f"ab{{now:{directives}}}{{counter:06d}}" if directives else "ab{counter:06d}"
+        error = refused(source, reset=reset)
+        assert "come again" in str(error)
+        assert error.position == (2 if directives else len(source))
+
+
+def test_directives_may_be_spread_over_several_fields() -> None:
+    template("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY))
+
+
+def test_a_percent_sign_is_no_directive() -> None:
+    assert "come again" in str(refused("{now:%%Y%%m%%d}{counter:06d}", reset=Reset(DAY)))
+
+
+lengths = st.one_of(
+    st.sampled_from([1, 30, 60, 90, 900, 1800, 3600, 5400, 7200, DAY, 2 * DAY, 36 * 3600, WEEK, 2 * WEEK]),
+    st.integers(1, 20 * DAY),
+)
+resets = st.one_of(lengths.map(Reset), st.sampled_from([MONTH, YEAR]))
+
+
+@settings(max_examples=400)
+@given(
+    resets, st.sets(st.sampled_from(["Y", "y", "1Y", "q", "m", "b", "d", "j", "G", "V", "u", "H", "M", "S"])), st.data()
+)
+def test_texts_of_two_cycles_differ(reset: Reset, names: set[str], data: st.DataObject) -> None:
+    pieces = [f"%{name}" for name in sorted(names)]
+    if shown.missing_for(reset, pieces) is not None:
+        return
+    first = wall_of(data.draw(st.datetimes(datetime(1970, 2, 1), datetime(2090, 1, 1))))
+    cycle = reset.cycle(first)
+    # %1Y and %y come again after 10 and 100 years: that is the user's choice.
+    horizon = min(cycle.end + 400 * (cycle.end - cycle.start), cycle.start + 9 * 365 * DAY)
+    assume(cycle.end < horizon)
+    second = data.draw(st.integers(cycle.end, horizon))
+    assume((datetime_of(second) - datetime_of(cycle.start)) < timedelta(days=9 * 365))
+    assert shown.show(pieces, moment_of(first), first) != shown.show(pieces, moment_of(second), second)
+
+
+# Salt
+
+
+@pytest.mark.parametrize(
+    "source", ["{salt}{counter:06d}", "{counter:06d}{salt}", "{salt:3}{counter}", "{counter}-{salt:3}"]
+)
+@given(data=st.data())
+def test_two_salts_and_numbers_never_make_one_text(source: str, data: st.DataObject) -> None:
+    made = template(source)
+    alphabet = string.ascii_letters + string.digits
+    salts = (
+        st.text(alphabet, min_size=3, max_size=3) if "{salt:3}" in source else st.text("01" + alphabet[-1], max_size=4)
+    )
+    pairs = st.tuples(st.integers(0, 999_999), salts)
+    one, two = data.draw(pairs), data.draw(pairs)
+    assume(one != two)
+    render = made.shape(0, "").render
+    assert render(*one) != render(*two)
+
+
+@pytest.mark.parametrize("salt", ["a-b", " ", "é", "a\x00", "٣", "<", "'", "\\", "x" * 33])
+def test_a_salt_is_letters_and_digits(salt: str) -> None:
+    with pytest.raises(BadSalt, match="letters and digits"):
+        template("{salt}{counter:06d}").check_salt(salt)
+
+
+def test_a_salt_of_fixed_length_has_that_length() -> None:
+    made = template("{salt:4}{counter:06d}")
+    made.check_salt("ab12")
+    for salt in ("", "abc", "abcde"):
+        with pytest.raises(BadSalt, match="exactly 4"):
+            made.check_salt(salt)
+    with pytest.raises(BadSalt, match="letters"):
+        made.check_salt("ab-1")
+
+
+def test_a_salt_that_is_not_shown_is_not_looked_at() -> None:
+    made = template("{counter:06d}")
+    assert not made.needs_salt
+    made.check_salt("any thing <at all>")
+    assert template("{salt}{counter:06d}").needs_salt

@@ -1,0 +1,198 @@
+"""System checks and `manage.py resty_check`."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from resty_django import health
+from resty_django.checks import check_settings
+from resty_django.health import Finding
+
+
+def ids_of(messages: list[checks.CheckMessage]) -> list[str | None]:
+    return [message.id for message in messages]
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probes but those that the test registers."""
+    monkeypatch.setattr(health, "_probes", {})
+
+
+def resty_check(*arguments: str) -> tuple[int, str]:
+    out = io.StringIO()
+    try:
+        call_command("resty_check", *arguments, stdout=out)
+    except CommandError as error:
+        return error.returncode, out.getvalue()
+    return 0, out.getvalue()
+
+
+def test_right_settings_give_no_message(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": 1, "LUA": {"MILLISECONDS": 20}}}
+    assert check_settings() == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "check_id", "place"),
+    [
+        ({"IDS": {"STEPP": 1}}, "resty_django.E001", "docs/settings.md#ids"),
+        ({"IDS": {"STEP": "1"}}, "resty_django.E002", "docs/settings.md#ids-step"),
+        (7, "resty_django.E002", "docs/settings.md#settings"),
+        ({"IDS": {"UDP": {"PORT": 0}}}, "resty_django.E003", "docs/settings.md#ids-udp-port"),
+        ({"IDS": {"UDP": {"KEYS": ["short"]}}}, "resty_django.W002", "docs/settings.md#ids-udp-keys"),
+    ],
+)
+def test_each_kind_of_mistake_has_its_id_and_place(settings: Settings, raw: Any, check_id: str, place: str) -> None:
+    settings.RESTY_DJANGO = raw
+    (message,) = check_settings()
+    assert message.id == check_id
+    assert f"{place}." in str(message.hint)
+
+
+def test_all_mistakes_are_told_at_once(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"NOPE": 1, "IDS": {"STEP": "1", "UDP": {"PORT": 0, "HOSTS": ""}}}
+    assert sorted(str(found) for found in ids_of(check_settings())) == [
+        "resty_django.E001",
+        "resty_django.E001",
+        "resty_django.E002",
+        "resty_django.E003",
+    ]
+
+
+def test_a_part_without_its_package_names_the_extra(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lupa" else real(name))
+    settings.RESTY_DJANGO = {"IDS": {"LUA": {"MEMORY": 2**20}}}
+    (message,) = check_settings()
+    assert message.id == "resty_django.E004"
+    assert "resty-django[lua]" in message.msg
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 1}}
+    assert check_settings() == []
+
+
+def test_a_section_of_an_app_that_is_not_installed_is_a_warning(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 1}}
+    settings.INSTALLED_APPS = ["resty_django", "django.contrib.contenttypes"]
+    assert ids_of(check_settings()) == ["resty_django.W001"]
+
+
+def test_manage_check_runs_them(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": "1"}}
+    assert "resty_django.E002" in ids_of(checks.run_checks(tags=["resty_django"]))
+
+
+@pytest.mark.usefixtures("probes")
+@pytest.mark.parametrize(
+    ("level", "arguments", "code"),
+    [
+        ("ok", [], 0),
+        ("warning", [], 0),
+        ("warning", ["--fail-on", "warning"], 1),
+        ("error", [], 2),
+        ("error", ["--fail-on", "warning"], 2),
+    ],
+)
+def test_exit_code_of_resty_check(level: health.Level, arguments: list[str], code: int) -> None:
+    health.register("one", lambda: [Finding("ok", "a", "Fine."), Finding(level, "b", "So so.")])
+    assert resty_check(*arguments)[0] == code
+    assert resty_check("--json", *arguments)[0] == code
+
+
+@pytest.mark.usefixtures("probes")
+def test_json_names_probe_level_subject_and_message() -> None:
+    health.register("one", lambda: [Finding("warning", "rule a", "97 % used.")])
+    _, out = resty_check("--json")
+    assert json.loads(out) == {
+        "status": "warning",
+        "findings": [{"probe": "one", "level": "warning", "subject": "rule a", "message": "97 % used."}],
+    }
+
+
+@pytest.mark.usefixtures("probes")
+def test_the_table_has_a_line_for_each_finding() -> None:
+    health.register("one", lambda: [Finding("ok", "a", "Fine."), Finding("error", "longer", "Broken.")])
+    _, out = resty_check("--no-color")
+    assert out.splitlines() == ["ok       one  a       Fine.", "error    one  longer  Broken."]
+
+
+@pytest.mark.usefixtures("probes")
+def test_a_probe_that_raises_is_an_error_and_the_others_still_run() -> None:
+    def broken() -> Iterator[Finding]:
+        yield Finding("ok", "first", "Fine.")
+        raise RuntimeError("no luck")
+
+    health.register("broken", broken)
+    health.register("other", lambda: [Finding("ok", "x", "Fine.")])
+    code, out = resty_check("--json")
+    assert code == 2
+    rows = json.loads(out)["findings"]
+    assert [row["level"] for row in rows] == ["ok", "error", "ok"]
+    assert rows[1]["message"] == "The probe failed: RuntimeError: no luck"
+
+
+@pytest.mark.usefixtures("probes")
+def test_only_runs_the_named_probe_and_refuses_unknown_ones() -> None:
+    health.register("one", lambda: [Finding("error", "a", "Bad.")])
+    health.register("two", lambda: [Finding("ok", "b", "Fine.")])
+    assert resty_check("--only", "two")[0] == 0
+    with pytest.raises(CommandError, match="--only three: there is no such probe; there are one, two"):
+        call_command("resty_check", "--only", "three")
+
+
+def test_wrong_settings_are_reported_and_not_a_crash(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": "1"}}
+    code, out = resty_check("--json", "--only", "settings")
+    assert code == 2
+    assert json.loads(out)["findings"][0]["subject"] == "resty_django.E002"
+
+
+@pytest.mark.db
+@pytest.mark.django_db
+def test_databases_that_answer_are_ok() -> None:
+    code, out = resty_check("--json", "--only", "databases")
+    assert code == 0, out
+    (row,) = json.loads(out)["findings"]
+    assert (row["level"], row["subject"]) == ("ok", "database default")
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("backend", ["django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache"])
+def test_redis_caches_answer_ping(settings: Settings, valkey_url: str, backend: str) -> None:
+    settings.CACHES = {
+        "default": {"BACKEND": backend, "LOCATION": valkey_url},
+        "local": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    }
+    _, out = resty_check("--json", "--only", "caches")
+    (row,) = json.loads(out)["findings"]
+    assert (row["level"], row["subject"]) == ("ok", "cache default")
+
+
+@pytest.mark.services
+def test_an_outside_redis_answers_ping(settings: Settings, outside_redis_url: str) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": outside_redis_url}}
+    _, out = resty_check("--json", "--only", "caches")
+    (row,) = json.loads(out)["findings"]
+    assert (row["level"], row["subject"]) == ("ok", "cache default")
+
+
+def test_a_redis_that_is_down_is_an_error_even_when_the_cache_hides_it(settings: Settings) -> None:
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": "redis://127.0.0.1:1/0",
+            "OPTIONS": {"IGNORE_EXCEPTIONS": True},
+        }
+    }
+    code, out = resty_check("--json", "--only", "caches")
+    assert code == 2
+    assert "It does not answer: ConnectionError" in json.loads(out)["findings"][0]["message"]

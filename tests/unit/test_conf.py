@@ -1,0 +1,147 @@
+"""The settings dict: typed, lazy, obeys override_settings, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from pytest_django import Settings
+
+from resty_django.conf import SECTIONS, IdsSettings, UdpSettings, conf
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _empty(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {}
+
+
+def test_an_empty_dict_gives_the_defaults() -> None:
+    assert conf.ids == IdsSettings()
+    assert conf.ids.udp == UdpSettings(host="127.0.0.1", port=1200, max_datagram=20_000)
+    assert (conf.ids.step, conf.ids.offset, conf.ids.wait, conf.ids.refresh) == (1, 0, 2.0, 1.0)
+
+
+def test_a_site_without_the_dict_gets_the_defaults(settings: Settings) -> None:
+    del settings.RESTY_DJANGO
+    assert conf.ids == IdsSettings()
+
+
+def test_nested_values_are_read_and_the_rest_keeps_its_default(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 3, "OFFSET": 2, "UDP": {"PORT": 1201, "NETWORKS": ["10.0.0.0/8", "::1"]}}}
+    assert (conf.ids.step, conf.ids.offset) == (3, 2)
+    assert conf.ids.udp == UdpSettings(port=1201, networks=("10.0.0.0/8", "::1"))
+
+
+def test_override_settings_holds_inside_and_ends_outside() -> None:
+    before = conf.ids
+    with override_settings(RESTY_DJANGO={"IDS": {"NODE": "b"}}):
+        assert conf.ids.node == "b"
+        with override_settings(RESTY_DJANGO={"IDS": {"NODE": "c"}}):
+            assert conf.ids.node == "c"
+        assert conf.ids.node == "b"
+    assert conf.ids == before
+
+
+def test_a_section_is_built_once() -> None:
+    assert conf.ids is conf.ids
+
+
+def test_a_section_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        conf.ids.step = 2  # type: ignore[misc]
+
+
+def test_whole_numbers_do_for_floats_and_paths_for_texts(settings: Settings, tmp_path: pathlib.Path) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"WAIT": 3, "ISSUE_LOG": tmp_path / "ids.log"}}
+    assert conf.ids.wait == 3.0
+    assert type(conf.ids.wait) is float
+    assert conf.ids.issue_log == str(tmp_path / "ids.log")
+
+
+WRONG: list[tuple[object, str]] = [
+    ([], "RESTY_DJANGO must be a dict, not list. See docs/settings.md#settings."),
+    ({"IDZ": {}}, 'RESTY_DJANGO["IDZ"] is not a setting. Did you mean "IDS"? See docs/settings.md#settings.'),
+    ({3: {}}, "RESTY_DJANGO has the key 3; keys are texts in upper case."),
+    ({"IDS": None}, 'RESTY_DJANGO["IDS"] must be a dict, not None. See docs/settings.md#ids.'),
+    (
+        {"IDS": {"STEPP": 1}},
+        'RESTY_DJANGO["IDS"]["STEPP"] is not a setting. Did you mean "STEP"? See docs/settings.md#ids.',
+    ),
+    ({"IDS": {"step": 1}}, 'RESTY_DJANGO["IDS"]["step"] is not a setting. Did you mean "STEP"?'),
+    ({"IDS": {"XYZZY": 1}}, "Known keys: DATABASE, EAGER,"),
+    ({"IDS": {"UDP": {"PORTS": 1}}}, 'Did you mean "PORT"? See docs/settings.md#ids-udp.'),
+    (
+        {"IDS": {"STEP": "1"}},
+        'RESTY_DJANGO["IDS"]["STEP"] must be a whole number, not str. See docs/settings.md#ids-step.',
+    ),
+    ({"IDS": {"STEP": True}}, '["STEP"] must be a whole number, not bool.'),
+    ({"IDS": {"STEP": 1.0}}, '["STEP"] must be a whole number, not float.'),
+    ({"IDS": {"EAGER": 1}}, '["EAGER"] must be True or False, not int.'),
+    ({"IDS": {"WAIT": "2"}}, '["WAIT"] must be a number, not str.'),
+    ({"IDS": {"WAIT": True}}, '["WAIT"] must be a number, not bool.'),
+    ({"IDS": {"NODE": None}}, '["NODE"] must be a text, not None.'),
+    ({"IDS": {"DATABASE": 1}}, '["DATABASE"] must be a text or None, not int.'),
+    ({"IDS": {"UDP": {"KEYS": "secret"}}}, '["KEYS"] must be a list of texts, not str.'),
+    ({"IDS": {"UDP": {"KEYS": [b"x"]}}}, '["KEYS"] must be a list of texts; it holds an item of type bytes.'),
+    ({"IDS": {"STEP": 0}}, '["STEP"] must be at least 1, not 0.'),
+    ({"IDS": {"OFFSET": -1}}, '["OFFSET"] must be at least 0, not -1.'),
+    (
+        {"IDS": {"STEP": 2, "OFFSET": 2}},
+        '["OFFSET"] must be less than STEP (2), not 2. See docs/settings.md#ids-offset.',
+    ),
+    ({"IDS": {"REFRESH": 0}}, '["REFRESH"] must be greater than 0, not 0.0.'),
+    ({"IDS": {"UDP": {"PORT": 70000}}}, '["PORT"] must be from 1 to 65535, not 70000.'),
+    ({"IDS": {"UDP": {"NETWORKS": ["10.0.0.1/8"]}}}, """["NETWORKS"] holds '10.0.0.1/8', which is not a network"""),
+    ({"IDS": {"DATABASE": "other"}}, "names the database 'other', which DATABASES does not have (it has default)."),
+    ({"IDS": {"PYTHON_RULES": ["os"]}}, """["PYTHON_RULES"] holds 'os', which is not a dotted path"""),
+    ({"IDS": {"LUA": {"MILLISECONDS": 0}}}, '["MILLISECONDS"] must be from 1 to 10000, not 0.'),
+]
+
+
+@pytest.mark.parametrize(("raw", "sentence"), WRONG)
+def test_a_wrong_setting_is_named_when_it_is_used(settings: Settings, raw: Any, sentence: str) -> None:
+    settings.RESTY_DJANGO = raw
+    with pytest.raises(ImproperlyConfigured) as caught:
+        _ = conf.ids
+    assert sentence in str(caught.value)
+
+
+def test_a_wrong_setting_is_named_again_at_the_next_use_and_gone_when_put_right(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 0}}
+    for _ in range(2):
+        with pytest.raises(ImproperlyConfigured):
+            _ = conf.ids
+    settings.RESTY_DJANGO = {"IDS": {"STEP": 4}}
+    assert conf.ids.step == 4
+
+
+def test_importing_the_settings_module_reads_no_settings() -> None:
+    code = "import resty_django.conf, resty_django.checks, resty_django.health, resty_django.probes"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_key_is_documented_at_its_anchor() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    for key, entry in SECTIONS.items():
+        for path in [(key,), *entry.paths()]:
+            assert f'<a id="{"-".join(path).lower()}"></a>' in text, path
+
+
+def test_documented_defaults_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    for key, value in {
+        "ids-step": 1,
+        "ids-wait": 2.0,
+        "ids-udp-port": 1200,
+        "ids-lua-memory": 2 * 1024 * 1024,
+    }.items():
+        row = next(line for line in text.splitlines() if f'id="{key}"' in line)
+        assert f"| `{value}` |" in row
