@@ -1,6 +1,7 @@
 """OpenResty's toolbox for Django.
 
-`INSTALLED_APPS += resty_django.ALL_APPS` installs everything; a site may also list single apps.
+`INSTALLED_APPS += resty_django.ALL_APPS` installs everything; a site may also list single apps,
+of which `resty_django` has to be one.
 """
 
 from __future__ import annotations

@@ -24,12 +24,15 @@ from django.core.signals import setting_changed
 from resty_django.schema import (
     SETTING,
     Fault,
+    Name,
     Problem,
     above,
     at_least,
     between,
     decode,
+    decode_named,
     missing_modules,
+    one_of,
     paths,
     section,
     setting,
@@ -39,11 +42,28 @@ from resty_django.schema import (
 
 T = TypeVar("T")
 
+ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {"default": {}, "events": {"SIZE": 4 * 1024 * 1024}}
+"""The shared dictionaries that every site has, and what they have where the site says nothing else."""
+
 
 def _known_database(alias: str) -> str | None:
     if alias in settings.DATABASES:
         return None
     return f"names the database {alias!r}, which DATABASES does not have (it has {', '.join(settings.DATABASES)})"
+
+
+def _known_cache(alias: str) -> str | None:
+    if alias in settings.CACHES:
+        return None
+    return f"names the cache {alias!r}, which CACHES does not have (it has {', '.join(settings.CACHES)})"
+
+
+def _known_dict(name: str) -> str | None:
+    raw = raw_section("SHARED_DICTS")
+    known = dict.fromkeys((*ALWAYS_DICTS, *(raw if isinstance(raw, Mapping) else ())))
+    if name in known:
+        return None
+    return f"names the shared dictionary {name!r}, which SHARED_DICTS does not have (it has {', '.join(known)})"
 
 
 def _networks(values: tuple[str, ...]) -> str | None:
@@ -131,10 +151,49 @@ class IdsSettings:
             yield "offset", f"must be less than STEP ({self.step}), not {self.offset}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDictSettings:
+    """One shared dictionary.
+
+    `engine`: "lmdb", one machine and no server, or "redis". For lmdb, `size` is the bytes of memory that it takes and
+    `path` the folder of its files (None: memory where there is room, else the folder for temporary files). For redis,
+    `alias` is the cache of django-redis whose connection it uses, `prefix` what its keys begin with (None: made
+    of its name), and `stale` the seconds that an expired item stays readable for `get_stale`.
+    """
+
+    engine: str = setting("lmdb", check=one_of("lmdb", "redis"))
+    size: int = setting(32 * 1024 * 1024, check=at_least(1024 * 1024))
+    path: str | None = setting(None, check=_not_blank)
+    alias: str = setting("default", check=_known_cache)
+    prefix: str | None = setting(None, check=_not_blank)
+    stale: float = setting(60.0, check=at_least(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsSettings:
+    """Events between processes.
+
+    `dict`: the shared dictionary that carries them. `interval`: seconds between two looks for events (0: none in the
+    background); Redis tells of them by itself. `timeout`: seconds for which a unique value is taken. `wait_interval`
+    and `wait_max`: seconds between two looks for an event whose data is missing, and until it is dropped. `retries`:
+    further attempts to post where the dictionary is full. `keep`: about how many events a stream in Redis holds.
+    `autostart`: the first request of a web worker starts it.
+    """
+
+    dict: str = setting("events", check=_known_dict)
+    interval: float = setting(0.05, check=at_least(0))
+    timeout: float = setting(2.0, check=above(0))
+    wait_interval: float = setting(0.01, check=at_least(0))
+    wait_max: float = setting(0.5, check=at_least(0))
+    retries: int = setting(999, check=at_least(0))
+    keep: int = setting(10_000, check=at_least(100))
+    autostart: bool = setting(True)
+
+
 class Section(Generic[T]):
     """One line of the table of sections: its key, its dataclass, the app that it configures."""
 
-    def __init__(self, key: str, cls: type[T], app: str) -> None:
+    def __init__(self, key: str, cls: type[Any], app: str) -> None:
         self.key = key
         self.cls = cls
         self.app = app
@@ -151,15 +210,48 @@ class Section(Generic[T]):
         except KeyError:
             return instance.load(self)
 
+    def decode(self, raw: object) -> tuple[T | None, list[Problem]]:
+        return decode(self.cls, raw, (self.key,))
+
     def paths(self) -> Iterator[tuple[str, ...]]:
         """The way to every key of this section."""
         return paths(self.cls, (self.key,))
+
+    def missing(self, raw: object) -> list[Problem]:
+        """The parts of it whose package is not installed."""
+        return missing_modules(self.cls, raw, (self.key,))
+
+
+class NamedSections(Section[Mapping[str, T]]):
+    """A dict of sections under names that the site chooses, as in `CACHES`.
+
+    Those in `always` are never missing; it gives what they have where the site says nothing else.
+    """
+
+    def __init__(self, key: str, cls: type[T], app: str, always: Mapping[str, Mapping[str, object]]) -> None:
+        super().__init__(key, cls, app)
+        self.always = always
+
+    def decode(self, raw: object) -> tuple[Mapping[str, T] | None, list[Problem]]:
+        return decode_named(self.cls, raw, (self.key,), self.always)
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        return paths(self.cls, (self.key, Name("name")))
+
+    def missing(self, raw: object) -> list[Problem]:
+        if not isinstance(raw, Mapping):
+            return []
+        return [
+            problem for name, one in raw.items() for problem in missing_modules(self.cls, one, (self.key, Name(name)))
+        ]
 
 
 class Conf:
     """The typed settings. Each attribute is a section; reading one may raise `ImproperlyConfigured`."""
 
-    ids = Section("IDS", IdsSettings, "resty_django.ids")
+    ids = Section[IdsSettings]("IDS", IdsSettings, "resty_django.ids")
+    shared_dicts = NamedSections("SHARED_DICTS", SharedDictSettings, "resty_django", ALWAYS_DICTS)
+    events = Section[EventsSettings]("EVENTS", EventsSettings, "resty_django")
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}
@@ -167,7 +259,7 @@ class Conf:
     def load(self, entry: Section[T]) -> T:
         """Read a section from Django's settings and keep it."""
         problems = top_problems()
-        value, found = decode(entry.cls, raw_section(entry.key), (entry.key,))
+        value, found = entry.decode(raw_section(entry.key))
         problems += found
         if value is None or problems:
             first = problems[0]
@@ -208,16 +300,26 @@ def all_problems() -> list[Problem]:
     """Everything wrong with the settings, section after section."""
     problems = top_problems()
     for key, entry in SECTIONS.items():
-        problems += decode(entry.cls, raw_section(key), (key,))[1]
-        problems += missing_modules(entry.cls, raw_section(key), (key,))
+        problems += entry.decode(raw_section(key))[1]
+        problems += entry.missing(raw_section(key))
     return problems
 
 
 def _forget(*, setting: str, **kwargs: object) -> None:
-    if setting in {SETTING, "DATABASES"}:
+    if setting in {SETTING, "DATABASES", "CACHES"}:
         conf.clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="resty_django.conf")
 
-__all__ = ["SECTIONS", "Conf", "IdsSettings", "LuaSettings", "UdpSettings", "all_problems", "conf"]
+__all__ = [
+    "SECTIONS",
+    "Conf",
+    "EventsSettings",
+    "IdsSettings",
+    "LuaSettings",
+    "SharedDictSettings",
+    "UdpSettings",
+    "all_problems",
+    "conf",
+]

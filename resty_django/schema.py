@@ -2,7 +2,8 @@
 
 A section is a frozen dataclass whose field names are the setting keys in lower case. Field types understood:
 `bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), a nested section,
-and `T | None` of any of these. Pure: nothing here reads Django's settings.
+and `T | None` of any of these. `decode_named` reads a dict of sections under names that the site chooses, as in
+`CACHES`. Pure: nothing here reads Django's settings.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class Checked(Protocol):
     """A section that looks at several of its values together."""
 
     def faults(self) -> typing.Iterable[Fault]: ...
+
+
+class Name(str):
+    """A part of a path that the site has chosen, such as the name of a dictionary; no part of an anchor."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,11 @@ def between(low: int, high: int) -> Callable[[Any], str | None]:
     return lambda value: None if low <= value <= high else f"must be from {low} to {high}, not {value}"
 
 
+def one_of(*values: str) -> Callable[[Any], str | None]:
+    wanted = " or ".join(f'"{value}"' for value in values)
+    return lambda value: None if value in values else f"must be {wanted}, not {value!r}"
+
+
 def above(low: float) -> Callable[[Any], str | None]:
     return lambda value: None if value > low else f"must be greater than {low}, not {value}"
 
@@ -84,7 +96,8 @@ def key_text(path: tuple[str, ...]) -> str:
 
 def anchor(path: tuple[str, ...]) -> str:
     """Where the key is documented: `docs/settings.md#ids-step`."""
-    return "docs/settings.md#" + ("-".join(path).lower() or "settings")
+    known = [part for part in path if not isinstance(part, Name)]
+    return "docs/settings.md#" + ("-".join(known).lower() or "settings")
 
 
 def nearest(key: str, known: typing.Iterable[str]) -> str:
@@ -169,6 +182,29 @@ def decode(cls: type[T], raw: object, path: tuple[str, ...]) -> tuple[T | None, 
             for name, fault in built.faults()
         ]
     return (None if problems else built), problems
+
+
+def decode_named(
+    cls: type[T], raw: object, path: tuple[str, ...], always: Mapping[str, Mapping[str, object]]
+) -> tuple[Mapping[str, T] | None, list[Problem]]:
+    """Build a `cls` for each name in `raw` and in `always`, which gives what `raw` does not say."""
+    if not isinstance(raw, Mapping):
+        return None, [wrong_type(raw, path, "a dict")]
+    values: dict[str, T] = {}
+    problems: list[Problem] = []
+    for name in (*always, *(name for name in raw if name not in always)):
+        if not isinstance(name, str) or not name:
+            text = f"{key_text(path)} has the key {name!r}; its keys are names, texts of at least one character."
+            problems.append(Problem("unknown", path, text))
+            continue
+        given = raw.get(name, {})
+        if isinstance(given, Mapping):
+            given = {**always.get(name, {}), **given}
+        value, found = decode(cls, given, (*path, Name(name)))
+        problems += found
+        if value is not None:
+            values[name] = value
+    return (None if problems else values), problems
 
 
 def _check(field: dataclasses.Field[Any], value: object, path: tuple[str, ...]) -> list[Problem]:

@@ -1,0 +1,234 @@
+"""Clients for asyncio, made after those of the caches: one for each alias and running loop.
+
+They are closed when their loop shuts down its asynchronous generators, as `asyncio.run` and the servers do at the
+end; that is why each client lives in such a generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from redis import RedisCluster
+from redis import asyncio as aio
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+from redis.connection import SSLConnection, UnixDomainSocketConnection
+from redis.sentinel import SentinelConnectionPool as ThreadedSentinelPool
+
+from .clients import AsyncClient, cache_client, connection
+from .cluster import ClusterClient
+
+Loop: TypeAlias = asyncio.AbstractEventLoop
+Close: TypeAlias = Callable[[], Awaitable[None]]
+Keeper: TypeAlias = AsyncGenerator[None, None]
+
+_clients: Final[dict[tuple[Loop, str], AsyncClient]] = {}
+_keepers: Final[dict[Loop, list[Keeper]]] = {}
+_inherited: Final[list[object]] = []
+
+CALLS_AT_ONCE: Final = 100
+"""Calls that one loop has under way on a cluster, unless `max_connections` says otherwise; more wait."""
+
+TAKEN_OVER: Final = frozenset(
+    (
+        *("host", "port", "path", "db", "username", "password", "credential_provider", "protocol", "ssl"),
+        *("client_name", "driver_info", "lib_name", "lib_version", "encoding", "encoding_errors"),
+        *("socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_keepalive_options"),
+        *("socket_read_size", "socket_type", "health_check_interval", "retry_on_error", "retry_on_timeout"),
+        *("max_connections", "require_full_coverage", "address_remap", "dynamic_startup_nodes", "reinitialize_steps"),
+    )
+)
+"""Arguments of connections and clusters, beside those of TLS, that mean the same for asyncio."""
+
+
+class SentinelPool(SentinelConnectionPool, aio.BlockingConnectionPool):
+    """Of the master that Sentinel names. A call waits while all connections are in use."""
+
+
+async def _cancellable(call: Awaitable[Any]) -> Any:
+    """The reply; raises `CancelledError` where the call was cancelled and did not end by that.
+
+    `asyncio.wait_for`, with which redis-py sends, may lose a cancellation before Python 3.12.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    reply = await call
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return reply
+
+
+class Single(aio.Redis):
+    """Of one server, or of the master that Sentinel names."""
+
+    async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        return await _cancellable(super().execute_command(*args, **kwargs))  # type: ignore[no-untyped-call]
+
+
+class Cluster(aio.RedisCluster):
+    """A call waits while too many are under way, where redis-py would refuse it.
+
+    The nodes are asked for the slots before the first call: redis-py would send calls that come before to any node.
+    """
+
+    def __init__(self, *, max_connections: int = CALLS_AT_ONCE, **kwargs: Any) -> None:
+        super().__init__(max_connections=max_connections, **kwargs)
+        self._gate = asyncio.Semaphore(max_connections)
+
+    async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        async with self._gate:
+            await self.initialize()
+            return await _cancellable(super().execute_command(*args, **kwargs))
+
+
+def async_connection(alias: str = "default") -> AsyncClient:
+    """The client of `redis.asyncio` for the running loop, with the settings of the cache `alias`.
+
+    Waits for nothing: the connection is made by the first call. Raises `ImproperlyConfigured`.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return _clients[loop, alias]
+    except KeyError:
+        return _open(loop, alias)
+
+
+def _open(loop: Loop, alias: str) -> AsyncClient:
+    for gone in [one for one in list(_keepers) if one.is_closed()]:
+        _forget_loop(gone)
+    client, close = _make(alias)
+    keeper = _keep(loop, close)
+    with contextlib.suppress(StopIteration):  # that is its yield; from here on the loop knows the generator
+        keeper.__anext__().send(None)
+    _keepers.setdefault(loop, []).append(keeper)
+    _clients[loop, alias] = client
+    return client
+
+
+async def _keep(loop: Loop, close: Close) -> Keeper:
+    try:
+        yield
+    finally:
+        _forget_loop(loop)
+        await close()
+
+
+def _forget_loop(loop: Loop) -> None:
+    _keepers.pop(loop, None)
+    for key in [key for key in list(_clients) if key[0] is loop]:
+        _clients.pop(key, None)
+
+
+def _make(alias: str) -> tuple[AsyncClient, Close]:
+    found = cache_client(alias)
+    if isinstance(found, ClusterClient):
+        nodes, kwargs = found.cluster()
+        retry = _retry(kwargs.get("retry")) or Retry(NoBackoff(), 0)
+        # Of a slot that has moved redis-py notes the new node; every so often it would drop all connections as well,
+        # also those that other calls wait on.
+        options = {"reinitialize_steps": 0, **_translated(alias, kwargs, aio.RedisCluster)}
+        startup = [ClusterNode(host, port) for host, port in nodes]
+        cluster = Cluster(startup_nodes=startup, retry=retry, **options)
+        return cluster, cluster.aclose
+    client = connection(alias)
+    if isinstance(client, RedisCluster):
+        raise ImproperlyConfigured(
+            f"The cache {alias!r} is a cluster with a client of its own, which cannot be used in asyncio. "
+            f'Set its CLIENT_CLASS to "{ClusterClient.__module__}.ClusterClient".'
+        )
+    threaded = client.connection_pool
+    if isinstance(threaded, ThreadedSentinelPool):
+        return _make_sentinel(alias, threaded)
+    kind: type[aio.Connection] = aio.Connection
+    if issubclass(threaded.connection_class, SSLConnection):
+        kind = aio.SSLConnection
+    elif issubclass(threaded.connection_class, UnixDomainSocketConnection):
+        kind = aio.UnixDomainSocketConnection  # type: ignore[assignment]
+    pool = aio.BlockingConnectionPool(
+        connection_class=kind,
+        max_connections=threaded.max_connections,
+        retry=_retry(threaded.connection_kwargs.get("retry")),
+        **_translated(alias, threaded.connection_kwargs, kind),
+    )
+    made = Single.from_pool(pool)
+    return made, made.aclose
+
+
+def _make_sentinel(alias: str, threaded: Any) -> tuple[AsyncClient, Close]:
+    manager = threaded.sentinel_manager
+    places = [one.connection_pool.connection_kwargs for one in manager.sentinels]
+    asking = _translated(alias, manager.sentinel_kwargs, aio.Redis)
+    asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        [(place["host"], place["port"]) for place in places],
+        min_other_sentinels=manager.min_other_sentinels,
+        sentinel_kwargs=asking,
+    )
+    kind = aio.sentinel.SentinelManagedConnection
+    if issubclass(threaded.connection_class, SSLConnection):
+        kind = aio.sentinel.SentinelManagedSSLConnection
+    pool = SentinelPool(  # type: ignore[no-untyped-call]
+        threaded.service_name,
+        sentinel,
+        connection_class=kind,
+        max_connections=threaded.max_connections,
+        check_connection=threaded.check_connection,
+        retry=_retry(threaded.connection_kwargs.get("retry")),
+        **_translated(alias, threaded.connection_kwargs, kind),
+    )
+    made = Single.from_pool(pool)
+
+    async def close() -> None:
+        await made.aclose()
+        for one in sentinel.sentinels:
+            await one.aclose()
+
+    return made, close
+
+
+def _retry(retry: Any) -> Retry | None:
+    """The same policy for asyncio."""
+    return None if retry is None else Retry(retry._backoff, retry._retries, retry._supported_errors)
+
+
+def _translated(alias: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
+    """The arguments that `kind` of asyncio takes. Raises `ImproperlyConfigured` for TLS that it would not obey."""
+    known = {name for cls in kind.__mro__ if cls is not object for name in inspect.signature(cls).parameters}
+    for name, value in kwargs.items():
+        if name.startswith("ssl_") and value and name not in known:
+            raise ImproperlyConfigured(
+                f"The cache {alias!r} has the option {name}, which redis-py does not have for asyncio. "
+                "Take it out of its OPTIONS, or use no coroutines with this cache."
+            )
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if name in known and (name in TAKEN_OVER or name.startswith("ssl_"))
+    }
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CACHES":
+        _clients.clear()
+
+
+def _in_child() -> None:
+    # Kept alive: closing one would take the sockets of the parent out of the selector that both now have.
+    _inherited.append((_clients.copy(), _keepers.copy()))
+    _clients.clear()
+    _keepers.clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="resty_django.redis.asynchronous")
+os.register_at_fork(after_in_child=_in_child)
+
+__all__ = ["async_connection"]

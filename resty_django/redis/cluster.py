@@ -1,0 +1,110 @@
+"""A Redis Cluster as a cache of django-redis, which has no client for one:
+
+    CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"],
+            "OPTIONS": {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"},
+        }
+    }
+
+LOCATION names some of the nodes, all with the same user and password; the others are found through them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+from typing import Any, Final
+
+from django.core.exceptions import ImproperlyConfigured
+from django_redis.client.default import DefaultClient
+from django_redis.exceptions import ConnectionInterrupted
+from redis import RedisCluster
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode
+from redis.connection import SSLConnection, parse_url
+from redis.retry import Retry
+
+from .errors import FAULTS
+
+_clusters: Final[dict[str, RedisCluster]] = {}
+_making = threading.Lock()
+
+
+class ClusterClient(DefaultClient):  # type: ignore[misc]
+    """The CLIENT_CLASS of a cache on a cluster.
+
+    All caches of a process with the same settings share one `RedisCluster`. A call whose connection breaks is not
+    repeated, since it may have been carried out; CONNECTION_POOL_KWARGS may set another `retry`.
+    """
+
+    def __init__(self, server: Any, params: dict[str, Any], backend: Any) -> None:
+        nodes = server.split(",") if isinstance(server, str) else list(server or ())
+        super().__init__(nodes, params, backend)
+        self._clients = [None]
+
+    def get_next_client_index(self, write: bool = True, tried: list[int] | None = None) -> int:
+        return 0
+
+    def connect(self, index: int = 0) -> Any:
+        nodes, kwargs = self.cluster()
+        name = f"{nodes} {kwargs}"
+        with _making:
+            if name not in _clusters:
+                kwargs.setdefault("retry", Retry(NoBackoff(), 0))
+                startup = [ClusterNode(*node) for node in nodes]  # type: ignore[no-untyped-call]
+                _clusters[name] = RedisCluster(startup_nodes=startup, **kwargs)
+            return _clusters[name]
+
+    def disconnect(self, index: int = 0, client: Any = None) -> None:
+        (client or self.get_client()).disconnect_connection_pools()
+
+    def cluster(self) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+        """The nodes to begin with as (host, port), and the other arguments of a `RedisCluster`."""
+        nodes = []
+        kwargs: dict[str, Any] = {}
+        for url in self._server:
+            options = dict(self.connection_factory.make_connection_params(url))
+            options.pop("url")
+            options.pop("parser_class")
+            options.update(parse_url(url))  # type: ignore[no-untyped-call]
+            nodes.append((options.pop("host", "localhost"), options.pop("port", 6379)))
+            if options.pop("connection_class", None) is SSLConnection:
+                options["ssl"] = True
+            if "path" in options or options.pop("db", 0):
+                raise ImproperlyConfigured(
+                    "The LOCATION of a cache on a Redis Cluster holds URLs with a host and a port. "
+                    "Take out the number of the database, or the path of the socket."
+                )
+            kwargs.update(options)
+        kwargs.update(self._options.get("CONNECTION_POOL_KWARGS", {}))
+        kwargs.update(self._options.get("REDIS_CLIENT_KWARGS", {}))
+        return nodes, kwargs
+
+    def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
+        return list(self.iter_keys(search, client=client, version=version))
+
+    def get_many(self, keys: Collection[str], version: int | None = None, client: Any = None) -> dict[str, Any]:
+        if not keys:
+            return {}
+        names = {self.make_key(key, version=version): key for key in keys}
+        client = client or self.get_client(write=False)
+        try:
+            values = client.mget_nonatomic(*names)
+        except FAULTS as error:
+            raise ConnectionInterrupted(connection=client) from error
+        found = zip(names.values(), values, strict=True)
+        return {key: self.decode(value) for key, value in found if value is not None}
+
+
+def _forget() -> None:
+    global _making
+    _making = threading.Lock()
+    _clusters.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+__all__ = ["ClusterClient"]

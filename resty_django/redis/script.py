@@ -1,0 +1,105 @@
+"""Lua scripts: one EVALSHA for each call."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from redis import RedisCluster
+from redis import asyncio as aio
+from redis.exceptions import NoScriptError
+
+from .clients import AsyncClient, Client
+from .errors import FAULTS, translated
+
+Arguments = tuple[bytes | str | int | float, ...]
+"""Integers and floats arrive as decimal text."""
+
+
+class Script:
+    """A Lua script, put together from texts and files.
+
+    A call is one EVALSHA; a server that does not know the script (restarted, flushed, failed over, a node of a
+    cluster asked for the first time) gets it by one EVAL. On a cluster the keys say which node is asked; they must
+    be of one slot. Raises `StoreDown`, `StoreFull`, `StoreError`.
+    """
+
+    def __init__(self, *parts: str | Path) -> None:
+        self.text: Final = "\n".join(part.read_text() if isinstance(part, Path) else part for part in parts)
+        self.sha: Final = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def __call__(self, client: Client, keys: Arguments, args: Arguments) -> Any:
+        execute: Callable[..., Any] = client.execute_command
+        try:
+            try:
+                return execute("EVALSHA", self.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return execute("EVAL", self.text, len(keys), *keys, *args)
+        except FAULTS as error:
+            raise translated(error) from error
+
+    async def run(self, client: AsyncClient, keys: Arguments, args: Arguments) -> Any:
+        """The same for asyncio."""
+        try:
+            try:
+                return await client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                return await client.execute_command("EVAL", self.text, len(keys), *keys, *args)
+        except FAULTS as error:
+            raise translated(error) from error
+
+    def each(self, client: Client, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
+        """The replies by key of a script that takes any number of keys and replies a list, one for each.
+
+        One call; on a cluster, where the keys are of many slots, one for each key, in one pipeline.
+        """
+        replies: dict[bytes, Any] = dict.fromkeys(keys)
+        left = list(replies)
+        if not isinstance(client, RedisCluster):
+            return dict(zip(left, self(client, tuple(left), args) if left else (), strict=True))
+        while left:
+            try:
+                with client.pipeline() as pipe:  # type: ignore[no-untyped-call]
+                    for key in left:
+                        pipe.execute_command("EVALSHA", self.sha, 1, key, *args)
+                    replies.update(zip(left, pipe.execute(raise_on_error=False), strict=True))
+            except FAULTS as error:
+                raise translated(error) from error
+            left = _unserved(replies)
+            if left:
+                first = left.pop(0)
+                replies[first] = self(client, (first,), args)
+        return {key: reply for key, (reply,) in replies.items()}
+
+    async def run_each(self, client: AsyncClient, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
+        """The same for asyncio."""
+        replies: dict[bytes, Any] = dict.fromkeys(keys)
+        left = list(replies)
+        if not isinstance(client, aio.RedisCluster):
+            return dict(zip(left, await self.run(client, tuple(left), args) if left else (), strict=True))
+        while left:
+            try:
+                async with client.pipeline() as pipe:
+                    for key in left:
+                        pipe.execute_command("EVALSHA", self.sha, 1, key, *args)
+                    replies.update(zip(left, await pipe.execute(raise_on_error=False), strict=True))
+            except FAULTS as error:
+                raise translated(error) from error
+            left = _unserved(replies)
+            if left:
+                first = left.pop(0)
+                replies[first] = await self.run(client, (first,), args)
+        return {key: reply for key, (reply,) in replies.items()}
+
+
+def _unserved(replies: Mapping[bytes, Any]) -> list[bytes]:
+    """The keys whose node does not know the script; raises any other error."""
+    for reply in replies.values():
+        if isinstance(reply, FAULTS) and not isinstance(reply, NoScriptError):
+            raise translated(reply) from reply
+    return [key for key, reply in replies.items() if isinstance(reply, NoScriptError)]
+
+
+__all__ = ["Arguments", "Script"]

@@ -1,0 +1,132 @@
+"""Values as bytes: each with a kind, so that it comes back as the type it was. Pure.
+
+Text, whole numbers of 64 bits, floats, booleans and bytes have kinds of their own; lists, tuples and dicts travel as
+msgpack, so a tuple comes back as a list. Nothing here runs code that came from the store.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from .errors import BadKey, BadValue
+
+TEXT: Final = 0
+INT: Final = 1
+FLOAT: Final = 2
+BOOL: Final = 3
+BYTES: Final = 4
+PACKED: Final = 5
+LIST: Final = 6
+"""The kind of a list made by `lpush` and `rpush`: its items are stored beside it."""
+
+LONGEST_KEY: Final = 65535
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**63 - 1
+PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
+
+_INT: Final = struct.Struct("<q")
+_FLOAT: Final = struct.Struct("<d")
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder().decode
+
+
+def encode(value: object) -> tuple[int, bytes]:
+    """The kind of `value` and its bytes. Raises `BadValue`."""
+    kind = type(value)
+    if kind is str:
+        try:
+            return TEXT, value.encode()  # type: ignore[attr-defined]
+        except UnicodeEncodeError as error:
+            raise BadValue(f"The text cannot be written as UTF-8: {error}. Store it as bytes.") from None
+    if kind is int:
+        try:
+            return INT, _INT.pack(value)
+        except struct.error:
+            bits = value.bit_length()  # type: ignore[attr-defined]
+            raise BadValue(f"A whole number of {bits} bits is too large: it has at most 63, and a sign.") from None
+    if kind is float:
+        return FLOAT, _FLOAT.pack(value)
+    if kind is bool:
+        return BOOL, b"\1" if value else b"\0"
+    if kind is bytes:
+        return BYTES, value  # type: ignore[return-value]
+    return _encode_other(value)
+
+
+def _encode_other(value: object) -> tuple[int, bytes]:
+    if isinstance(value, list | tuple | dict):
+        try:
+            return PACKED, _pack(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadValue(f"The {type(value).__name__} cannot be written as msgpack: {error}.") from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return BYTES, bytes(memoryview(value))
+    for plain, made_plain in PLAIN.items():  # subclasses, such as a TextChoices member or a SafeString
+        if isinstance(value, plain):
+            return encode(made_plain(value))
+    raise BadValue(
+        f"A value of type {type(value).__name__} cannot be stored. "
+        "Give a text, a number, True or False, bytes, or lists and dicts of these."
+    )
+
+
+def decode(kind: int, data: bytes) -> Any:
+    """What `encode` was given."""
+    if kind == TEXT:
+        return data.decode()
+    if kind == INT:
+        return _INT.unpack(data)[0]
+    if kind == FLOAT:
+        return _FLOAT.unpack(data)[0]
+    if kind == BOOL:
+        return data == b"\1"
+    if kind == PACKED:
+        return _unpack(data)
+    return data
+
+
+def encode_key(key: object) -> bytes:
+    """A key as bytes: text as UTF-8, bytes as they are, anything else as its text. Raises `BadKey`."""
+    if type(key) is str:
+        try:
+            name = key.encode()
+        except UnicodeEncodeError:
+            name = _escaped(key)
+    elif isinstance(key, bytes):
+        name = key
+    elif key is None:
+        raise BadKey("The key is None. Give a text.")
+    else:
+        name = _escaped(str(key))
+    if not 0 < len(name) <= LONGEST_KEY:
+        raise BadKey(f"The key has {len(name)} bytes; a key has 1 to {LONGEST_KEY}.")
+    return name
+
+
+def _escaped(key: str) -> bytes:
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise BadKey(f"The key cannot be written as UTF-8: {error}. Give it as bytes.") from None
+
+
+def decode_key(name: bytes) -> str:
+    """A key as text; bytes that are not UTF-8 come as lone surrogates, which `encode_key` takes back."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def milliseconds(ttl: float) -> int:
+    """A time to live as whole milliseconds: 0 is for ever, less than one millisecond counts as one."""
+    if not 0 <= ttl <= 1e11:
+        raise ValueError(f"A time to live is 0 (for ever) or a number of seconds up to 1e11, not {ttl!r}.")
+    return int(ttl * 1000 + 1e-6) or (1 if ttl else 0)  # 0.57 * 1000 is a little less than 570
+
+
+def check_flags(flags: int) -> int:
+    if not 0 <= flags <= 0xFFFFFFFF:
+        raise ValueError(f"Flags are a whole number from 0 to 4294967295, not {flags!r}.")
+    return flags

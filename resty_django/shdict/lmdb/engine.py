@@ -1,0 +1,363 @@
+"""The calls of a dictionary in LMDB: each one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from .. import codec
+from ..base import Change, Item, Keep, Outcome, SharedDict, Stats
+from ..codec import FLOAT, INT, TEXT, check_flags, decode, encode, encode_key, milliseconds
+from ..errors import BadValue, NotANumber, NotFound
+from .calls import name_of
+from .lists import Lists
+from .memory import StoreError
+from .records import (
+    COUNT,
+    FORCIBLE,
+    FORM,
+    FRONT,
+    HEAD,
+    LONG_KEY,
+    LONGEST_NAME,
+    PAGE,
+    SIZE,
+    Txn,
+    head_of,
+    key_in,
+    order_key,
+    short_name,
+    with_key,
+)
+from .shelf import Crowded
+
+ALWAYS: Final = 0
+IF_ABSENT: Final = 1
+IF_PRESENT: Final = 2
+
+WINDOW: Final = 128
+"""Items that one transaction looks at, so that none is long."""
+
+
+class LmdbDict(Lists, SharedDict):
+    """A dictionary in the memory of this machine.
+
+    `size`: bytes of the file, of which three quarters hold items. `path`: the folder of the file (None: memory).
+    `clock`: seconds that never go back, the same in all processes; another one is for tests.
+    """
+
+    engine: ClassVar[str] = "lmdb"
+
+    def __init__(
+        self, name: str, size: int, path: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(name, size, path, clock)
+
+    # --- reading ---
+
+    def get(self, key: object, default: Any = None) -> Any:
+        name = key.encode() if type(key) is str and key.isascii() else encode_key(key)
+        if not 0 < len(name) <= LONGEST_NAME:
+            name = name_of(key)
+        tries = 0
+        while True:
+            try:
+                txn = self._begin(self._items)
+                record = txn.get(name)
+                if record is None:
+                    return default
+                expires, kind, form, generation, seq = FRONT(record)
+                if generation != self._flushes[0] or 0 < expires <= self._clock() * 1000:
+                    return default
+                if seq < self._old:
+                    self._note(name)
+                payload = self._payload(txn, record) if form else record[SIZE:]
+                break
+            except StoreError as error:
+                txn = None
+                tries = self._recover(error, tries)
+        txn = None  # the traceback of an error must not keep a transaction alive
+        return payload.decode() if kind == TEXT else self._value(kind, payload)
+
+    def get_item(self, key: object) -> Item | None:
+        return self._look(key, with_stale=False)
+
+    def get_stale(self, key: object) -> Item | None:
+        return self._look(key, with_stale=True)
+
+    def _look(self, key: object, with_stale: bool) -> Item | None:
+        def look(txn: Txn, name: bytes) -> Item | None:
+            record = txn.get(name)
+            if record is None:
+                return None
+            head = head_of(record)
+            stale = head.generation != self._flushes[0] or 0 < head.expires <= self._clock() * 1000
+            if stale and not with_stale:
+                return None
+            if not stale and head.seq < self._old:
+                self._note(name)
+            return Item(self._value(head.kind, self._payload(txn, record)), head.flags, stale)
+
+        return self._read(key, look)
+
+    def ttl(self, key: object) -> float | None:
+        def look(txn: Txn, name: bytes) -> float | None:
+            record = txn.get(name)
+            now = int(self._clock() * 1000)
+            if record is None or not self._live(record, now):
+                return None
+            expires = head_of(record).expires
+            return (expires - now) / 1000 if expires else 0.0
+
+        return self._read(key, look)
+
+    def get_keys(self, limit: int = 1024) -> list[str]:
+        found: dict[str, None] = {}
+        start = 0
+        tries = 0
+        while start >= 0:
+            try:
+                start = self._some_keys(found, start, limit)
+            except StoreError as error:
+                tries = self._recover(error, tries)
+        return list(found)
+
+    def _some_keys(self, found: dict[str, None], start: int, limit: int) -> int:
+        """Keys of a window of items, the first being that of number `start`; returns where the next begins, or -1."""
+        with self._begin(self._items) as txn:
+            now = int(self._clock() * 1000)
+            cursor = txn.cursor(self._order)
+            if not cursor.set_range(order_key(start)):
+                return -1
+            for count, (seq, name) in enumerate(cursor.iternext()):
+                if count == WINDOW:
+                    return int.from_bytes(seq)
+                record = txn.get(name)
+                if self._live(record, now):
+                    form = record[FORM]
+                    key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
+                    found[codec.decode_key(key)] = None
+                    if len(found) == limit:
+                        break
+            return -1
+
+    # --- writing ---
+
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+        return self._store(key, value, ttl, flags, ALWAYS, safe=False)
+
+    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+        return self._store(key, value, ttl, flags, ALWAYS, safe=True)
+
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+        return self._store(key, value, ttl, flags, IF_ABSENT, safe=False)
+
+    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+        return self._store(key, value, ttl, flags, IF_ABSENT, safe=True)
+
+    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+        return self._store(key, value, ttl, flags, IF_PRESENT, safe=False)
+
+    def _store(self, key: object, value: Any, ttl: float, flags: int, when: int, safe: bool) -> Outcome:
+        if value is None:
+            return self._store_nothing(key, when)
+        name = encode_key(key)
+        kind, body = encode(value)
+        life = milliseconds(ttl) if ttl else 0
+        form = 0
+        if flags:
+            check_flags(flags)
+        if len(name) > LONGEST_NAME:
+            name, body, form = short_name(name), with_key(name, body), LONG_KEY
+        tries = 0
+        while True:
+            try:
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    now = int(self._clock() * 1000)
+                    record = txn.get(name)
+                    head = HEAD.unpack_from(record) if record is not None else None
+                    if when:
+                        live = head is not None and head[4] == self._flushes[0] and not 0 < head[0] <= now
+                        if live and when == IF_ABSENT:
+                            return Outcome.EXISTS
+                        if not live and when == IF_PRESENT:
+                            return Outcome.NOT_FOUND
+                    expires = now + life if life else 0
+                    forced = self._save(txn, name, record, head, kind, body, form, flags, expires, now, safe)
+                return Outcome.FORCED if forced else Outcome.STORED
+            except (Crowded, StoreError) as error:
+                tries = self._mend(error, tries, name, safe)
+
+    def _store_nothing(self, key: object, when: int) -> Outcome:
+        """`set` of None deletes; `add` and `replace` of None have nothing to store."""
+        if when != ALWAYS:
+            raise BadValue("None cannot be stored. Use delete().")
+        self.delete(key)
+        return Outcome.STORED
+
+    def delete(self, key: object) -> bool:
+        def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
+            self._remove(txn, name, record)
+            return live
+
+        return self._write(key, delete) is True
+
+    def delete_if(self, key: object, value: Any) -> bool:
+        wanted = encode(value)
+
+        def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
+            if not live or (head_of(record).kind, self._payload(txn, record)) != wanted:
+                return False
+            self._remove(txn, name, record)
+            return True
+
+        return self._write(key, delete) is True
+
+    def expire(self, key: object, ttl: float) -> bool:
+        return self._expire(key, ttl, None)
+
+    def expire_if(self, key: object, value: Any, ttl: float) -> bool:
+        return self._expire(key, ttl, encode(value))
+
+    def _expire(self, key: object, ttl: float, wanted: tuple[int, bytes] | None) -> bool:
+        life = milliseconds(ttl)
+
+        def expire(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
+            head = head_of(record)
+            if not live or (wanted is not None and (head.kind, self._payload(txn, record)) != wanted):
+                return False
+            expires, due = (now + life if life else 0), head.due
+            if expires and (not due or expires < due):
+                if due:
+                    txn.delete(order_key(due) + name, b"", self._due)
+                due = expires
+                txn.put(order_key(due) + name, b"", True, True, False, self._due)
+            txn.put(name, HEAD.pack(*head._replace(expires=expires, due=due)) + record[SIZE:])
+            return True
+
+        return self._write(key, expire) is True
+
+    def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
+        if init_ttl and init is None:
+            raise ValueError("init_ttl is the time to live of a new number: give init as well.")
+        name = encode_key(key)
+        life = milliseconds(init_ttl) if init_ttl else 0
+        for number in (by,) if init is None else (by, init):
+            if type(number) is not int and type(number) is not float:
+                raise BadValue(f"{number!r} is not a number.")
+        form = 0
+        long_key = b""
+        if len(name) > LONGEST_NAME:
+            long_key, name, form = name, short_name(name), LONG_KEY
+        tries = 0
+        while True:
+            try:
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    now = int(self._clock() * 1000)
+                    head = None
+                    if record is not None:
+                        head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
+                    if record is None or generation != self._flushes[0] or 0 < expires <= now:
+                        if init is None:
+                            raise NotFound(f"The key {key!r} is not there, and incr() was given no init.")
+                        total, flags, expires = init + by, 0, now + life if life else 0
+                    else:
+                        if kind != INT and kind != FLOAT:
+                            raise NotANumber(f"The value of the key {key!r} is not a number.")
+                        payload = self._payload(txn, record) if old_form else record[SIZE:]
+                        total = decode(kind, payload) + by
+                    kind, body = encode(total)
+                    if form:
+                        body = with_key(long_key, body)
+                    self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
+                return total
+            except (Crowded, StoreError) as error:
+                tries = self._mend(error, tries, name, safe=False)
+
+    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
+        name = encode_key(key)
+        form = 0
+        long_key = b""
+        if len(name) > LONGEST_NAME:
+            long_key, name, form = name, short_name(name), LONG_KEY
+        tries = 0
+        while True:
+            called = False
+            try:
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    now = int(self._clock() * 1000)
+                    old = head = None
+                    flags = expires = 0
+                    if record is not None:
+                        head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
+                        if generation != self._flushes[0] or 0 < expires <= now:
+                            flags = expires = 0
+                        else:
+                            payload = self._payload(txn, record) if old_form else record[SIZE:]
+                            old = self._value(kind, payload)
+                    called = True
+                    change = function(old)
+                    if type(change) is Keep:
+                        return change.result
+                    if type(change) is not Change:
+                        raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
+                    value, ttl, result = change
+                    if value is None:
+                        if record is not None:
+                            self._remove(txn, name, record)
+                        return result
+                    if ttl is not None:
+                        life = milliseconds(ttl)
+                        expires = now + life if life else 0
+                    kind, body = encode(value)
+                    if form:
+                        body = with_key(long_key, body)
+                    self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
+                return result
+            except (Crowded, StoreError) as error:
+                if called and "closed" in str(error):
+                    raise RuntimeError(f"The function of update() of {self.name!r} forked or closed it.") from error
+                tries = self._mend(error, tries, name, safe=False)
+
+    # --- the whole ---
+
+    def flush_all(self) -> None:
+        def flush(txn: Txn) -> None:
+            self._flushes[0] = (self._flushes[0] + 1) % 2**32
+
+        self._transaction(flush)
+
+    def flush_expired(self, limit: int = 0) -> int:
+        total = 0
+        more = True
+        while more and (not limit or total < limit):
+            freed, more = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
+            total += freed
+        return total
+
+    def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
+        """Free some items that are over, at most `limit`: how many, and whether there may be more."""
+        limit = min(limit, self._changes)
+        dropped, _, looked = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
+        return dropped, looked == limit
+
+    def capacity(self) -> int:
+        return self.size
+
+    def free_space(self) -> int:
+        return self.stats().free_space
+
+    def stats(self) -> Stats:
+        tries = 0
+        while True:
+            try:
+                with self._begin(self._items) as txn:
+                    free = max(0, self._mark - self._used_pages(txn)) * PAGE
+                    (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
+                    return Stats(txn.stat(self._items)["entries"], self.size, free, forcible)
+            except StoreError as error:
+                tries = self._recover(error, tries)

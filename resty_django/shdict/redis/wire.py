@@ -1,0 +1,120 @@
+"""What the Redis engine sends to its scripts, and what their replies mean. Pure.
+
+A value travels as a digit for its kind and a payload: that of the codec, but whole numbers as decimal text, so that
+the server can add to them exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..base import Item
+from ..codec import (
+    BYTES,
+    FLOAT,
+    INT,
+    LIST,
+    MAX_INT,
+    MIN_INT,
+    TEXT,
+    check_flags,
+    decode,
+    encode,
+    milliseconds,
+)
+from ..errors import BadValue, NotANumber, NotFound, WrongKind
+
+Sent = tuple[bytes | int, ...]
+
+DIGITS: Final = (b"0", b"1", b"2", b"3", b"4", b"5")
+ZERO: Final = ord("0")
+WRONG_KIND: Final = -1
+
+
+def packed(value: Any) -> bytes:
+    """A value as it is sent. Raises `BadValue`."""
+    kind, data = encode(value)
+    return b"1%d" % value if kind == INT else DIGITS[kind] + data
+
+
+def unpacked(data: bytes) -> Any:
+    """A value as it is replied. Raises `WrongKind`."""
+    kind = data[0] - ZERO
+    if kind == TEXT:
+        return data[1:].decode()
+    if kind == INT:
+        return int(data[1:])
+    if kind == LIST:
+        raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
+    return decode(kind, data[1:])
+
+
+def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
+    """A new item: value, life, stale, flags, without those at the end that are not needed. Raises `BadValue`."""
+    data = packed(value)
+    if flags:
+        return data, milliseconds(ttl), stale, check_flags(flags)
+    return (data, milliseconds(ttl), stale) if ttl else (data,)
+
+
+def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
+    """Number to add, new item, life, stale, without those at the end that are not needed. Raises `BadValue`."""
+    added = number(by)
+    if init is None:
+        if init_ttl:
+            raise ValueError("init_ttl is the time to live of a new number: give init as well.")
+        return (added,)
+    if type(init) is not int and type(init) is not float:
+        raise BadValue(f"{init!r} is not a number.")
+    total = init + by
+    new = b"O" if type(total) is int and not MIN_INT <= total <= MAX_INT else number(total)
+    return (added, new, milliseconds(init_ttl), stale) if init_ttl else (added, new)
+
+
+def number(value: Any) -> bytes:
+    """A number as it is sent; those that count as True or False are none. Raises `BadValue`."""
+    if type(value) is int and MIN_INT <= value <= MAX_INT:
+        return b"1%d" % value
+    if type(value) is int or type(value) is float:
+        return packed(value)
+    raise BadValue(f"{value!r} is not a number.")
+
+
+def total(data: bytes | None, key: object, by: Any) -> Any:
+    """The sum that incr.lua made. Raises `NotFound`, `NotANumber`, `BadValue`."""
+    if data is None:
+        raise NotFound(f"The key {key!r} is not there, and incr() was given no init.")
+    if data == b"N":
+        raise NotANumber(f"The value of the key {key!r} is not a number.")
+    if data == b"O":
+        raise BadValue(f"The number of the key {key!r} and {by} together need more than 64 bits.")
+    return unpacked(data)
+
+
+def item(found: list[Any] | None, stale: bool) -> Item | None:
+    """What look.lua found; an expired one only if `stale`. Raises `WrongKind`."""
+    if found is None or (found[2] and not stale):
+        return None
+    return Item(unpacked(found[0]), int(found[1]), bool(found[2]))
+
+
+def packed_item(value: Any) -> bytes:
+    """An item of a list. Raises `BadValue`."""
+    kind, data = encode(value)
+    if kind not in (TEXT, INT, FLOAT, BYTES):
+        raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
+    return bytes((kind,)) + data
+
+
+def length(reply: int) -> int:
+    """The length of a list. Raises `WrongKind`."""
+    if reply == WRONG_KIND:
+        raise WrongKind("The value is not a list. Use get().")
+    return reply
+
+
+def popped(reply: bytes | int | None) -> Any:
+    """The item taken from a list. Raises `WrongKind`."""
+    if isinstance(reply, int):
+        return length(reply)
+    return None if reply is None else decode(reply[0], reply[1:])
