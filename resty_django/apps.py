@@ -15,8 +15,13 @@ class RestyDjangoConfig(AppConfig):
     def ready(self) -> None:
         from resty_django import health, probes
         from resty_django.checks import check_settings
+        from resty_django.events import autostart
+        from resty_django.events import health as events_health
 
         checks.register(check_settings, "resty_django")
         health.register("settings", probes.settings)
         health.register("databases", probes.databases)
         health.register("caches", probes.caches)
+        health.register("dictionaries", probes.dictionaries)
+        events_health.register()
+        autostart.connect()

@@ -241,8 +241,15 @@ class IdService:
 
     def refresh_now(self) -> None:
         """Look for changed rules without waiting for the next round, where the service runs already."""
-        if self._table is not None and not conf.ids.eager and self.desk.running:
-            concurrent.futures.wait([self.desk.refresh()], self._wait)
+        looking = self.refresh_soon()
+        if looking is not None:
+            concurrent.futures.wait([looking], self._wait)
+
+    def refresh_soon(self) -> Future[Any] | None:
+        """Have the desk look for changed rules, where the service runs already."""
+        if self._table is None or conf.ids.eager or not self.desk.running:
+            return None
+        return self.desk.refresh()
 
     # --- start and stop -------------------------------------------------------------------------------------------
 

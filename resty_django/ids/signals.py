@@ -1,23 +1,50 @@
-"""A rule saved or deleted in this process is in effect here when the commit returns."""
+"""A rule saved or deleted is in effect in this process when the commit returns, and in all others a moment later.
+
+The others hear of it by the event `rule_changed`. Where there are no events they find the change at their next look.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
+from resty_django.events import event_list, on_event, post
+
 from .models import IdRule
 
+log = logging.getLogger("resty_django.ids")
 
-def _changed(sender: type[IdRule], using: str, **kwargs: Any) -> None:
+names = event_list("resty_ids", "rule_changed")
+
+
+def _changed(sender: type[IdRule], instance: IdRule, using: str, **kwargs: Any) -> None:
     from . import service
 
     def look() -> None:
         if service._service is not None:
             service._service.refresh_now()
+        tell(instance.name)
 
     transaction.on_commit(look, using=using)
+
+
+def tell(rule: str) -> None:
+    """Tell all processes that a rule has changed. What is wrong with the events must not keep it from being saved."""
+    try:
+        post(names._source, names.rule_changed, {"rule": rule})
+    except Exception as error:
+        log.warning("other processes find the change of rule %s at their next look only: %s", rule, error)
+
+
+@on_event(names._source, names.rule_changed)
+def _told(data: Any, event: str, source: str, pid: int | None) -> None:
+    from . import service
+
+    if service._service is not None:
+        service._service.refresh_soon()
 
 
 def connect() -> None:

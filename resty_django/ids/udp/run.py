@@ -20,6 +20,7 @@ from typing import Any
 
 from django.db import connections
 
+from resty_django import events
 from resty_django.processes import end_with_parent
 
 from .. import service as services
@@ -73,6 +74,7 @@ def run_one(host: str, port: int, show: Show, interval: float, ready: Callable[[
     _on_signals(server.stop, asked.set)
     threading.Thread(target=report, name="resty-ids-report", daemon=True).start()
     _load(server)
+    events.start()
     server.serve()
     reporter.now([server.snapshot()])
 
@@ -239,8 +241,10 @@ def _child(sock: socket.socket, batch: int, pipe: int) -> None:
 
     threading.Thread(target=keep_reporting, name="resty-ids-report", daemon=True).start()
     _load(server)
+    events.start()
     server.serve()
     report(last=True)
+    events.stop()  # this process ends without its exit handlers
 
 
 def _load(server: UdpServer) -> None:

@@ -1,0 +1,109 @@
+"""Calling a handler: a function, a coroutine function or a Django signal, from sync and from async code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import reprlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.db import close_old_connections
+from django.dispatch import Signal
+
+from .records import Event
+
+log = logging.getLogger("resty_django.events")
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
+
+
+def check(callback: object) -> None:
+    """Raises `TypeError`."""
+    if not callable(callback) and not isinstance(callback, Signal):
+        raise TypeError(f"callback is not callable: {callback!r}. Give a function, a coroutine function or a Signal.")
+
+
+def is_async(callback: Any) -> bool:
+    """Whether calling it gives a coroutine."""
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    return iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+
+
+class Caller:
+    """Calls the handlers of one process one after the other. What a handler raises is logged and goes no further."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.exiting = False
+        """The interpreter ends: it starts no more threads, which coroutine functions would need."""
+        self._thread: ThreadPoolExecutor | None = None
+
+    def call(self, callback: Any, event: Event) -> None:
+        """Call it here. A coroutine function runs in a loop of its own until it is through."""
+        self.calls += 1
+        try:
+            if isinstance(callback, Signal):
+                callback.send_robust(Event, **_named(event))
+            elif not is_async(callback):
+                callback(event.data, event.event, event.source, event.pid)
+            elif _in_loop():
+                raise RuntimeError(
+                    "poll() cannot run a coroutine function in the thread of a running loop: use apoll()"
+                )
+            elif not self.exiting:
+                async_to_sync(callback)(event.data, event.event, event.source, event.pid)
+        except (Exception, SystemExit):
+            _report(callback, event)
+
+    async def acall(self, callback: Any, event: Event) -> None:
+        """Call a coroutine function here, and any other in the one thread for that."""
+        self.calls += 1
+        try:
+            if isinstance(callback, Signal):
+                await callback.asend_robust(Event, **_named(event))
+            elif is_async(callback):
+                await callback(event.data, event.event, event.source, event.pid)
+            else:
+                if self._thread is None:
+                    self._thread = ThreadPoolExecutor(1, "resty-events-handlers")
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._in_thread, callback, event)
+        except (Exception, SystemExit):
+            _report(callback, event)
+
+    def _in_thread(self, callback: Any, event: Event) -> None:
+        try:
+            callback(event.data, event.event, event.source, event.pid)
+        finally:
+            close_old_connections()
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _named(event: Event) -> dict[str, Any]:
+    return {"source": event.source, "event": event.event, "data": event.data, "pid": event.pid}
+
+
+def _report(callback: Any, event: Event) -> None:
+    log.exception(
+        "the handler %r failed for the event %r of %r from process %s with the data %s",
+        callback,
+        event.event,
+        event.source,
+        event.pid,
+        _short.repr(event.data),
+    )
+
+
+__all__ = ["Caller", "check", "is_async"]

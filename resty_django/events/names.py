@@ -1,0 +1,72 @@
+"""Lists of the events of a source, so that a misspelt name is an error and not an event that nobody hears. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from .errors import UnknownEvent
+
+
+class EventNames(Mapping[str, str]):
+    """The events of one source: `names.started == names["started"] == "started"`; `names._source` is the source.
+
+    Any other name raises `UnknownEvent`. Iterates over the names of the events alone.
+    """
+
+    __slots__ = ("_names", "_source")
+    _source: str
+    _names: dict[str, str]
+
+    def __init__(self, source: str, *names: str) -> None:
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "_names", {name: name for name in names})
+
+    def __getitem__(self, name: str) -> str:
+        if name == "_source":
+            return self._source
+        try:
+            return self._names[name]
+        except KeyError:
+            raise UnknownEvent(
+                f"event {name!r} is an unknown event of {self._source!r}, which has {', '.join(self._names) or 'none'}."
+            ) from None
+
+    def __getattr__(self, name: str) -> str:
+        return self[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("A list of events cannot be changed. Make another with event_list().")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("A list of events cannot be changed. Make another with event_list().")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __reduce__(self) -> tuple[type[EventNames], tuple[str, ...]]:
+        return EventNames, (self._source, *self._names)
+
+    def __repr__(self) -> str:
+        return f"event_list({', '.join(map(repr, (self._source, *self._names)))})"
+
+
+def event_list(source: str, *names: str) -> EventNames:
+    """The names of the events of `source`.
+
+    orders = event_list("orders", "placed", "paid")
+    post(orders._source, orders.paid)
+    """
+    return EventNames(source, *names)
+
+
+events: Final = event_list("resty-worker-events", "started", "stopping")
+"""The events of this package itself."""
+
+__all__ = ["EventNames", "event_list", "events"]

@@ -1,0 +1,50 @@
+"""The options of `configure`. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from resty_django.conf import EventsSettings
+
+from .errors import BadOption
+
+_ABOVE_ZERO: Final = frozenset({"timeout"})
+_WHOLE: Final = frozenset({"retries"})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Seconds, but for `retries`. Their meaning is that of the settings of the same names."""
+
+    timeout: float
+    interval: float
+    wait_interval: float
+    wait_max: float
+    retries: int
+
+    @classmethod
+    def of(cls, settings: EventsSettings) -> Options:
+        return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})
+
+    def changed(self, **given: object) -> Options:
+        """These options with some others; None leaves one as it is. Raises `BadOption`."""
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            _check(name, value)
+        return dataclasses.replace(self, **given)  # type: ignore[arg-type]
+
+
+def _check(name: str, value: object) -> None:
+    wanted = "a whole number" if name in _WHOLE else "a number"
+    kinds = int if name in _WHOLE else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
+        raise BadOption(f"{name} must be {wanted}, not {value!r}.")
+    if value < 0 or (value == 0 and name in _ABOVE_ZERO):
+        bound = "greater than 0" if name in _ABOVE_ZERO else "at least 0"
+        raise BadOption(f"{name} must be {bound}, not {value!r}.")
+
+
+__all__ = ["Options"]

@@ -1,0 +1,345 @@
+"""The events of this process: one service, one listener, made anew in the child of a fork.
+
+A child begins without the callbacks of its parent, but for those that `on_event` declares. Where the parent was
+listening the child listens too, with the options of the parent, and goes on after the last event that the parent had
+handled: what the child inherited in memory is as old as that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from resty_django.conf import EventsSettings, conf
+from resty_django.shdict import SharedDict, UnknownDict, shdicts
+
+from . import handlers
+from .channel import Channel, channel_of
+from .errors import BadOption, EventError
+from .listener import Begin, Listener, TaskListener, ThreadListener
+from .names import events
+from .options import Options
+from .service import UNKNOWN, EventService, Outcome
+
+log = logging.getLogger("resty_django.events")
+
+CHILD_DELAY = 0.05
+"""Seconds before a child of a fork listens; one that runs another program at once never gets there."""
+
+C = TypeVar("C")
+
+_declared: list[tuple[Any, str | None, tuple[str, ...]]] = []
+_lock = threading.RLock()
+_listener: Listener | None = None
+
+
+_site: tuple[EventsSettings, SharedDict, Channel, Options] | None = None
+
+
+def _of_site() -> tuple[Channel, Options]:
+    """The channel and the options that the settings name; made once for the same settings."""
+    global _site
+    settings = conf.events
+    dictionary = shdicts[settings.dict]
+    site = _site
+    if site is None or site[0] is not settings or site[1] is not dictionary:
+        site = _site = settings, dictionary, channel_of(dictionary, settings.keep), Options.of(settings)
+    return site[2:]
+
+
+def _new_service() -> EventService:
+    service = EventService(_of_site)
+    for callback, source, names in _declared:
+        service.registry.add(callback, source, *names)
+    return service
+
+
+_service = _new_service()
+
+
+def service() -> EventService:
+    """The service of this process."""
+    return _service
+
+
+# --- the start and the end -------------------------------------------------------------------------------------------
+
+
+def configure(
+    dictionary: str | None = None,
+    *,
+    timeout: float | None = None,
+    interval: float | None = None,
+    wait_interval: float | None = None,
+    wait_max: float | None = None,
+    retries: int | None = None,
+) -> None:
+    """Start the events of this process, or change their options.
+
+    What is left out is as the settings say, or as it was. The first call hears everything from now on, posts `started`
+    and starts a thread that polls. A later one changes the options and polls once; the dictionary cannot change.
+    Raises `BadOption`, `Unavailable`; nothing has changed then.
+    """
+    given = {
+        "timeout": timeout,
+        "interval": interval,
+        "wait_interval": wait_interval,
+        "wait_max": wait_max,
+        "retries": retries,
+    }
+    with _lock:
+        this = _service
+        if not this.configured or this.options is None:
+            options = Options.of(conf.events).changed(**given)
+            this.begin(_channel(dictionary), options)
+            _listen()
+            return
+        if dictionary is not None:
+            raise BadOption("the shm cannot be changed after the start: leave dictionary out.")
+        this.options = this.options.changed(**given)
+    this.poll()
+
+
+def _channel(dictionary: str | None) -> Channel:
+    settings = conf.events
+    try:
+        return channel_of(shdicts[dictionary or settings.dict], settings.keep)
+    except UnknownDict as error:
+        raise BadOption(f'shm "{dictionary or settings.dict}" not found: {error}') from None
+
+
+def configured() -> bool:
+    """Whether the events of this process have started."""
+    return _service.configured
+
+
+def running() -> bool:
+    """Whether something polls in the background."""
+    return _listener is not None and _listener.running
+
+
+def start(wait: float = 1.0) -> None:
+    """Listen from now on with a thread, where this process does not listen yet.
+
+    Where the store does not answer it is tried again in the background; `wait` is how many seconds at most the call
+    takes. Never raises for a store that is down.
+    """
+    with _lock:
+        _listen()
+        listener = _listener
+    if listener is not None:
+        listener.begun.wait(wait)
+
+
+async def astart() -> None:
+    """As `start`, with a task of the running loop in place of a thread, and without waiting for its start.
+
+    Coroutine functions then run in this loop, other handlers in one thread.
+    """
+    global _listener
+    with _lock:
+        if not running():
+            _listener = TaskListener(_service, _begin())
+
+
+def stop(timeout: float = 2.0) -> None:
+    """Post `stopping`, poll once more and listen no longer; takes at most `timeout` seconds where somebody listens.
+
+    Registered handlers stay; a later `start` or `configure` begins anew.
+    """
+    global _listener
+    with _lock:
+        this, listener, _listener = _service, _listener, None
+    if listener is not None:
+        listener.stop(timeout)
+    elif this.configured:
+        try:
+            this.post(events._source, events.stopping)
+            this.poll()
+        except EventError as error:
+            log.debug("the end of this process could not be told: %s", error)
+    this.end()
+
+
+async def astop(timeout: float = 2.0) -> None:
+    """As `stop`, for the loop in which `astart` was called."""
+    global _listener
+    with _lock:
+        this, listener = _service, _listener
+        if isinstance(listener, TaskListener):
+            _listener = None
+    if isinstance(listener, TaskListener):
+        await listener.astop(timeout)
+        this.end()
+
+
+def ensure() -> None:
+    """Hear events from now on, where nothing does so: for callers that poll by themselves. Raises `Unavailable`."""
+    if not _service.configured and not running():
+        _service.begin(*_of_site())
+
+
+async def aensure() -> None:
+    """As `ensure`."""
+    if not _service.configured and not running():
+        await _service.abegin(*_of_site())
+
+
+def _listen() -> None:
+    global _listener
+    if not running():
+        _listener = ThreadListener(_service, _begin())
+
+
+def _begin(inherited: EventService | None = None) -> Begin:
+    """How the service of this process begins: as the settings say, or where another was."""
+    this = _service
+
+    def place() -> tuple[Channel, Options, Any]:
+        if inherited is not None and inherited.channel is not None and inherited.options is not None:
+            return inherited.channel, inherited.options, inherited.handled
+        return *_of_site(), UNKNOWN
+
+    def begin() -> None:
+        this.begin(*place())
+
+    async def abegin() -> None:
+        await this.abegin(*place())
+
+    return Begin(begin, abegin)
+
+
+def reset() -> None:
+    """Stop, and forget what is registered, but for `on_event`: for tests."""
+    global _service
+    stop()
+    _service = _new_service()
+
+
+# --- registering -----------------------------------------------------------------------------------------------------
+
+
+def register(callback: Any, source: str | None = None, *names: str) -> None:
+    """Call `callback(data, event, source, pid)` for every event, those of a source, or those of these names of it.
+
+    `callback` is a function, a coroutine function, or a Django signal, which is sent with `sender=Event` and the
+    keyword arguments source, event, data and pid. Registered twice it is called twice.
+    """
+    handlers.check(callback)
+    _service.registry.add(callback, source, *names)
+
+
+def register_weak(callback: Any, source: str | None = None, *names: str) -> None:
+    """As `register`, but the callback is forgotten when nobody else refers to it. A lambda is so at once."""
+    handlers.check(callback)
+    _service.registry.add(callback, source, *names, weak=True)
+
+
+def unregister(callback: Any, source: str | None = None, *names: str) -> bool:
+    """Take back what was registered with the same source and names, weak and strong. True if there was something."""
+    handlers.check(callback)
+    _declared[:] = [declared for declared in _declared if declared != (callback, source, names)]
+    return _service.registry.remove(callback, source, *names)
+
+
+def on_event(source: str | None = None, *names: str) -> Callable[[C], C]:
+    """A decorator: register the function, in this process and in every child of a fork.
+
+    It may be called before the apps are ready. Gives the function back unchanged; a signal is declared by a plain call,
+    `on_event("orders", "paid")(order_paid)`.
+    """
+
+    def declare(callback: C) -> C:
+        register(callback, source, *names)
+        _declared.append((callback, source, names))
+        return callback
+
+    return declare
+
+
+# --- posting and polling ---------------------------------------------------------------------------------------------
+
+
+def post(source: str, event: str, data: Any = None, unique: object = None) -> None:
+    """Tell all processes of an event, this one too; its handlers run in the next polls, never in here.
+
+    `data`: anything that JSON holds. `unique`: the event is run by one process alone, and events with the same value
+    are ignored until `timeout` seconds after that. Works in a process that did not start, too. Raises `BadEvent`,
+    `NotEncodable`, `NoRoom`, `Unavailable`.
+    """
+    _service.post(source, event, data, unique)
+
+
+async def apost(source: str, event: str, data: Any = None, unique: object = None) -> None:
+    """As `post`, without blocking the event loop."""
+    await _service.apost(source, event, data, unique)
+
+
+def post_local(source: str, event: str, data: Any = None) -> None:
+    """Tell this process alone, in its next poll. Handlers get the very object `data`, and None as the pid."""
+    _service.post_local(source, event, data)
+
+
+def poll() -> Outcome:
+    """Run the handlers of all events that were posted until now, and of those that are posted meanwhile.
+
+    "recursive" where a poll of this process is running: it will run them. Raises `NotConfigured`, `Unavailable`.
+    """
+    return _service.poll()
+
+
+async def apoll() -> Outcome:
+    """As `poll`, for asyncio."""
+    return await _service.apoll()
+
+
+# --- forks and the end of the process --------------------------------------------------------------------------------
+
+
+_inherited: list[object] = []
+"""What a child keeps of its parent, since the end of a task that waits in a loop of the parent would be reported."""
+
+
+def _in_child() -> None:
+    global _lock, _service, _listener
+    parent, listener = _service, _listener
+    _inherited.append((parent, listener))
+    _lock = threading.RLock()
+    _service = _new_service()
+    _listener = None
+    if listener is not None:
+        _listener = ThreadListener(_service, _begin(parent), CHILD_DELAY)
+
+
+def _at_exit() -> None:
+    _service.caller.exiting = True
+    stop()
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)
+
+__all__ = [
+    "aensure",
+    "apoll",
+    "apost",
+    "astart",
+    "astop",
+    "configure",
+    "configured",
+    "ensure",
+    "on_event",
+    "poll",
+    "post",
+    "post_local",
+    "register",
+    "register_weak",
+    "running",
+    "start",
+    "stop",
+    "unregister",
+]

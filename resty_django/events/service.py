@@ -1,0 +1,226 @@
+"""The events of one process: posting, polling, and who is called."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal
+
+from resty_django.shdict import NoMemory, SharedDictError
+
+from .channel import Batch, Channel
+from .errors import NoRoom, NotConfigured, Unavailable
+from .handlers import Caller
+from .names import events
+from .options import Options
+from .records import Event, check, decode, encode, failed
+from .registry import Registry
+from .steps import Step, Steps, arun, run
+
+log = logging.getLogger("resty_django.events")
+
+Outcome = Literal["done", "recursive"]
+UNKNOWN: Final = object()
+
+
+class EventService:
+    """See the module. Each test may have several, with a clock of its own.
+
+    `find` gives the channel and the options that hold until `begin` is given others; it is asked whenever something
+    is posted before that.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], tuple[Channel, Options]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        asleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        pid: int | None = None,
+    ) -> None:
+        self.registry = Registry()
+        self.caller = Caller()
+        self.pid = os.getpid() if pid is None else pid
+        self.channel: Channel | None = None
+        self.options: Options | None = None
+        self.position: Any = UNKNOWN
+        self.handled: Any = UNKNOWN
+        """The id of the last event whose handlers are through: what a child of a fork goes on from."""
+        self._find = find
+        self._clock = clock
+        self._sleep = sleep
+        self._asleep = asleep
+        self.uses_local = False
+        """Whether this process has ever posted a local event, of which no channel tells."""
+        self._local: deque[Event] = deque()
+        self._polling = threading.Lock()
+        self._beginning = threading.Lock()
+
+    @property
+    def configured(self) -> bool:
+        return self.channel is not None
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two polls in the background; 0: none."""
+        return self.options.interval if self.options is not None else 0.0
+
+    # --- the start ---
+
+    def begin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
+        """Hear everything from now on (or from `position`), and say that this process has started.
+
+        Does nothing where that is done, or where another thread or task is about to.
+        """
+        run(self._begin(channel, options, position))
+
+    async def abegin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
+        """As `begin`."""
+        await arun(self._begin(channel, options, position))
+
+    def _begin(self, channel: Channel, options: Options, position: Any) -> Steps[None]:
+        if not self._beginning.acquire(blocking=False):
+            return
+        try:
+            if self.channel is not None:
+                return
+            if position is UNKNOWN:
+                position = yield Step(channel.last, channel.alast)
+            record = encode(Event(events._source, events.started, pid=self.pid))
+            yield Step(channel.append, channel.aappend, (record, options.retries))
+            self.position = self.handled = position
+            self.options = options
+            self.channel = channel
+        except SharedDictError as error:
+            raise Unavailable(f"The events cannot be started: {error}") from error
+        finally:
+            self._beginning.release()
+
+    def end(self) -> None:
+        """Poll no more. What is registered stays."""
+        self.channel = None
+
+    # --- posting ---
+
+    def post(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+        run(self._post(source, event, data, unique))
+
+    async def apost(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+        await arun(self._post(source, event, data, unique))
+
+    def _post(self, source: str, event: str, data: Any, unique: object) -> Steps[None]:
+        check(source, event)
+        record = encode(Event(source, event, data, None if unique is None else str(unique), self.pid))
+        if self.channel is not None and self.options is not None:
+            channel, options = self.channel, self.options
+        else:
+            channel, options = self._find()
+        try:
+            yield Step(channel.append, channel.aappend, (record, options.retries))
+        except NoMemory as error:
+            log.warning("an event of %d bytes could not be posted: %s", len(record), error)
+            raise NoRoom(failed(event, source, f"no memory for its {len(record)} bytes: {error}")) from error
+        except SharedDictError as error:
+            raise Unavailable(failed(event, source, error)) from error
+
+    def post_local(self, source: str, event: str, data: Any = None) -> None:
+        check(source, event)
+        self.uses_local = True
+        self._local.append(Event(source, event, data))
+
+    # --- polling ---
+
+    def has_news(self) -> bool:
+        """Whether a poll is likely to find something: one read of one shared value. For channels in memory."""
+        channel = self.channel
+        return (channel is not None and channel.last() != self.position) or len(self._local) > 0
+
+    def poll(self) -> Outcome:
+        channel, options = self._ready()
+        if not self._polling.acquire(blocking=False):
+            return "recursive"
+        try:
+            run(self._rounds(channel, options))
+        except SharedDictError as error:
+            raise Unavailable(f"The events cannot be read: {error}") from error
+        finally:
+            self._polling.release()
+        return "done"
+
+    async def apoll(self) -> Outcome:
+        channel, options = self._ready()
+        if not self._polling.acquire(blocking=False):
+            return "recursive"
+        try:
+            await arun(self._rounds(channel, options))
+        except SharedDictError as error:
+            raise Unavailable(f"The events cannot be read: {error}") from error
+        finally:
+            self._polling.release()
+        return "done"
+
+    def _ready(self) -> tuple[Channel, Options]:
+        if self.channel is None or self.options is None:
+            raise NotConfigured("poll() needs a start in this process: call start() or configure().")
+        return self.channel, self.options
+
+    def _rounds(self, channel: Channel, options: Options) -> Steps[None]:
+        while True:
+            while self._local:
+                for _ in range(len(self._local)):
+                    yield from self._run(self._local.popleft())
+            batch: Batch | None = yield Step(channel.read, channel.aread, (self.position,))
+            if batch is None:
+                return
+            yield from self._handle(channel, options, batch)
+            self.position = self.handled = batch.last
+
+    def _handle(self, channel: Channel, options: Options, batch: Batch) -> Steps[None]:
+        deadline = self._clock() + options.wait_max
+        dropped = 0
+        for number, record in batch.records:
+            while record is None and self._clock() < deadline:
+                yield Step(self._sleep, self._asleep, (options.wait_interval,))
+                record = yield Step(channel.fetch, channel.afetch, (number,))
+            self.position = number  # whatever happens from here on, this one is not run again
+            if record is None:
+                dropped += 1
+            else:
+                yield from self._handle_one(channel, options, record)
+            self.handled = number
+        if dropped:
+            log.error(
+                "dropping %d events up to %s: waiting for event data timed out. Raise the SIZE of the shared "
+                "dictionary %r if it holds less than is posted in one interval.",
+                dropped,
+                batch.last,
+                channel.dictionary.name,
+            )
+
+    def _handle_one(self, channel: Channel, options: Options, record: bytes) -> Steps[None]:
+        try:
+            event = decode(record)
+        except ValueError as error:
+            log.error("dropping an event of %d bytes that cannot be read: %s", len(record), error)
+            return
+        if event.unique is not None:
+            try:
+                if not (yield Step(channel.claim, channel.aclaim, (event.unique, self.pid, options.timeout))):
+                    return
+            except SharedDictError as error:
+                log.error("dropping event %r of %r: its unique value: %s", event.event, event.source, error)
+                return
+        yield from self._run(event)
+
+    def _run(self, event: Event) -> Steps[None]:
+        for callback in self.registry.matching(event.source, event.event):
+            yield Step(self.caller.call, self.caller.acall, (callback, event))
+
+
+__all__ = ["EventService", "Outcome"]

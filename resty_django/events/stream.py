@@ -1,0 +1,151 @@
+"""Events in a stream of Redis: posting is one round trip, and whoever waits hears of it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
+
+from resty_django.redis import StoreDown, StoreFull, async_connection, connection
+from resty_django.redis.errors import FAULTS, translated
+from resty_django.shdict import NoMemory, SharedDictError, Unavailable
+from resty_django.shdict.redis import RedisDict
+
+from .channel import Batch, Channel
+
+FIELD: Final = b"e"
+NOTHING: Final = b"0-0"
+COUNT: Final = 500
+"""Events in one reply."""
+LATE: Final = 0.2
+"""Seconds: so much too late may a server end a blocking call, since it looks at its clock ten times a second."""
+SHORT: Final = 0.05
+"""Seconds between two looks where the client is too impatient for a blocking call."""
+CHECK_SECONDS: Final = 5.0
+"""How long a stream that begins anew below the position may go unnoticed."""
+
+
+class StreamChannel(Channel):
+    """Positions are the ids of the stream. It keeps about the last `keep` events.
+
+    The key of the stream is the prefix of the dictionary, which is the key of no item.
+    """
+
+    wakes: ClassVar[bool] = True
+
+    def __init__(self, dictionary: RedisDict, keep: int) -> None:
+        super().__init__(dictionary)
+        self._alias = dictionary.alias
+        self._key = dictionary.prefix.encode()
+        self._keep = keep
+        self._check_at = 0.0
+
+    # --- sync ---
+
+    def last(self) -> bytes:
+        with _translated():
+            return _last(connection(self._alias).xrevrange(self._key, count=1))
+
+    def append(self, record: bytes, retries: int) -> None:
+        with _translated():
+            connection(self._alias).xadd(self._key, {FIELD: record}, maxlen=self._keep, approximate=True)
+
+    def read(self, position: bytes) -> Batch | None:
+        with _translated():
+            found = connection(self._alias).xrange(self._key, min=b"(" + position, count=COUNT)
+        if found or not self._must_check():
+            return _batch(found)
+        return _anew(position, self.last())
+
+    def wait(self, position: bytes, seconds: float) -> None:
+        with _translated():
+            client = connection(self._alias)
+            patience = _patience(client, seconds)
+            if patience > 0:
+                client.xread({self._key: position}, count=1, block=math.ceil(patience * 1000))
+                return
+        time.sleep(min(seconds, SHORT))
+
+    # --- the same for asyncio ---
+
+    async def alast(self) -> bytes:
+        with _translated():
+            return _last(await async_connection(self._alias).xrevrange(self._key, count=1))
+
+    async def aappend(self, record: bytes, retries: int) -> None:
+        with _translated():
+            await async_connection(self._alias).xadd(self._key, {FIELD: record}, maxlen=self._keep, approximate=True)
+
+    async def aread(self, position: bytes) -> Batch | None:
+        with _translated():
+            found = await async_connection(self._alias).xrange(self._key, min=b"(" + position, count=COUNT)
+        if found or not self._must_check():
+            return _batch(found)
+        return _anew(position, await self.alast())
+
+    async def await_news(self, position: bytes, seconds: float) -> None:
+        with _translated():
+            client = async_connection(self._alias)
+            patience = _patience(client, seconds)
+            if patience > 0:
+                await client.xread({self._key: position}, count=1, block=math.ceil(patience * 1000))
+                return
+        await asyncio.sleep(min(seconds, SHORT))
+
+    # --- what both share ---
+
+    def fetch(self, number: bytes) -> bytes | None:
+        return None  # what the stream has shown it has shown whole
+
+    async def afetch(self, number: bytes) -> bytes | None:
+        return None
+
+    def _must_check(self) -> bool:
+        now = time.monotonic()
+        if now < self._check_at:
+            return False
+        self._check_at = now + CHECK_SECONDS
+        return True
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except FAULTS as error:
+        ours = translated(error)
+        kind = {StoreDown: Unavailable, StoreFull: NoMemory}.get(type(ours), SharedDictError)
+        raise kind(f"Redis: {ours}") from error
+
+
+def _last(newest: Any) -> bytes:
+    return newest[0][0] if newest else NOTHING
+
+
+def _batch(found: Any) -> Batch | None:
+    return Batch(found[-1][0], [(number, fields.get(FIELD)) for number, fields in found]) if found else None
+
+
+def _anew(position: bytes, last: bytes) -> Batch | None:
+    """A stream that ends before the position has lost its end, as after a failover: go on from where it is now.
+
+    One that is empty says nothing: what will be posted has the time in its id, which is later than the position.
+    """
+    return Batch(last, []) if last != NOTHING and _parts(last) < _parts(position) else None
+
+
+def _parts(number: bytes) -> tuple[int, int]:
+    time_part, _, sequence = number.partition(b"-")
+    return int(time_part), int(sequence)
+
+
+def _patience(client: Any, seconds: float) -> float:
+    """For how long the server may hold back its reply, so that the client does not give up."""
+    timeout = client.get_connection_kwargs().get("socket_timeout")
+    return seconds if timeout is None else min(seconds, timeout - LATE)
+
+
+__all__ = ["StreamChannel"]
