@@ -1,16 +1,22 @@
-"""The probes of what every site has: its settings, its databases, its Redis or Valkey caches."""
+"""The probes of what every site has: its settings, databases, Redis or Valkey caches, shared dictionaries."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from django.core.cache import caches as cache_handler
 from django.db import connections
+from django.template.defaultfilters import filesizeformat
 
 from resty_django.checks import check_settings
 from resty_django.health import Finding
+from resty_django.shdict import Stats, shdicts
+from resty_django.shdict.figures import quick_stats
+
+KEEPS: Final = "default"
+"""The dictionary whose items are not only cached: locks, counters and limits are in it unless a site says otherwise."""
 
 
 def settings() -> Iterator[Finding]:
@@ -35,6 +41,36 @@ def caches() -> Iterator[Finding]:
         ping = _ping_of(cache_handler[alias])
         if ping is not None:
             yield _timed(f"cache {alias}", ping)
+
+
+def dictionaries() -> Iterator[Finding]:
+    """Whether each shared dictionary opens and answers, and how full it is.
+
+    A dictionary that is full and throws out items is no fault where it is a cache, so that is told and not warned of.
+    In the dictionary `default` it is a warning, since what was thrown out there may have been a lock or a counter.
+    """
+    for name in shdicts.names():
+        subject = f"dictionary {name}"
+        start = time.perf_counter()
+        try:
+            stats = quick_stats(shdicts[name])
+        except Exception as error:
+            yield Finding("error", subject, f"It cannot be used: {type(error).__name__}: {error}")
+            continue
+        text = f"It answers in {(time.perf_counter() - start) * 1000:.1f} ms; {_room(stats)}."
+        if name == KEEPS and stats.forcible:
+            text += " Locks, counters or limits may have been lost: raise its SIZE, or give caches one of their own."
+        yield Finding("warning" if name == KEEPS and stats.forcible else "ok", subject, text)
+
+
+def _room(stats: Stats) -> str:
+    """What is in a dictionary and what is left of it, as far as it can tell."""
+    parts = [] if stats.keys is None else [f"{stats.keys:,} keys"]
+    free = filesizeformat(stats.free_space)
+    parts.append(f"{free} of {filesizeformat(stats.capacity)} free" if stats.capacity else f"{free} free")
+    if stats.forcible:
+        parts.append(f"{stats.forcible:,} items were thrown out before their time since it was made")
+    return ", ".join(parts).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _ask_database(alias: str) -> None:

@@ -17,6 +17,7 @@ from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from resty_django.admin.shown import NONE, percent
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -25,7 +26,7 @@ from ..errors import BadRule
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from .base import ServiceAdmin
-from .facts import NEAR, NONE, Facts, percent
+from .facts import NEAR, Facts
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
 
 
@@ -216,7 +217,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             title="Issue one ID now",
             button="Issue",
             perform=self._issue,
-            template="issue.html",
+            template="admin/resty_ids/issue.html",
         )
 
     def _issue(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
@@ -234,7 +235,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             button="Raise",
             perform=self._raise,
             explain=self._explain,
-            template="idcounter/raise.html",
+            template="admin/resty_ids/idcounter/raise.html",
         )
 
     def _raise(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
@@ -250,7 +251,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             button="Lower the counter: IDs come again",
             perform=self._lower,
             explain=self._explain,
-            template="idcounter/lower.html",
+            template="admin/resty_ids/idcounter/lower.html",
         )
 
     def _lower(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
@@ -268,7 +269,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             button=f"Confirm step {conf.ids.step}",
             perform=self._confirm,
             explain=self._explain,
-            template="idcounter/confirm_step.html",
+            template="admin/resty_ids/idcounter/confirm_step.html",
         )
 
     def _confirm(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
 
+from resty_django.admin.shown import room
+
 from .. import operations
 from ..engine import segment
 from ..engine.cycle import DAY, FOREVER
@@ -24,7 +26,6 @@ from ..preview import capacity
 
 NEAR = 0.9
 """The used share of a cycle from which a counter counts as near its end."""
-NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,7 @@ class Facts:
     @property
     def head_room(self) -> SafeString:
         """A bar of what is left, with the number beside it."""
-        return format_html(
-            '<span class="resty-room"><meter min="0" max="1000" low="100" high="250" optimum="1000" value="{}">'
-            '{}</meter> <span class="resty-number">{} left</span></span>',
-            round(1000 * (1 - self.used)),
-            percent(1 - self.used),
-            f"{self.left:,}",
-        )
+        return room(1 - self.used, f"{self.left:,} left", low=0.1, high=0.25)
 
     @property
     def outlook(self) -> SafeString:
@@ -197,12 +192,3 @@ class Facts:
         """A wall second as date and time."""
         text = f"{datetime_of(wall):%Y-%m-%d %H:%M:%S}"
         return text.removesuffix(":00") if wall % 60 == 0 else text
-
-
-def percent(share: float) -> str:
-    """A share as text; never rounded up to 100 %, nor down to 0 %."""
-    if 0 < share < 0.001:
-        return "< 0.1 %"
-    if 0.999 < share < 1:
-        return "99.9 %"
-    return f"{share:.1%}".replace("%", " %")

@@ -178,7 +178,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             title="Issue one ID now",
             button="Issue",
             perform=lambda req, rule, given: self.issue_one(req, rule, rule, given["app"], given["salt"]),
-            template="issue.html",
+            template="admin/resty_ids/issue.html",
         )
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:

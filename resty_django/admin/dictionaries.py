@@ -1,0 +1,167 @@
+"""The admin of shared dictionaries: how they are doing, what is in them, and what operators do to them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from resty_django.models import SharedDictionary
+from resty_django.shdict import NotFound, SharedDictError, shdicts
+
+from .base import PageAdmin
+from .figures import Key, figures, find, key_of, search, why
+from .forms import DeleteForm, FlushForm
+
+FREED_AT_ONCE: Final = 100_000
+"""Expired items that one click frees at most."""
+TEMPLATES: Final = "admin/resty_django/shareddictionary"
+
+
+class SharedDictionaryAdmin(PageAdmin[SharedDictionary]):
+    refusals: ClassVar = (SharedDictError,)
+    object_route = "<path:object_id>"
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> SharedDictionary | None:
+        return SharedDictionary(name=object_id) if object_id in shdicts.names() else None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: SharedDictionary | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: SharedDictionary | None = None) -> bool:
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("changelist", self.changelist_view, ""),
+            self.page_url("delete_key", self.delete_key_view),
+            self.page_url("flush_expired", self.flush_expired_view),
+            self.page_url("flush_all", self.flush_all_view),
+            self.page_url("history", self.history_view),
+            self.page_url("change", self.change_view),
+        ]
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    @method_decorator(require_safe)
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        try:
+            rows, error = [figures(name) for name in shdicts.names()], ""
+        except ImproperlyConfigured as fault:
+            rows, error = [], str(fault)
+        context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows, "error": error}
+        return self.page(request, f"{TEMPLATES}/list.html", context)
+
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """The page of one dictionary. In the address: `key` or `k`, a key or its token; `find`, a text; `count`."""
+        name = unquote(object_id)
+        obj = self.get_object(request, name)
+        if not self.has_view_or_change_permission(request, obj):
+            raise PermissionDenied
+        if obj is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, name)  # type: ignore[attr-defined, no-any-return]
+        context = {
+            "title": name,
+            "object": obj,
+            "figures": figures(name, count="count" in request.GET),
+            "may_view_items": self.may(request, "view_dictionary_items", obj),
+            "may_delete": self.may(request, "delete_dictionary_item", obj),
+            "may_flush_expired": self.may(request, "flush_expired_items", obj),
+            "may_flush_all": self.may(request, "flush_dictionary", obj),
+            **self._items(request, obj),
+        }
+        return self.page(request, f"{TEMPLATES}/dictionary.html", context)
+
+    def _items(self, request: HttpRequest, obj: SharedDictionary) -> dict[str, Any]:
+        """The item or the keys that were asked for."""
+        asked = request.GET
+        key = asked.get("key") or key_of(asked.get("k", ""))
+        if not key and "find" not in asked:
+            return {}
+        if not self.may(request, "view_dictionary_items", obj):
+            raise PermissionDenied
+        try:
+            if key:
+                item = find(shdicts[obj.name], key)
+                return {"key": Key.of(key), "typed": asked.get("key", ""), "found": item}
+            return {"text": asked["find"], "search": search(shdicts[obj.name], asked["find"])}
+        except Exception as error:  # a dictionary that cannot be used, or a value of another program
+            return {"key": Key.of(key), "text": asked.get("find", ""), "fault": why(error)}
+
+    # --- doing ------------------------------------------------------------------------------------------------------
+
+    def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        token = request.GET.get("k", "")
+        return self.act(
+            request,
+            object_id,
+            permission="delete_dictionary_item",
+            form=lambda data, obj: DeleteForm(data, token),
+            title=_("Delete a key"),
+            button=_("Delete"),
+            perform=self._delete_key,
+            explain=lambda obj: {"key": Key.of(key_of(token))},
+            template=f"{TEMPLATES}/delete_key.html",
+        )
+
+    def _delete_key(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
+        shown = Key.of(given["key"]).text
+        if not shdicts[obj.name].delete(given["key"]):
+            raise NotFound(f"there is no key “{shown}”.")
+        self.log_change(request, obj, f"Deleted the key “{shown}”.")
+        return format_html('Deleted the key <code class="resty-id">{}</code>', shown)
+
+    def flush_expired_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="flush_expired_items",
+            form=lambda data, obj: forms.Form(data),
+            title=_("Free expired items"),
+            button=_("Free their memory"),
+            perform=self._flush_expired,
+            template=f"{TEMPLATES}/flush_expired.html",
+        )
+
+    def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
+        freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
+        said = f"Freed {freed:,} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
+        self.log_change(request, obj, said)
+        return said
+
+    def flush_all_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.act(
+            request,
+            object_id,
+            permission="flush_dictionary",
+            form=lambda data, obj: FlushForm(data, obj.name),
+            title=_("Empty a dictionary"),
+            button=_("Mark everything expired"),
+            perform=self._flush_all,
+            template=f"{TEMPLATES}/flush_all.html",
+        )
+
+    def _flush_all(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
+        shdicts[obj.name].flush_all()
+        said = "Marked everything in it expired."
+        self.log_change(request, obj, said)
+        return said

@@ -1,0 +1,43 @@
+"""The forms of the pages of shared dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from .figures import key_of
+
+
+class DeleteForm(forms.Form):
+    """Names a key: the one of a token in the address, else one that is typed."""
+
+    key = forms.CharField(
+        label="Key", strip=False, help_text="The whole key. Upper and lower case matter, and so do spaces."
+    )
+
+    def __init__(self, data: Any, token: str) -> None:
+        super().__init__(data)
+        self.given = key_of(token)
+        if self.given:
+            del self.fields["key"]
+
+    def clean(self) -> dict[str, Any]:
+        return {"key": self.given} if self.given else self.cleaned_data
+
+
+class FlushForm(forms.Form):
+    """Wants the name of the dictionary to be typed."""
+
+    confirmation = forms.CharField(strip=False, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, data: Any, name: str) -> None:
+        super().__init__(data)
+        self.name = name
+        self.fields["confirmation"].label = f"Type “{name}” to empty it"
+
+    def clean_confirmation(self) -> str:
+        if self.cleaned_data["confirmation"] != self.name:
+            raise ValidationError("This is not the name of the dictionary.")
+        return self.name

@@ -1,0 +1,39 @@
+"""What the core app tells Django's permissions and admin of. No tables."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class NoRows(models.Manager["SharedDictionary"]):
+    """Asks no database, so that commands which go through all models, such as `dumpdata`, miss no table."""
+
+    def get_queryset(self) -> models.QuerySet[SharedDictionary]:
+        return super().get_queryset().none()
+
+
+class SharedDictionary(models.Model):
+    """A shared dictionary as the admin knows it: its name, and what people may do with it."""
+
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows] = NoRows()
+
+    class Meta:
+        managed = False
+        base_manager_name = "objects"
+        verbose_name = _("shared dictionary")
+        verbose_name_plural = _("shared dictionaries")
+        default_permissions = ("view",)
+        permissions = [
+            ("view_dictionary_items", _("Can see keys and values of shared dictionaries")),
+            ("delete_dictionary_item", _("Can delete keys of shared dictionaries")),
+            ("flush_expired_items", _("Can free expired items of shared dictionaries")),
+            ("flush_dictionary", _("Can empty shared dictionaries")),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
