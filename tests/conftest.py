@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from django.conf import settings
 
 if TYPE_CHECKING:
     from redis import Redis
+
+
+# A site's folder of shared dictionaries is told apart by its secret key. So a test run has a key of its own, also for
+# the processes that it starts, and never meets the dictionaries of a demo site or of another run.
+settings.SECRET_KEY = os.environ["DJANGO_SECRET_KEY"] = f"tests-{secrets.token_hex(16)}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_dictionaries() -> Iterator[None]:
+    """Remove the shared dictionaries of the test run."""
+    yield
+    from resty_django.shdict import places, shdicts
+
+    shdicts.close_all()
+    for base in (places.MEMORY, Path(tempfile.gettempdir())):
+        shutil.rmtree(base / places.site(), ignore_errors=True)
 
 
 def _embedded_valkey() -> Iterator[str]:

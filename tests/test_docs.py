@@ -18,6 +18,7 @@ import threading
 import unittest
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -98,8 +99,12 @@ def test_what_hints_of_the_checks_point_at_exists() -> None:
 
 
 @pytest.fixture
-def frozen(transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[services.IdService]:
-    """The demo's rules and user, and a service whose clock stands still."""
+def frozen(
+    transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[services.IdService]:
+    """The demo's rules and user, empty shared dictionaries, and a service whose clock stands still."""
+    dicts = {name: {"PATH": tmp_path} for name in ("default", "events")}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)
     services.stop()

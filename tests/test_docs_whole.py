@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import BaseCommand, get_commands, load_command_class
+from django.db.models import Model
 
 import resty_django
 from resty_django.conf import SECTIONS, conf
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
+from resty_django.models import SharedDictionary
+from resty_django.schema import Name, anchor
 from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
 
 EVERYTHING = "\n".join(each.text for each in pages())
 PAGES = pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+MODELS: tuple[type[Model], ...] = (IdRule, IdCounter, SharedDictionary)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -35,8 +39,9 @@ def test_settings_are_told_with_their_defaults(settings: Any) -> None:
         for path in entry.paths():
             value: Any = getattr(conf, key.lower())
             for part in path[1:]:
-                value = getattr(value, part.lower())
-            row = next((line for line in text.splitlines() if f'id="{"-".join(path).lower()}"' in line), None)
+                value = value["default"] if isinstance(part, Name) else getattr(value, part.lower())
+            place = anchor(path).partition("#")[2]
+            row = next((line for line in text.splitlines() if f'id="{place}"' in line), None)
             assert row is not None, f"docs/settings.md does not tell {path}"
             if isinstance(value, str | int | float | tuple | None):
                 default = json.dumps(value) if isinstance(value, str) else "[]" if value == () else repr(value)
@@ -108,10 +113,10 @@ def test_addresses_of_the_api_are_told() -> None:
 
 
 def test_permissions_are_told() -> None:
-    admin = page("docs/ids/admin.md").text
-    for model in (IdRule, IdCounter):
+    for model in MODELS:
+        told = page("docs/shdict.md" if model is SharedDictionary else "docs/ids/admin.md").text
         for codename, _ in model._meta.permissions:
-            assert f"`resty_ids.{codename}`" in admin, codename
+            assert f"`{model._meta.app_label}.{codename}`" in told, codename
 
 
 def test_modules_are_told_in_the_architecture() -> None:
@@ -141,14 +146,16 @@ def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:
 @PAGES
 def test_names_in_the_text_exist(each: Page) -> None:
     permissions = {
-        f"resty_ids.{name}"
-        for model in (IdRule, IdCounter)
+        f"{model._meta.app_label}.{name}"
+        for model in MODELS
         for name in [
             *(f"{verb}_{model._meta.model_name}" for verb in model._meta.default_permissions),
             *(codename for codename, _ in model._meta.permissions),
         ]
     }
     for span in each.spans:
+        if span in permissions:
+            continue
         if re.fullmatch(r"resty_ids\.\w+", span):
             assert span in permissions, f"{each.name}: there is no permission {span}"
         elif re.fullmatch(r"resty_django(\.\w+)+", span) and not re.fullmatch(r"resty_django\.[EW]\d{3}", span):

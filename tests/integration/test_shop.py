@@ -14,6 +14,7 @@ from project.shop.models import Order
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
+from resty_django.shdict import Unavailable, shdicts
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -99,3 +100,18 @@ def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
         assert reply.status_code == 200
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]*src=)|<style|style=|onclick=", reply.content.decode())
+
+
+def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = views.count_visit()
+    assert before is not None
+    assert f"asked for {before + 1} times" in client.get("/").content.decode()
+    assert views.count_visit() == before + 2
+
+    def down(*args: object, **kwargs: object) -> int:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(shdicts["default"], "incr", down)
+    reply = client.get("/")
+    assert reply.status_code == 200
+    assert "asked for" not in reply.content.decode()

@@ -12,7 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from pytest_django import Settings
 
-from resty_django.conf import SECTIONS, IdsSettings, UdpSettings, conf
+from resty_django.conf import SECTIONS, IdsSettings, SharedDictSettings, UdpSettings, all_problems, conf
+from resty_django.schema import anchor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -132,7 +133,7 @@ def test_every_key_is_documented_at_its_anchor() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     for key, entry in SECTIONS.items():
         for path in [(key,), *entry.paths()]:
-            assert f'<a id="{"-".join(path).lower()}"></a>' in text, path
+            assert f'<a id="{anchor(path).partition("#")[2]}"></a>' in text, path
 
 
 def test_documented_defaults_are_those_of_the_code() -> None:
@@ -145,3 +146,80 @@ def test_documented_defaults_are_those_of_the_code() -> None:
     }.items():
         row = next(line for line in text.splitlines() if f'id="{key}"' in line)
         assert f"| `{value}` |" in row
+
+
+def test_a_site_has_dictionaries_that_it_does_not_name() -> None:
+    assert conf.shared_dicts["default"] == SharedDictSettings()
+    assert conf.shared_dicts["default"].size == 32 * 1024 * 1024
+    assert "events" in conf.shared_dicts
+
+
+def test_dictionaries_have_the_names_that_the_site_gives_them(settings: Settings, tmp_path: pathlib.Path) -> None:
+    before = list(conf.shared_dicts)
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {
+            "hits": {"SIZE": 1024 * 1024, "PATH": tmp_path},
+            "a.b ö/": {"ENGINE": "redis", "STALE": 5, "PREFIX": "x:"},
+            "default": {"SIZE": 2 * 1024 * 1024},
+        }
+    }
+    assert list(conf.shared_dicts) == [*before, "hits", "a.b ö/"]
+    assert conf.shared_dicts["hits"] == SharedDictSettings(size=1024 * 1024, path=str(tmp_path))
+    assert conf.shared_dicts["a.b ö/"] == SharedDictSettings(engine="redis", stale=5.0, prefix="x:")
+    assert conf.shared_dicts["default"].size == 2 * 1024 * 1024
+    assert conf.shared_dicts is conf.shared_dicts
+    with pytest.raises(KeyError):
+        conf.shared_dicts["other"]
+
+
+WRONG_DICTS: list[tuple[object, str]] = [
+    ([], 'RESTY_DJANGO["SHARED_DICTS"] must be a dict, not list. See docs/settings.md#shared_dicts.'),
+    ({3: {}}, 'RESTY_DJANGO["SHARED_DICTS"] has the key 3; its keys are names, texts of at least one character.'),
+    ({"": {}}, """RESTY_DJANGO["SHARED_DICTS"] has the key ''; its keys are names"""),
+    (
+        {"hits": None},
+        'RESTY_DJANGO["SHARED_DICTS"]["hits"] must be a dict, not None. See docs/settings.md#shared_dicts.',
+    ),
+    (
+        {"hits": {"SIZES": 1}},
+        'RESTY_DJANGO["SHARED_DICTS"]["hits"]["SIZES"] is not a setting. Did you mean "SIZE"? '
+        "See docs/settings.md#shared_dicts.",
+    ),
+    (
+        {"hits": {"SIZE": 1000}},
+        'RESTY_DJANGO["SHARED_DICTS"]["hits"]["SIZE"] must be at least 1048576, not 1000. '
+        "See docs/settings.md#shared_dicts-size.",
+    ),
+    ({"hits": {"ENGINE": "memcached"}}, """["hits"]["ENGINE"] must be "lmdb" or "redis", not 'memcached'."""),
+    ({"hits": {"PATH": " "}}, '["hits"]["PATH"] must not be empty.'),
+    ({"hits": {"PATH": 5}}, '["hits"]["PATH"] must be a text or None, not int.'),
+    ({"hits": {"STALE": -1}}, '["hits"]["STALE"] must be at least 0, not -1.0.'),
+    ({"hits": {"ALIAS": "store"}}, """["hits"]["ALIAS"] names the cache 'store', which CACHES does not have (it has"""),
+    ({"default": {"SIZE": 1}}, '["default"]["SIZE"] must be at least 1048576, not 1.'),
+    ({"good": {}, "bad": {"SIZE": "1"}}, '["bad"]["SIZE"] must be a whole number, not str.'),
+]
+
+
+@pytest.mark.parametrize(("raw", "sentence"), WRONG_DICTS)
+def test_a_wrong_dictionary_is_named_when_any_is_used(settings: Settings, raw: Any, sentence: str) -> None:
+    settings.RESTY_DJANGO = {"SHARED_DICTS": raw}
+    with pytest.raises(ImproperlyConfigured) as caught:
+        _ = conf.shared_dicts
+    assert sentence in str(caught.value)
+    assert next(problem.message for problem in all_problems()) in str(caught.value)
+
+
+def test_another_cache_may_be_named_once_it_is_there(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "redis", "ALIAS": "store"}}}
+    with pytest.raises(ImproperlyConfigured):
+        _ = conf.shared_dicts
+    settings.CACHES = {
+        **settings.CACHES,
+        "store": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://x"},
+    }
+    assert conf.shared_dicts["hits"].alias == "store"
+
+
+def test_the_settings_of_a_dictionary_tell_it_apart() -> None:
+    assert hash(SharedDictSettings()) == hash(SharedDictSettings())
+    assert SharedDictSettings() != SharedDictSettings(size=1024 * 1024)

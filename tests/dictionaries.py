@@ -1,0 +1,93 @@
+"""Shared dictionaries for tests: a clock that a test moves, both engines, and the twins with an `a`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from resty_django.shdict import SharedDict
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.redis import RedisDict
+
+MIB = 1024 * 1024
+ALIAS = "dictionaries"
+"""The cache of django-redis that `redis_cache` sets up."""
+
+
+class Clock:
+    """Seconds that pass only when a test says so.
+
+    It stands in the middle of a millisecond, so that no rounding of floats matters.
+    """
+
+    def __init__(self, seconds: int = 1_000_000) -> None:
+        self.milliseconds = seconds * 1000
+
+    def __call__(self) -> float:
+        return (self.milliseconds + 0.5) / 1000
+
+    def advance(self, seconds: float) -> None:
+        self.milliseconds += round(seconds * 1000)
+
+
+class Calls:
+    """The calls of a dictionary to be awaited: `await calls.get(key)` calls `get`, or `aget` where `twins`."""
+
+    def __init__(self, dictionary: SharedDict, clock: Clock, twins: bool) -> None:
+        self.dictionary = dictionary
+        self.engine = dictionary.engine
+        self.clock = clock
+        self.twins = twins
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.dictionary, f"a{name}" if self.twins else name)
+
+        async def awaited(*args: Any, **options: Any) -> Any:
+            given = call(*args, **options)
+            return await given if inspect.isawaitable(given) else given
+
+        return awaited
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def redis_cache(valkey_url: str, valkey: Any) -> Iterator[str]:
+    """The alias of a cache of django-redis, on an empty server."""
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}
+    with override_settings(CACHES={"default": cache, ALIAS: cache}):
+        yield ALIAS
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def dictionary(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[SharedDict]:
+    """An empty dictionary of each engine, of 8 MiB where that means something, whose time is `clock`."""
+    made: SharedDict
+    if request.param == "redis":
+        made = RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
+    else:
+        made = LmdbDict("contract", 8 * MIB, str(tmp_path / "dictionaries"), clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["call", "twin"])
+def calls(request: pytest.FixtureRequest, dictionary: SharedDict, clock: Clock) -> Calls:
+    """The calls of `dictionary`, and again those with an `a` before their name."""
+    return Calls(dictionary, clock, request.param == "twin")
+
+
+@pytest.fixture
+def small(tmp_path: Path, clock: Clock) -> Iterator[LmdbDict]:
+    """A dictionary of LMDB with 1 MiB."""
+    made = LmdbDict("small", MIB, str(tmp_path / "dictionaries"), clock)
+    yield made
+    made.close()

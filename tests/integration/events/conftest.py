@@ -1,0 +1,221 @@
+"""What the tests of events share: services over both engines under a clock, and whole processes that listen."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.conf import EventsSettings
+from resty_django.events import process
+from resty_django.events.channel import Channel, channel_of
+from resty_django.events.options import Options
+from resty_django.events.service import EventService
+from resty_django.shdict import SharedDict
+from tests.dictionaries import Clock, clock, dictionary, redis_cache
+
+__all__ = ["clock", "dictionary", "redis_cache"]
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@pytest.fixture
+def channel(dictionary: SharedDict) -> Channel:
+    """An empty channel of each engine."""
+    return channel_of(dictionary, 1000)
+
+
+class Process:
+    """A process of its own as far as events can tell, in this one. Its sleep moves the clock of the test.
+
+    `heard`: what a handler for every event was given. The calls are to be awaited; they are sync or the twins.
+    """
+
+    def __init__(self, channel: Channel, clock: Clock, pid: int, twins: bool) -> None:
+        self.slept: list[int] = []
+        self.heard: list[str] = []
+        self.clock = clock
+        self.channel = channel
+        self.twins = twins
+        self.service = EventService(
+            lambda: (channel, Options.of(EventsSettings())),
+            clock=clock,
+            sleep=self._sleep,
+            asleep=self._asleep,
+            pid=pid,
+        )
+        self.service.registry.add(lambda data, event, source, pid: self.heard.append(event))
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds * 1000))
+        self.clock.advance(seconds)
+
+    async def _asleep(self, seconds: float) -> None:
+        self._sleep(seconds)
+
+    def on(self, event: str, callback: Callable[..., Any]) -> None:
+        """Call `callback()` for an event of the source s."""
+        self.service.registry.add(lambda *given: callback(), "s", event)
+
+    async def begin(self, **options: Any) -> Process:
+        await self._do("begin", self.channel, Options.of(EventsSettings()).changed(**options))
+        return self
+
+    async def post(self, event: str, data: Any = None, unique: object = None) -> None:
+        await self._do("post", "s", event, data, unique)
+
+    async def poll(self) -> str:
+        return str(await self._do("poll"))
+
+    async def _do(self, name: str, *args: Any) -> Any:
+        result = getattr(self.service, f"a{name}" if self.twins else name)(*args)
+        return await result if inspect.isawaitable(result) else result
+
+
+Make = Callable[..., Process]
+
+
+@pytest.fixture(params=["call", "twin"])
+def make(request: pytest.FixtureRequest, channel: Channel, clock: Clock) -> Make:
+    """Make a `Process` on `channel`, and again one that uses the calls for asyncio."""
+
+    def make(pid: int = 1) -> Process:
+        return Process(channel, clock, pid, request.param == "twin")
+
+    return make
+
+
+@pytest.fixture
+def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
+    """The events of this process, on a dictionary of the test's own; not started, and nothing is left of them."""
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {"events": {"PATH": str(tmp_path / "dicts")}},
+        "EVENTS": {"INTERVAL": 0.01},
+    }
+    process.reset()
+    yield process
+    process.reset()
+
+
+class Worker:
+    """A process that listens; prints a JSON list for each thing that happens to it."""
+
+    def __init__(self, what: str, site: dict[str, Any], **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), what, json.dumps(options)],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+                "RESTY_WORKER_SITE": json.dumps(site),
+            },
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[Any] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self.lines.append(json.loads(line))
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_for(self, *line: Any, seconds: float = 20.0) -> Worker:
+        """Until it has printed this."""
+        self.wait_until(lambda: list(line) in self.lines, seconds, line)
+        return self
+
+    def wait_until(self, check: Callable[[], bool], seconds: float = 20.0, what: object = "") -> None:
+        until = time.monotonic() + seconds
+        while not check():
+            if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
+                raise AssertionError(f"no {what} in {self.lines}: {self.end()}")
+            time.sleep(0.005)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def end(self, how: int | None = signal.SIGKILL) -> str:
+        """End it by a signal, or wait for it (None); returns what it wrote to standard error."""
+        if how is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(30)
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        error = self.process.stderr.read()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        return error
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """The settings of a site whose events travel by each engine, for `Worker`."""
+    if request.param == "redis":
+        request.getfixturevalue("valkey")
+        return {
+            "CACHES": {
+                "default": {
+                    "BACKEND": "django_redis.cache.RedisCache",
+                    "LOCATION": request.getfixturevalue("valkey_url"),
+                }
+            },
+            "RESTY_DJANGO": {
+                "SHARED_DICTS": {"events": {"ENGINE": "redis"}},
+                "EVENTS": {"INTERVAL": 0.01},
+            },
+        }
+    return {
+        "RESTY_DJANGO": {
+            "SHARED_DICTS": {"events": {"PATH": str(tmp_path / "dicts")}},
+            "EVENTS": {"INTERVAL": 0.01},
+        }
+    }
+
+
+@pytest.fixture
+def worker(wide_site: dict[str, Any]) -> Iterator[Callable[..., Worker]]:
+    """Start a `Worker` of `wide_site`; all are ended after the test."""
+    started: list[Worker] = []
+
+    def start(what: str, **options: Any) -> Worker:
+        made = Worker(what, wide_site, **options)
+        started.append(made)
+        return made
+
+    yield start
+    for one in started:
+        if one.process.stdout is not None and not one.process.stdout.closed:
+            one.end()
+
+
+def eventually(check: Callable[[], Any], seconds: float = 5.0) -> bool:
+    """Whether `check` comes true in time."""
+    until = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True

@@ -1,0 +1,324 @@
+"""How events fit into a site: web workers start by themselves, a poll in each request, settings, the probe, rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.core.signals import request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncRequestFactory, Client, RequestFactory
+
+from resty_django import events, health
+from resty_django.conf import conf
+from resty_django.events import autostart, process
+from resty_django.events.middleware import PollMiddleware
+from resty_django.ids import next_id, service
+from resty_django.ids.models import IdRule
+from resty_django.shdict import Unavailable
+from resty_django.shdict.lmdb import LmdbDict
+from tests.integration.events.conftest import eventually
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def outside_of_tests(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a web worker, before its first request."""
+    monkeypatch.setattr(autostart, "in_tests", lambda: False)
+    autostart.connect()
+    yield
+    autostart.connect()
+
+
+def ask_wsgi() -> None:
+    environ = RequestFactory().get("/nowhere").environ
+    list(get_wsgi_application()(environ, lambda *given: None))
+
+
+async def ask_asgi() -> None:
+    scope = AsyncRequestFactory()._base_scope(path="/nowhere")
+    asked = ApplicationCommunicator(get_asgi_application(), scope)
+    await asked.send_input({"type": "http.request", "body": b""})
+    assert (await asked.receive_output(5))["type"] == "http.response.start"
+    await asked.wait()
+
+
+# --- starting by themselves ---
+
+
+def test_the_first_request_under_wsgi_starts_a_thread(outside_of_tests: None) -> None:
+    ask_wsgi()
+    assert events.running()
+    assert type(process._listener).__name__ == "ThreadListener"
+    assert autostart._on_request not in [receiver for _, receiver, *_ in request_started.receivers]
+    assert eventually(events.configured)
+
+
+async def test_the_first_request_under_asgi_starts_a_task_of_the_loop(outside_of_tests: None) -> None:
+    loops: list[Any] = []
+
+    async def handler(*given: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    events.register(handler)
+    await ask_asgi()
+    assert type(process._listener).__name__ == "TaskListener"
+    for _ in range(200):
+        if loops:
+            break
+        await asyncio.sleep(0.005)
+    assert loops == [asyncio.get_running_loop()]
+    await events.astop()
+
+
+def test_a_site_may_forbid_it(outside_of_tests: None, settings: Any) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": {"AUTOSTART": False}}
+    ask_wsgi()
+    assert not events.running()
+
+
+def test_a_fault_of_the_settings_fails_no_request(
+    outside_of_tests: None, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": {"INTERVAL": -1}}
+    ask_wsgi()
+    assert not events.running()
+    assert "events are not heard in this process" in caplog.text
+
+
+def test_tests_of_a_site_start_nothing(site: Any) -> None:
+    assert autostart.in_tests()
+    Client().get("/nowhere")
+    assert not events.running()
+
+
+@pytest.mark.parametrize("command", ["check", "shell"])
+def test_commands_start_nothing(command: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, threading\n"
+        "from django.core.management import execute_from_command_line\n"
+        f"execute_from_command_line({['manage.py', command, *(['-c', 'pass'] if command == 'shell' else [])]!r})\n"
+        "print([thread.name for thread in threading.enumerate()], 'resty_django.shdict.lmdb' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"DJANGO_SETTINGS_MODULE": "project.settings", "RESTY_VAR": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "['MainThread'] False", done.stderr
+
+
+# --- a poll in each request ---
+
+
+@pytest.fixture
+def heard(site: Any, settings: Any) -> list[str]:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "EVENTS": {"INTERVAL": 0}}
+    names: list[str] = []
+    events.register(lambda data, event, source, pid: names.append(event))
+    return names
+
+
+def test_a_request_polls(heard: list[str]) -> None:
+    page = PollMiddleware(lambda request: HttpResponse(",".join(heard)))
+    ask = RequestFactory().get("/")
+    assert page(ask).content == b"started"  # type: ignore[union-attr]
+    events.post("s", "e")
+    assert page(ask).content == b"started,e"  # type: ignore[union-attr]
+    assert not events.running()
+
+
+async def test_a_request_polls_under_asgi(heard: list[str]) -> None:
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(",".join(heard))
+
+    page = PollMiddleware(view)
+    assert asyncio.iscoroutinefunction(page) or getattr(page, "_is_coroutine_mark", True)
+    ask = AsyncRequestFactory().get("/")
+    assert (await page(ask)).content == b"started"  # type: ignore[misc]
+    await events.apost("s", "e")
+    assert (await page(ask)).content == b"started,e"  # type: ignore[misc]
+
+
+def test_the_middleware_can_be_installed(heard: list[str], settings: Any) -> None:
+    settings.MIDDLEWARE = ["resty_django.events.middleware.PollMiddleware"]
+    Client().get("/nowhere")
+    assert heard == ["started"]
+
+
+def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
+    heard: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def down(*args: Any) -> Any:
+        calls.append(1)
+        raise Unavailable("no answer")
+
+    page = PollMiddleware(lambda request: HttpResponse("fine"))
+    ask = RequestFactory().get("/")
+    page(ask)
+    with monkeypatch.context() as patch:
+        patch.setattr(LmdbDict, "get", down)
+        for _ in range(5):
+            assert page(ask).content == b"fine"  # type: ignore[union-attr]
+        assert len(calls) == 1
+        page._closed_until = 0
+        page(ask)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    events.post("s", "e")
+    page(ask)
+    assert heard == ["started"]
+    page._closed_until = 0
+    page(ask)
+    assert heard == ["started", "e"]
+
+
+def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
+    heard: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "running", lambda: True)
+    page = PollMiddleware(lambda request: HttpResponse("fine"))
+    assert page(RequestFactory().get("/")).content == b"fine"  # type: ignore[union-attr]
+    assert caplog.records == []
+    assert not events.configured()
+
+
+# --- settings and the probe ---
+
+
+def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None:
+    settings.RESTY_DJANGO = {}
+    assert conf.events.dict == "events"
+    assert conf.shared_dicts["events"].size == 4 * 1024 * 1024
+    assert conf.shared_dicts["default"].size == 32 * 1024 * 1024
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": {"ENGINE": "redis"}, "other": {}}, "EVENTS": {"DICT": "other"}}
+    assert conf.events.dict == "other"
+    assert conf.shared_dicts["events"].size == 4 * 1024 * 1024
+    assert conf.shared_dicts["events"].engine == "redis"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"DICT": "no"},
+            "names the shared dictionary 'no', which SHARED_DICTS does not have (it has default, events).",
+        ),
+        ({"INTERVAL": -1}, '["INTERVAL"] must be at least 0, not -1.0.'),
+        ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0.'),
+        ({"KEEP": 10}, '["KEEP"] must be at least 100, not 10.'),
+        ({"AUTOSTART": "web"}, '["AUTOSTART"] must be True or False, not str.'),
+    ],
+)
+def test_wrong_settings_are_named(settings: Any, given: dict[str, Any], sentence: str) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": given}
+    with pytest.raises(ImproperlyConfigured) as caught:
+        _ = conf.events
+    assert sentence in str(caught.value)
+
+
+def test_the_probe_tells_whether_events_can_be_read(
+    site: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("resty_check", "--only", "events")
+    assert "Events can be read" in capsys.readouterr().out
+    monkeypatch.setattr(LmdbDict, "get", lambda *given: (_ for _ in ()).throw(Unavailable("no answer")))
+    ((_, finding),) = health.run(["events"])
+    assert (finding.level, finding.subject) == ("error", "dictionary events")
+    assert finding.message == "Events cannot be read: no answer"
+
+
+# --- rules of the ID service ---
+
+
+@pytest.fixture
+def rule(site: Any, transactional_db: None, settings: Any) -> Iterator[IdRule]:
+    """A rule, in a service that looks for changes once a minute."""
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "IDS": {"REFRESH": 60.0}}
+    service.stop()
+    made = IdRule(name="order", source="{counter:09d}", max_counter=999_999_999)
+    made.full_clean()
+    made.save()
+    yield made
+    service.stop()
+
+
+def edited_elsewhere(rule: IdRule, source: str) -> None:
+    """As another process edits a rule, but for the event that it posts."""
+    IdRule.objects.filter(pk=rule.pk).update(source=source, version=rule.version + 1)
+
+
+def test_an_event_makes_a_changed_rule_known(rule: IdRule) -> None:
+    events.start()
+    assert next_id("order") == "000000000"
+    edited_elsewhere(rule, "X{counter:09d}")
+    time.sleep(0.1)
+    assert next_id("order") == "000000001"
+    events.post("resty_ids", "rule_changed", {"rule": "order"})
+    assert eventually(lambda: next_id("order").startswith("X"), 2)
+
+
+def test_saving_and_deleting_a_rule_posts_an_event_after_the_commit(rule: IdRule) -> None:
+    told: list[Any] = []
+    events.register(lambda data, *rest: told.append(data), "resty_ids", "rule_changed")
+    process.ensure()
+    with transaction.atomic():
+        rule.save()
+        events.poll()
+        assert told == []
+    events.poll()
+    assert told == [{"rule": "order"}]
+    with transaction.atomic():
+        rule.save()
+        transaction.set_rollback(True)
+    rule.delete()
+    events.poll()
+    assert told == [{"rule": "order"}] * 2
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), RuntimeError("anything")])
+def test_events_that_fail_keep_no_rule_from_being_saved(
+    rule: IdRule, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def down(*args: Any, **options: Any) -> Any:
+        raise error
+
+    next_id("order")
+    monkeypatch.setattr(LmdbDict, "get", down)
+    monkeypatch.setattr(LmdbDict, "add", down)
+    rule.source = "Y{counter:09d}"
+    rule.save()
+    assert IdRule.objects.get().source == "Y{counter:09d}"
+    assert next_id("order").startswith("Y")
+    assert "other processes find the change of rule order at their next look only" in caplog.text
+
+
+def test_the_handler_starts_no_service(rule: IdRule, worker_free: Callable[[], bool]) -> None:
+    process.ensure()
+    events.post("resty_ids", "rule_changed", {"rule": "order"})
+    events.poll()
+    assert worker_free()
+
+
+@pytest.fixture
+def worker_free() -> Callable[[], bool]:
+    """Whether this process has no ID service."""
+    return lambda: service._service is None

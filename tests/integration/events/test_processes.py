@@ -1,0 +1,148 @@
+"""Whole processes on both engines: one order everywhere while they come, go and are killed; forks; the end."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.events.conftest import Worker
+
+Start = Callable[..., Worker]
+
+
+def heard(worker: Worker, who: str = "heard") -> list[Any]:
+    """The data of the events of a process, in its order."""
+    return [line[2] for line in worker.lines if line[0] == who and line[1] == "chat"]
+
+
+def test_processes_hear_each_other(worker: Start) -> None:
+    first = worker("listen")
+    first.wait_for("ready", first.pid)
+    second = worker("listen")
+    second.wait_for("ready", second.pid)
+    first.wait_until(lambda: first.lines.count(["heard", "started", None]) >= 2)
+    second.wait_for("heard", "started", None)
+
+
+def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start) -> None:
+    stays, goes = worker("listen"), worker("listen")
+    for each in (stays, goes):
+        each.wait_for("ready", each.pid)
+    assert goes.process.stdin is not None
+    goes.process.stdin.close()
+    assert goes.process.wait(20) == 0
+    stays.wait_for("heard", "stopping", None)
+    goes.wait_for("heard", "stopping", None)
+    assert goes.process.stderr is not None
+    assert goes.process.stderr.read() == ""
+
+
+def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> None:
+    stays, goes = worker("listen"), worker("listen", interval=0)
+    for each in (stays, goes):
+        each.wait_for("ready", each.pid)
+    assert goes.process.stdin is not None
+    goes.process.stdin.close()
+    assert goes.process.wait(20) == 0
+    stays.wait_for("heard", "stopping", None)
+
+
+def test_a_loop_hears_events_and_ends_well(worker: Start) -> None:
+    """Coroutine functions run in the loop, other handlers in one thread beside it."""
+    one = worker("alisten")
+    one.wait_for("ready", one.pid)
+    other = worker("chatter", count=3, seed=1)
+    other.wait_for("through")
+    one.wait_until(lambda: len([line for line in one.lines if line[0] == "heard" and line[1] == "chat"]) == 3)
+    assert all(line[3] is True for line in one.lines if line[0] == "heard")
+    one.wait_until(lambda: any(line[0] == "thread" for line in one.lines))
+    assert {line[1] for line in one.lines if line[0] == "thread"} == {"resty-events-handlers_0"}
+    assert one.process.stdin is not None
+    one.process.stdin.close()
+    assert one.process.wait(20) == 0
+    other.wait_for("heard", "stopping", None)
+    one.wait_for("heard", "stopping", None, True)
+    assert one.process.stderr is not None
+    assert one.process.stderr.read() == ""
+
+
+def test_a_child_of_a_fork_hears_without_any_call_what_was_declared(worker: Start) -> None:
+    parent = worker("fork", children=2)
+    parent.wait_for("ready", parent.pid)
+    parent.say("of the parent")
+    for who in ("parent", "child0", "child1"):
+        parent.wait_for(who, "of the parent")
+        parent.wait_for(who, "of the child")
+    assert ["forked", 0, False, True] in parent.lines
+    assert {line[1] for line in parent.lines if line[0] == "registered"} == {parent.pid}
+    assert all(parent.lines.count([who, "of the parent"]) == 1 for who in ("parent", "child0", "child1"))
+    assert parent.process.stdin is not None
+    parent.process.stdin.close()
+    assert parent.process.wait(20) == 0
+    assert parent.process.stderr is not None
+    assert parent.process.stderr.read() == ""
+
+
+def test_a_child_of_a_process_that_does_not_listen_does_not_listen(worker: Start) -> None:
+    parent = worker("fork", children=0)
+    parent.wait_for("ready", parent.pid)
+    parent.wait_for("forked", 0, False, False)
+    parent.say("unheard")
+    time.sleep(0.3)
+    assert not [line for line in parent.lines if line[0] == "child0"]
+
+
+def come_and_go(worker: Start, kills: int, at_once: int) -> None:
+    """Processes that post all the time, so many of them killed one by one, and one that hears everything."""
+    chance = random.Random(7)
+    observer = worker("listen")
+    observer.wait_for("ready", observer.pid)
+    every: list[Worker] = []
+    alive: list[Worker] = []
+    until = time.monotonic() + 60 + kills
+    while len(every) - len(alive) < kills:
+        assert time.monotonic() < until
+        while len(alive) < at_once:
+            alive.append(worker("chatter", count=100_000, seed=chance.random()))
+            every.append(alive[-1])
+        time.sleep(chance.random() * 0.2)
+        settled = [one for one in alive if ["posted", 20] in one.lines]
+        if settled:
+            victim = chance.choice(settled)
+            alive.remove(victim)
+            victim.end(signal.SIGKILL)
+    for one in every:
+        if one in alive:
+            one.end(signal.SIGKILL)
+    last = worker("chatter", count=1, seed=1)
+    last.wait_for("through")
+    observer.wait_until(lambda: [last.pid, 0] in [data[:2] for data in heard(observer)], 60)
+
+    everything = [(data[0], data[1]) for data in heard(observer)]
+    assert len(everything) > 20 * kills
+    assert len(set(everything)) == len(everything), "something was heard twice"
+    place = {event: at for at, event in enumerate(everything)}
+    for one in every:
+        mine = [(data[0], data[1]) for data in heard(one)]
+        assert mine or ["posted", 20] not in one.lines, "a process that posted 20 events heard none"
+        assert not mine or mine == everything[place[mine[0]] : place[mine[0]] + len(mine)], "another order, or a gap"
+        posted = [line[1] for line in one.lines if line[0] == "posted"]
+        seen = [number for pid, number in everything if pid == one.pid]
+        assert seen[: len(posted)] == posted, "an event that was posted was not heard"
+        assert len(seen) <= len(posted) + 1
+    assert "dropping" not in observer.end()
+
+
+def test_one_order_while_processes_come_and_go(worker: Start) -> None:
+    come_and_go(worker, 4, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_one_order_while_many_processes_come_and_go_for_long(worker: Start) -> None:
+    come_and_go(worker, 80, 5)

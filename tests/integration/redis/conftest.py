@@ -1,0 +1,49 @@
+"""Caches on servers that the tests start, and a script to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django_redis.pool import ConnectionFactory
+
+from resty_django.redis import Script
+from tests import servers
+
+COUNT = Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+"""Adds a whole number to a key."""
+
+Use = Callable[..., None]
+
+
+@pytest.fixture
+def use(settings: Any) -> Use:
+    """Set the cache `default` of django-redis to a LOCATION with OPTIONS."""
+
+    def use(location: str | list[str], **options: Any) -> None:
+        ConnectionFactory._pools.clear()  # it has one pool for each LOCATION, with the OPTIONS that came first
+        settings.CACHES = {
+            "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location, "OPTIONS": options}
+        }
+
+    return use
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[servers.Server]:
+    """A server of the module's own, which its tests may flush and kill, if they start it again."""
+    with servers.one() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[list[servers.Server]]:
+    """A cluster of three masters; who kills one starts it again."""
+    with servers.cluster() as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def count() -> Script:
+    return COUNT

@@ -1,0 +1,170 @@
+"""A server killed and started again, and a failover by Sentinel: clear errors meanwhile, then everything works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from resty_django.redis import Script, StoreDown, async_connection, connection
+from resty_django.shdict import Unavailable
+from resty_django.shdict.redis import RedisDict
+from tests import servers
+from tests.servers import Server, until
+
+from .conftest import Use
+
+
+async def test_a_server_killed_and_started_again(server: Server, use: Use, count: Script) -> None:
+    use(server.url)
+    for _ in range(3):
+        assert count(connection(), ("k",), (1,)) == 1
+        assert await count.run(async_connection(), ("k",), (1,)) == 2
+        server.kill()
+        with pytest.raises(StoreDown):
+            count(connection(), ("k",), (1,))
+        with pytest.raises(StoreDown):
+            await count.run(async_connection(), ("k",), (1,))
+        server.start()
+
+
+def test_a_dictionary_tells_which_cache_is_down(server: Server, use: Use) -> None:
+    use(server.url)
+    shared = RedisDict("carts")
+    shared.set("k", 1)
+    server.kill()
+    try:
+        with pytest.raises(Unavailable, match=r"'carts' cannot be used now.* cache 'default'") as caught:
+            shared.get("k")
+        assert isinstance(caught.value.__cause__, StoreDown)
+        with pytest.raises(Unavailable, match="'default'"):
+            shared.get_keys()
+        with pytest.raises(Unavailable, match="'default'"):
+            asyncio.run(shared.aflush_all())
+    finally:
+        server.start()
+    assert shared.get("k") is None
+
+
+def use_sentinel(use: Use, watched: servers.Watched) -> None:
+    use(
+        f"redis://{servers.NAME}/0",
+        CLIENT_CLASS="django_redis.client.SentinelClient",
+        CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
+        SENTINELS=[one.place for one in watched.sentinels],
+        SENTINEL_KWARGS={"retry": Retry(NoBackoff(), 0), "socket_timeout": 1},
+        SOCKET_TIMEOUT=1,
+    )
+
+
+@pytest.fixture
+def watched(use: Use) -> Iterator[servers.Watched]:
+    with servers.sentinel(3) as watched:
+        use_sentinel(use, watched)
+        yield watched
+
+
+@pytest.fixture
+def watched_by_one(use: Use) -> Iterator[servers.Watched]:
+    with servers.sentinel(1) as watched:
+        use_sentinel(use, watched)
+        yield watched
+
+
+class Callers:
+    """A thread and a thread with a loop that count on and on, and what became of their calls."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.made: dict[str, list[tuple[float, Any]]] = {"sync": [], "async": []}
+        self.threads = [threading.Thread(target=self.sync), threading.Thread(target=asyncio.run, args=(self.loop(),))]
+
+    def sync(self) -> None:
+        shared = RedisDict("callers")
+        while not self.stop.is_set():
+            self.note("sync", lambda: shared.incr("sync", 1, init=0))
+            time.sleep(0.005)
+
+    async def loop(self) -> None:
+        shared = RedisDict("callers")
+        while not self.stop.is_set():
+            try:
+                self.made["async"].append((time.monotonic(), await shared.aincr("async", 1, init=0)))
+            except Unavailable as error:
+                self.made["async"].append((time.monotonic(), error))
+            await asyncio.sleep(0.005)
+
+    def note(self, who: str, call: Any) -> None:
+        try:
+            self.made[who].append((time.monotonic(), call()))
+        except Unavailable as error:
+            self.made[who].append((time.monotonic(), error))
+
+    def works_since(self, who: str, moment: float) -> int:
+        """The calls that went well after it."""
+        return sum(1 for when, what in self.made[who] if when > moment and isinstance(what, int))
+
+    def __enter__(self) -> Callers:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(20)
+
+
+def test_a_failover_by_sentinel(watched: servers.Watched) -> None:
+    """The master dies by SIGKILL, and one sentinel with it, while calls go on."""
+    with Callers() as callers:
+        until(lambda: min(callers.works_since(who, 0) for who in callers.made) > 50)
+        old = watched.master()
+        killed = time.monotonic()
+        old.kill()
+        watched.sentinels[0].kill()
+        watched.sentinels.append(watched.sentinels.pop(0))
+        until(lambda: watched.master() is not old)
+        elected = time.monotonic()
+        until(lambda: min(callers.works_since(who, elected) for who in callers.made) > 50)
+    for who, made in callers.made.items():
+        assert any(isinstance(what, Unavailable) for when, what in made if when > killed), who
+        after = [what for when, what in made if when > elected and isinstance(what, int)]
+        assert after == list(range(after[0], after[0] + len(after))), "each call counted once"
+    assert isinstance(watched.master().call("HGET", "resty:dict:callers:sync", "v"), bytes)
+
+
+def test_a_master_that_came_back_as_a_replica_is_left(watched_by_one: servers.Watched) -> None:
+    """A connection to the old master, which lives on as a replica, leads to the new one."""
+    watched = watched_by_one
+    shared = RedisDict("handover")
+
+    async def work() -> None:
+        shared.set("k", 1)
+        await shared.aset("k", 2)
+        old = watched.master()
+        await asyncio.to_thread(until, lambda: watched.sentinels[0].call("SENTINEL", "FAILOVER", servers.NAME))
+        await asyncio.to_thread(until, lambda: watched.master() is not old)
+        old.call("REPLICAOF", *watched.master().place)  # sentinels would get to it within ten seconds
+        await asyncio.to_thread(until, lambda: works(lambda: shared.set("k", 3)))
+        for _ in range(100):
+            with contextlib.suppress(Unavailable):
+                await shared.aset("k", 4)
+                break
+        assert await shared.aget("k") == shared.get("k") == 4
+        assert watched.master().call("HGET", "resty:dict:handover:k", "v") == b"4"
+
+    asyncio.run(work())
+
+
+def works(call: Callable[[], Any]) -> bool:
+    with contextlib.suppress(Unavailable):
+        return bool(call())
+    return False

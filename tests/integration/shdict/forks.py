@@ -1,0 +1,257 @@
+"""What a process does to a dictionary while it forks. Started with the name of an act and the folder.
+
+Each act ends the process with an error when something is not as it should be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from resty_django.shdict import Change, Keep, Unavailable
+from resty_django.shdict.lmdb import LmdbDict, memory
+
+MIB = 1024 * 1024
+CHILDREN = 30
+EACH = 50
+
+
+def forked(act: Callable[[], None]) -> int:
+    """Run `act` in a child; its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    end_with(act)
+
+
+def end_with(act: Callable[[], None]) -> Any:
+    try:
+        act()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def succeeded(*pids: int) -> None:
+    for pid in pids:
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def count(one: LmdbDict, times: int = EACH) -> None:
+    """Add to the counter and look at other things."""
+    for _ in range(times):
+        before = one.get("n", 0)
+        assert one.incr("n", 1, init=0) > before
+        assert one.get("text") == "as it was"
+
+
+def plain(one: LmdbDict) -> None:
+    """Forks with it open; parent and children go on together."""
+    pids = [forked(lambda: count(one)) for _ in range(CHILDREN)]
+    count(one)
+    succeeded(*pids)
+    assert one.get("n") == (CHILDREN + 1) * EACH
+
+
+def generations(one: LmdbDict) -> None:
+    """Children fork children."""
+
+    def child(depth: int) -> None:
+        count(one, 10)
+        if depth:
+            pids = [forked(lambda: child(depth - 1)) for _ in range(2)]
+            count(one, 10)
+            succeeded(*pids)
+
+    succeeded(forked(lambda: child(4)))
+    assert one.get("n") == 31 * 10 + 15 * 10
+
+
+def threads(one: LmdbDict) -> None:
+    """Forks while other threads read and write; none of their calls fails or is lost."""
+    stop = threading.Event()
+    counts = [0] * 2
+    errors: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            while not stop.is_set():
+                counts[number] += 1
+                assert one.incr(f"thread{number}", 1, init=0) == counts[number]
+                assert one.update("n", lambda old: Change((old or 0) + 1, result="added")) == "added"
+                one.set("large", b"x" * 5000)
+        except BaseException as error:
+            errors.append(error)
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                assert one.get("text") == "as it was"
+                assert one.get("large", b"x" * 5000) == b"x" * 5000
+                assert len(one.get_keys()) >= 1
+                one.stats()
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    running += [threading.Thread(target=read)]
+    for thread in running:
+        thread.start()
+    for _ in range(20):
+        succeeded(forked(lambda: count(one, 5)))
+    stop.set()
+    for thread in running:
+        thread.join()
+    assert not errors, errors
+    assert min(counts) > 5
+    assert one.get("n") == sum(counts) + 20 * 5
+
+
+def pools(one: LmdbDict) -> None:
+    """multiprocessing, by fork."""
+    context = multiprocessing.get_context("fork")
+    global shared
+    shared = one
+    with context.Pool(4) as pool:
+        assert sorted(pool.map(add, range(200))) == list(range(1, 201))
+        assert one.get("n") == 200
+        pool.close()
+        pool.join()
+    process = context.Process(target=count, args=(one,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert one.get("n") == 200 + EACH
+
+
+def add(number: int) -> int:
+    total: int = shared.incr("n", 1, init=0)
+    return total
+
+
+def inside(one: LmdbDict) -> None:
+    """Forks in the function of update: an error in the parent and in the child, and nothing is changed or locked."""
+    parent = os.getpid()
+    pids: list[int] = []
+
+    def function(old: Any) -> Change:
+        pids.append(os.fork())
+        return Change("changed")
+
+    try:
+        one.update("text", function)
+    except RuntimeError as error:
+        assert "forked or closed it" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError
+    if os.getpid() != parent:
+        end_with(lambda: count(one))
+    assert len(pids) == 1
+    succeeded(*pids)
+    assert one.get("text") == "as it was"
+    assert one.get("n") == EACH
+    pids.clear()
+
+    def starts(old: Any) -> Keep:
+        pids.append(forked(lambda: count(one)))
+        return Keep("kept")
+
+    assert one.update("text", starts) == "kept"
+    succeeded(*pids)
+    assert one.get("n") == 2 * EACH
+
+
+def other(one: LmdbDict) -> None:
+    """Uses another dictionary in the function of update while another thread forks: an error, and no deadlock."""
+    two = LmdbDict("two", MIB, one.path)
+    memory.PATIENCE = 0.5
+    entered = threading.Event()
+    errors: list[BaseException] = []
+
+    def function(old: Any) -> Change:
+        entered.set()
+        while one._env is not None:
+            time.sleep(0.001)
+        return Change(two.get("k", "changed"))
+
+    def update() -> None:
+        try:
+            one.update("text", function)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    assert entered.wait(5)
+    succeeded(forked(lambda: count(one)))
+    thread.join(5)
+    assert not thread.is_alive()
+    assert [type(error) for error in errors] == [Unavailable]
+    assert "Use no other dictionary in the function of update()" in str(errors[0])
+    assert one.get("text") == "as it was"
+    assert two.get("k") is None
+
+
+def behind(one: LmdbDict) -> None:
+    """Forks as a program does that tells only the child about it."""
+    libc = ctypes.PyDLL(None)
+    pids = []
+    for _ in range(10):
+        one.get("text")  # leaves a transaction to be used again
+        pid = libc.fork()
+        if not pid:
+            memory._in_child()  # what PyOS_AfterFork_Child calls
+            end_with(lambda: count(one))
+        pids.append(pid)
+        count(one)
+    succeeded(*pids)
+    assert one.get("n") == 20 * EACH
+
+
+def signals(one: LmdbDict) -> None:
+    """Writes in a handler of signals: sometimes a clear error, never a deadlock."""
+    found: dict[str, int] = {}
+
+    def handler(*args: Any) -> None:
+        try:
+            one.incr("handled", 1, init=0)
+            found["stored"] = found.get("stored", 0) + 1
+        except RuntimeError as error:
+            assert "a handler of signals" in str(error)  # noqa: PT017
+            found["refused"] = found.get("refused", 0) + 1
+        one.get("text")
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    end = time.monotonic() + 20
+    number = 0
+    while len(found) < 2 and time.monotonic() < end:
+        number += 1
+        assert one.incr("n", 1, init=0) == number
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert found["refused"]
+    assert one.get("handled", 0) == found.get("stored", 0)
+
+
+ACTS = {act.__name__: act for act in (plain, generations, threads, pools, inside, other, behind, signals)}
+
+
+def main(act: str, folder: str) -> None:
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # it is, on purpose
+    one = LmdbDict("one", MIB, folder)
+    one.set("text", "as it was")
+    ACTS[act](one)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

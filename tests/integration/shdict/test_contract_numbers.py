@@ -1,0 +1,262 @@
+"""`incr`, `update` and the list calls, on both engines, by both kinds of calls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from resty_django.shdict import BadValue, Change, Item, Keep, NotANumber, NotFound, Outcome, WrongKind
+from tests.dictionaries import Calls
+
+BIG = 2**63 - 1
+SMALL = -(2**63)
+
+SUMS: list[tuple[Any, Any, Any]] = [
+    (1, 2, 3),
+    (0, -5, -5),
+    (1, 0, 1),
+    (BIG - 1, 1, BIG),
+    (SMALL + 1, -1, SMALL),
+    (BIG, SMALL, -1),
+    (2**53, 1, 2**53 + 1),
+    (1, 0.5, 1.5),
+    (1.5, 1, 2.5),
+    (0.1, 0.2, 0.1 + 0.2),
+    (1.0, 1, 2.0),
+    (1e308, 1e308, math.inf),
+    (math.inf, 1, math.inf),
+    (2**53 + 1, 1.0, float(2**53 + 1) + 1.0),
+]
+
+
+@pytest.mark.parametrize(("before", "by", "after"), SUMS)
+async def test_incr_adds_and_keeps_expiry_and_flags(calls: Calls, before: Any, by: Any, after: Any) -> None:
+    await calls.set("k", before, 8, 5)
+    found = await calls.incr("k", by, init=1000, init_ttl=77)
+    assert type(found) is type(after)
+    assert found == after
+    assert await calls.get_item("k") == Item(after, 5, False)
+    assert await calls.ttl("k") == 8
+
+
+async def test_infinities_cancel_to_nan(calls: Calls) -> None:
+    await calls.set("k", math.inf)
+    assert math.isnan(await calls.incr("k", -math.inf))
+    assert math.isnan(await calls.get("k"))
+
+
+@pytest.mark.parametrize(("before", "by"), [(BIG, 1), (SMALL, -1), (1, BIG), (SMALL, SMALL)])
+async def test_a_sum_of_more_than_64_bits_changes_nothing(calls: Calls, before: int, by: int) -> None:
+    await calls.set("k", before, 4)
+    with pytest.raises(BadValue):
+        await calls.incr("k", by)
+    assert await calls.get("k") == before
+    with pytest.raises(BadValue):
+        await calls.incr("new", by, init=before)
+    assert await calls.get_stale("new") is None
+
+
+async def test_incr_of_an_absent_key(calls: Calls) -> None:
+    with pytest.raises(NotFound, match="The key 'k' is not there, and incr\\(\\) was given no init"):
+        await calls.incr("k", 1)
+    assert await calls.incr("k", 5, init=10) == 15
+    assert await calls.ttl("k") == 0
+    assert await calls.incr("t", 1, init=0, init_ttl=3) == 1
+    assert await calls.incr("t", 1, init=0, init_ttl=9) == 2
+    assert await calls.ttl("t") == 3
+    calls.clock.advance(3)
+    with pytest.raises(NotFound):
+        await calls.incr("t", 1)
+    assert await calls.incr("t", 0.5, init=1, init_ttl=2) == 1.5
+    assert await calls.ttl("t") == 2
+
+
+async def test_incr_over_an_expired_item_has_no_flags(calls: Calls) -> None:
+    await calls.set("k", "text", 1, 9)
+    calls.clock.advance(1)
+    assert await calls.incr("k", 1, init=1) == 2
+    assert await calls.get_item("k") == Item(2, 0, False)
+
+
+@pytest.mark.parametrize("value", ["1", b"1", True, [1], "", {"a": 1}])
+async def test_incr_of_what_is_no_number(calls: Calls, value: Any) -> None:
+    await calls.set("k", value, 5)
+    with pytest.raises(NotANumber, match="The value of the key 'k' is not a number"):
+        await calls.incr("k", 1, init=0)
+    assert await calls.get("k") == value
+    assert await calls.ttl("k") == 5
+
+
+async def test_incr_of_a_list(calls: Calls) -> None:
+    await calls.rpush("l", 1)
+    with pytest.raises(NotANumber):
+        await calls.incr("l", 1, init=0)
+    assert await calls.llen("l") == 1
+
+
+@pytest.mark.parametrize("by", ["1", None, True, b"1", [1], 1j])
+async def test_incr_by_what_is_no_number(calls: Calls, by: Any) -> None:
+    with pytest.raises(BadValue):
+        await calls.incr("k", by, init=0)
+    if by is not None:
+        with pytest.raises(BadValue):
+            await calls.incr("k", 1, init=by)
+    assert await calls.get_stale("k") is None
+
+
+async def test_init_ttl_without_init(calls: Calls) -> None:
+    await calls.set("k", 1)
+    with pytest.raises(ValueError, match="give init as well"):
+        await calls.incr("k", 1, init_ttl=5)
+    assert await calls.get("k") == 1
+
+
+# --- update ---
+
+
+async def test_update_changes_one_key_as_one_step(calls: Calls) -> None:
+    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) is None
+    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) == 1
+    assert await calls.get("k") == 2
+    assert await calls.ttl("k") == 0
+
+
+async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
+    await calls.set("k", "a", 8, 6)
+    await calls.update("k", lambda old: Change(old + "b"))
+    assert await calls.get_item("k") == Item("ab", 6, False)
+    assert await calls.ttl("k") == 8
+    await calls.update("k", lambda old: Change("c", 2))
+    assert await calls.ttl("k") == 2
+    await calls.update("k", lambda old: Change("d", 20))
+    assert await calls.ttl("k") == 20
+    await calls.update("k", lambda old: Change("e", 0))
+    assert await calls.ttl("k") == 0
+    await calls.update("k", lambda old: Change("f", 1))
+    calls.clock.advance(1)
+    assert await calls.update("k", lambda old: Change("g", result=old)) is None
+    assert await calls.ttl("k") == 0
+    assert await calls.get_item("k") == Item("g", 0, False)
+
+
+async def test_update_that_keeps_or_deletes(calls: Calls) -> None:
+    await calls.set("k", "v", 5, 1)
+    assert await calls.update("k", lambda old: Keep(old * 2)) == "vv"
+    assert await calls.update("k", lambda old: Keep()) is None
+    assert await calls.get_item("k") == Item("v", 1, False)
+    assert await calls.ttl("k") == 5
+    assert await calls.update("k", lambda old: Change(None, result="gone")) == "gone"
+    assert await calls.get_stale("k") is None
+    assert await calls.update("k", lambda old: Change(None, result=old)) is None
+    assert await calls.update("k", lambda old: Keep(old)) is None
+    assert await calls.get_stale("k") is None
+
+
+async def test_update_that_raises_changes_nothing(calls: Calls) -> None:
+    def fails(old: Any) -> Change:
+        raise ZeroDivisionError("on purpose")
+
+    await calls.set("k", "v", 5, 1)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        await calls.update("k", fails)
+    with pytest.raises(BadValue):
+        await calls.update("k", lambda old: Change(object()))
+    with pytest.raises(ValueError, match="A time to live"):
+        await calls.update("k", lambda old: Change("w", -1))
+    for nothing in (None, "text", 5):
+        with pytest.raises(TypeError, match="neither a Change nor a Keep"):
+            await calls.update("k", lambda old, nothing=nothing: nothing)
+    assert await calls.get_item("k") == Item("v", 1, False)
+    assert await calls.ttl("k") == 5
+    assert await calls.update("k", lambda old: Change("after", result=old)) == "v"
+
+
+@pytest.mark.parametrize("size", [10, 1900, 100_000])
+async def test_update_of_any_size_and_type(calls: Calls, size: int) -> None:
+    await calls.set("k", "x" * size)
+    assert await calls.update("k", lambda old: Change({"length": len(old)}, result=len(old))) == size
+    assert await calls.update("k", lambda old: Change(b"y" * old["length"])) is None
+    assert await calls.get("k") == b"y" * size
+
+
+async def test_update_of_a_list(calls: Calls) -> None:
+    await calls.rpush("l", 1)
+    with pytest.raises(WrongKind):
+        await calls.update("l", lambda old: Change(1))
+    assert await calls.llen("l") == 1
+
+
+# --- lists ---
+
+
+async def test_a_list_grows_and_shrinks_at_both_ends(calls: Calls) -> None:
+    assert await calls.llen("l") == 0
+    assert await calls.lpop("l") is None
+    assert await calls.rpop("l") is None
+    assert await calls.rpush("l", "b") == 1
+    assert await calls.rpush("l", "c") == 2
+    assert await calls.lpush("l", "a") == 3
+    assert await calls.llen("l") == 3
+    assert await calls.lpop("l") == "a"
+    assert await calls.rpop("l") == "c"
+    assert await calls.lpop("l") == "b"
+    assert await calls.llen("l") == 0
+    assert await calls.get_stale("l") is None
+    assert await calls.add("l", "text") is Outcome.STORED
+
+
+@pytest.mark.parametrize(
+    "item", ["", "text", 0, -(2**63), 2**63 - 1, 1.5, math.inf, b"", b"\xff", "x" * 3000, "y" * 70000]
+)
+async def test_items_of_a_list_come_back_as_they_were(calls: Calls, item: Any) -> None:
+    await calls.rpush("l", "before")
+    await calls.rpush("l", item)
+    found = await calls.rpop("l")
+    assert type(found) is type(item)
+    assert found == item
+    assert await calls.llen("l") == 1
+
+
+@pytest.mark.parametrize("item", [True, [1], {"a": 1}, None, object(), 2**63])
+async def test_what_a_list_does_not_take(calls: Calls, item: Any) -> None:
+    for push in (calls.lpush, calls.rpush):
+        with pytest.raises(BadValue):
+            await push("l", item)
+    assert await calls.llen("l") == 0
+
+
+async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:
+    await calls.set("k", "text", 5)
+    for tried in (calls.lpush("k", 1), calls.rpush("k", 1), calls.lpop("k"), calls.rpop("k"), calls.llen("k")):
+        with pytest.raises(WrongKind, match="The value is not a list"):
+            await tried
+    assert await calls.get("k") == "text"
+    calls.clock.advance(5)
+    assert await calls.llen("k") == 0
+    assert await calls.lpop("k") is None
+    assert await calls.lpush("k", 1) == 1
+    assert await calls.ttl("k") == 0
+
+
+async def test_storing_over_a_list_ends_it(calls: Calls) -> None:
+    for number in range(5):
+        await calls.rpush("l", number)
+    assert await calls.set("l", "text") is Outcome.STORED
+    assert await calls.get("l") == "text"
+    await calls.delete("l")
+    assert await calls.rpush("l", "new") == 1
+    assert await calls.replace("l", 1) is Outcome.STORED
+    assert await calls.incr("l") == 2
+
+
+async def test_a_long_list(calls: Calls) -> None:
+    for number in range(300):
+        await calls.rpush("l", number)
+        await calls.lpush("l", -number)
+    assert await calls.llen("l") == 600
+    assert [await calls.lpop("l") for _ in range(3)] == [-299, -298, -297]
+    assert [await calls.rpop("l") for _ in range(3)] == [299, 298, 297]
+    assert await calls.delete("l") is True
+    assert await calls.lpop("l") is None

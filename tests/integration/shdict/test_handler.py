@@ -1,0 +1,98 @@
+"""`shdicts`: the dictionaries of the settings by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from resty_django.shdict import UnknownDict, places, shdicts
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.redis import RedisDict
+from tests.dictionaries import MIB
+
+
+@pytest.fixture
+def site(tmp_path: Path, redis_cache: str) -> Iterator[dict[str, Any]]:
+    named: dict[str, Any] = {
+        "default": {"PATH": tmp_path, "SIZE": 2 * MIB},
+        "other": {"PATH": tmp_path, "SIZE": MIB},
+        "remote": {"ENGINE": "redis", "ALIAS": redis_cache, "PREFIX": "mine:", "STALE": 5},
+    }
+    with override_settings(RESTY_DJANGO={"SHARED_DICTS": named}):
+        yield named
+    shdicts.close_all()
+
+
+@pytest.mark.redis
+def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -> None:
+    assert set(shdicts.names()) == {"default", "events", "other", "remote"}
+    assert isinstance(shdicts["default"], LmdbDict)
+    assert (shdicts["default"].name, shdicts["default"].capacity()) == ("default", 2 * MIB)
+    assert isinstance(shdicts["remote"], RedisDict)
+    for name in site:
+        shdicts[name].set("name", name)
+        assert shdicts[name] is shdicts[name]
+    assert [shdicts[name].get("name") for name in site] == ["default", "other", "remote"]
+    assert valkey.keys() == [b"mine:name"]
+
+
+@pytest.mark.redis
+def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
+    with pytest.raises(UnknownDict, match=r"There is no shared dictionary 'oter'\. Add it to RESTY_DJANGO"):
+        shdicts["oter"]
+    with pytest.raises(LookupError, match=r"which has default, .*other, remote"):
+        shdicts["oter"]
+
+
+@pytest.mark.redis
+def test_the_same_settings_give_the_same_object_after_a_change(site: dict[str, Any]) -> None:
+    before = shdicts["default"]
+    other = shdicts["other"]
+    before.set("k", "v")
+    other.set("k", "v")
+    changed = {**site, "other": {**site["other"], "SIZE": 3 * MIB}}
+    with override_settings(RESTY_DJANGO={"SHARED_DICTS": changed}):
+        assert before.get("k") == "v"
+        assert shdicts["default"] is before
+        assert shdicts["other"] is not other
+        assert shdicts["other"].capacity() == 3 * MIB
+        assert shdicts["other"].get("k") is None
+    assert shdicts["default"].get("k") == "v"
+    assert shdicts["other"] is other
+    assert other.get("k") is None
+
+
+def test_a_site_without_settings_has_one_in_memory() -> None:
+    with override_settings(RESTY_DJANGO={}):
+        assert "default" in shdicts.names()
+        one = shdicts["default"]
+        one.set("test_handler", "v")
+        assert one.capacity() == 32 * MIB
+        found = [base / places.site() for base in (places.MEMORY, Path(places.tempfile.gettempdir()))]
+        assert any((folder / "default.card").exists() for folder in found)
+        assert shdicts["default"].get("test_handler") == "v"
+        one.delete("test_handler")
+    shdicts.close_all()
+
+
+def test_wrong_settings_are_told_on_use() -> None:
+    with (
+        override_settings(RESTY_DJANGO={"SHARED_DICTS": {"default": {"SIZE": 5}}}),
+        pytest.raises(ImproperlyConfigured, match="must be at least 1048576"),
+    ):
+        shdicts["default"]
+
+
+@pytest.mark.redis
+def test_threads_get_one_object(site: dict[str, Any]) -> None:
+    for _ in range(20):
+        shdicts.close_all()
+        with ThreadPoolExecutor(5) as pool:
+            found = list(pool.map(shdicts.__getitem__, ["default"] * 5))
+        assert len({id(one) for one in found}) == 1

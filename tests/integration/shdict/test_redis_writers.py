@@ -1,0 +1,134 @@
+"""Many writers at once on the Redis engine: threads, loops and processes lose no write and invent none."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from resty_django.shdict import Change
+from resty_django.shdict.redis import RedisDict
+
+pytestmark = pytest.mark.redis
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def shared(redis_cache: str) -> RedisDict:
+    return RedisDict("writers", alias=redis_cache)
+
+
+def together(*works: Callable[[], object]) -> None:
+    """Run each in a thread; raises what the first of them raised."""
+    failed: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if failed:
+        raise failed[0]
+
+
+def test_counts_of_four_threads_are_exact(shared: RedisDict) -> None:
+    start = 2**62
+    shared.set("n", start)
+
+    def count() -> None:
+        for _ in range(300):
+            shared.incr("n", 3)
+            shared.incr("f", 0.25, init=0.0)
+
+    together(*[count] * 4)
+    assert shared.get("n") == start + 3600
+    assert shared.get("f") == 300.0
+
+
+def test_counts_of_threads_and_loops_are_exact(shared: RedisDict) -> None:
+    async def acount() -> None:
+        await asyncio.gather(*(shared.aincr("n", 1, init=0) for _ in range(200)))
+
+    def count() -> None:
+        for _ in range(200):
+            shared.incr("n", 1, init=0)
+
+    together(count, count, lambda: asyncio.run(acount()), lambda: asyncio.run(acount()))
+    assert shared.get("n") == 800
+
+
+def test_updates_that_conflict_lose_nothing(shared: RedisDict) -> None:
+    calls = [0] * 4
+
+    def work(number: int) -> None:
+        def change(value: list[int] | None) -> Change:
+            calls[number] += 1
+            value = value or [0] * 4
+            value[number] += 1
+            return Change(value)
+
+        for _ in range(100):
+            shared.update("state", change)
+
+    together(*[lambda number=number: work(number) for number in range(4)])  # type: ignore[misc]
+    assert shared.get("state") == [100] * 4
+    assert sum(calls) > 400, "there was no conflict"
+
+
+def test_one_of_many_adds(shared: RedisDict) -> None:
+    made: list[str] = []
+
+    def add(name: str) -> None:
+        made.extend(key for key in map(str, range(100)) if shared.add(key, name))
+
+    together(*[lambda name=name: add(name) for name in "abcd"])  # type: ignore[misc]
+    assert sorted(made) == sorted(map(str, range(100)))
+
+
+def test_each_item_of_a_list_is_taken_once(shared: RedisDict) -> None:
+    taken: list[int] = []
+
+    def push() -> None:
+        for number in range(200):
+            shared.rpush("l", number)
+
+    def pop() -> None:
+        for _ in range(150):
+            item = shared.lpop("l")
+            if item is not None:
+                taken.append(item)
+
+    together(push, push, pop, pop)
+    while (item := shared.lpop("l")) is not None:
+        taken.append(item)
+    assert sorted(taken) == sorted([*range(200)] * 2)
+
+
+PROGRAM = """
+import sys
+from django.conf import settings
+settings.configure(CACHES={"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": sys.argv[1]}})
+from resty_django.shdict.redis import RedisDict
+shared = RedisDict("writers")
+for _ in range(300):
+    shared.incr("n", 1, init=0)
+    shared.update("u", lambda value: __import__("resty_django.shdict").shdict.Change((value or 0) + 1))
+"""
+
+
+def test_processes_share_it(shared: RedisDict, valkey_url: str) -> None:
+    command = [sys.executable, "-c", PROGRAM, valkey_url]
+    running = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert (shared.get("n"), shared.get("u")) == (900, 900)

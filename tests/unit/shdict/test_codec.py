@@ -1,0 +1,106 @@
+"""Values and keys as bytes, and back."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resty_django.shdict import BadKey, BadValue, codec
+from resty_django.shdict.lmdb import records
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+INTS = st.integers(codec.MIN_INT, codec.MAX_INT)
+PLAIN = TEXTS | INTS | st.floats(allow_nan=False) | st.booleans() | st.binary()
+NESTED = st.recursive(PLAIN | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
+STRUCTURES = st.lists(NESTED) | st.dictionaries(TEXTS | INTS, NESTED)
+
+
+@given(PLAIN | STRUCTURES)
+def test_what_goes_in_comes_out(value: Any) -> None:
+    kind, data = codec.encode(value)
+    found = codec.decode(kind, data)
+    assert type(found) is type(value)
+    assert found == value
+
+
+@given(PLAIN, PLAIN)
+def test_values_are_the_same_bytes_if_they_are_the_same(one: Any, other: Any) -> None:
+    same = type(one) is type(other) and one == other
+    if isinstance(one, float) and one == other == 0:
+        same = math.copysign(1, one) == math.copysign(1, other) and isinstance(other, float)
+    assert (codec.encode(one) == codec.encode(other)) is same
+
+
+@given(st.integers(codec.MAX_INT + 1) | st.integers(max_value=codec.MIN_INT - 1))
+def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
+    with pytest.raises(BadValue, match=f"A whole number of {number.bit_length()} bits is too large"):
+        codec.encode(number)
+
+
+def test_nan_keeps_its_bits() -> None:
+    (nan,) = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000123))
+    assert codec.encode(nan)[1] == struct.pack("<Q", 0x7FF8000000000123)
+
+
+@pytest.mark.parametrize("value", [None, object(), 1j, {1}, "\ud800", ["\ud800"], [2**64]])
+def test_what_cannot_be_stored(value: Any) -> None:
+    with pytest.raises(BadValue):
+        codec.encode(value)
+
+
+@given(st.binary(min_size=1, max_size=100))
+def test_keys_of_any_bytes_come_back_as_text_and_are_the_same_key(name: bytes) -> None:
+    text = codec.decode_key(name)
+    assert codec.encode_key(name) == codec.encode_key(text) == name
+
+
+@given(st.text(min_size=1))
+def test_a_key_is_its_text_as_utf8_or_refused(key: str) -> None:
+    if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) <= 0xDFFF for char in key):
+        with pytest.raises(BadKey, match="cannot be written as UTF-8"):
+            codec.encode_key(key)
+    else:
+        assert codec.encode_key(key) == key.encode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds"),
+    [(0, 0), (0.0, 0), (1, 1000), (0.001, 1), (0.0009, 1), (1e-9, 1), (1.9999, 1999), (1e11, 10**14), (True, 1000)],
+)
+def test_seconds_are_cut_to_milliseconds(seconds: float, milliseconds: int) -> None:
+    assert codec.milliseconds(seconds) == milliseconds
+
+
+@given(st.integers(0, 10**9))
+def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> None:
+    assert codec.milliseconds(milliseconds / 1000) == milliseconds
+
+
+@pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf, 1.1e11])
+def test_times_out_of_range(seconds: float) -> None:
+    with pytest.raises(ValueError, match=r"A time to live is 0 \(for ever\) or a number of seconds up to 1e11, not"):
+        codec.milliseconds(seconds)
+
+
+@given(st.binary(max_size=65535 - 480).map(lambda end: b"k" * 480 + end), st.binary())
+def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
+    body = records.with_key(key, payload)
+    assert records.key_in(body) == key
+    assert records.payload_in(body) == payload
+    name = records.short_name(key)
+    assert len(name) == records.DIGEST > records.LONGEST_NAME
+    assert len(records.order_key(2**63) + name) <= 511
+
+
+def test_the_head_of_a_record() -> None:
+    head = records.Head(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
+    record = records.HEAD.pack(*head) + b"body"
+    assert records.head_of(record) == head
+    assert record[records.FORM] == head.form
+    assert record[records.SIZE :] == b"body"
+    assert records.FRONT(record) == (head.expires, head.kind, head.form, head.generation, head.seq)
