@@ -3,8 +3,9 @@
 DJANGO_DEBUG=1            error pages for developers (default: off)
 DJANGO_SECRET_KEY         the secret key (default: made once, kept in the folder for variable data)
 RESTY_VAR                 the folder for variable data (default: ./var)
+RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
-REDIS_URL                 a Redis or Valkey for the cache (default: memory of the process)
+REDIS_URL                 a Redis or Valkey for the cache and one more dictionary (default: memory of the process)
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ def _cache() -> dict[str, Any]:
     if not url:
         return {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "KEY_PREFIX": "demo"}
+
+
+def _shared_dicts() -> dict[str, Any]:
+    folder = os.environ.get("RESTY_DICTS")
+    found: dict[str, Any] = {"default": {"PATH": folder}, "events": {"PATH": folder}}
+    if os.environ.get("REDIS_URL"):
+        found["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
+    return found
 
 
 SECRET_KEY = _secret_key()
@@ -169,4 +178,4 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
 }
 
-RESTY_DJANGO: dict[str, Any] = {"IDS": {"NODE": "demo"}}
+RESTY_DJANGO: dict[str, Any] = {"IDS": {"NODE": "demo"}, "SHARED_DICTS": _shared_dicts()}

@@ -11,6 +11,7 @@ from project.shop.forms import OrderForm
 from project.shop.models import Order
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
+from resty_django.shdict import SharedDictError, shdicts
 
 SHOP = "shop"
 
@@ -27,6 +28,15 @@ def place(item: str, quantity: int) -> Order:
         return Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity)
 
 
+def count_visit() -> int | None:
+    """How often the front page was asked for, over all processes; None where the dictionary cannot be used."""
+    try:
+        count: int = shdicts["default"].incr("shop:visits", 1, init=0)
+    except SharedDictError:
+        return None
+    return count
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 def home(request: HttpRequest) -> HttpResponse:
     form = OrderForm(request.POST if request.method == "POST" else None)
@@ -41,7 +51,7 @@ def home(request: HttpRequest) -> HttpResponse:
                 return redirect("shop:order", number=order.number)
         else:
             status = 422
-    context = {"form": form, "error": error, "orders": Order.objects.all()[:10]}
+    context = {"form": form, "error": error, "orders": Order.objects.all()[:10], "visits": count_visit()}
     return render(request, "shop/home.html", context, status=status)
 
 

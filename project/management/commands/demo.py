@@ -124,6 +124,7 @@ Ready. Ctrl-C ends it.
   Open
     {site}/            place an order and see its number
     {site}/admin/      user admin, password admin (for this demo only)
+    {site}/admin/resty_django/shareddictionary/ the shared dictionaries
     {site}/api/schema/ the HTTP interface (OpenAPI)
 
   Try

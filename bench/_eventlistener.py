@@ -1,0 +1,84 @@
+"""A process that hears: `KIND`, and settings as JSON in BENCH_SITE; says `ready`, and at the end of its input a line of
+JSON: the seconds that each message took to its handler, and the processor time since it was ready.
+
+KIND is `events`, a handler of ours; `pubsub`, a loop of redis-py over a subscription; or `sleep SECONDS`, a loop that
+only sleeps so long. A message is the moment when it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+CHANNEL = "bench"
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and all its threads."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path("/proc/self/task").iterdir()) / 1e9
+
+
+def configure() -> None:
+    import django
+    from django.conf import settings
+
+    settings.configure(INSTALLED_APPS=["resty_django"], **json.loads(os.environ["BENCH_SITE"]))
+    django.setup()
+
+
+def hear_events(took: list[float]) -> None:
+    from resty_django import events
+
+    configure()
+    events.register(lambda data, *rest: took.append(time.monotonic() - data), CHANNEL)
+    events.start()
+
+
+def hear_pubsub(took: list[float]) -> None:
+    import redis
+
+    url = json.loads(os.environ["BENCH_SITE"])["CACHES"]["default"]["LOCATION"]
+    subscription = redis.Redis.from_url(url, socket_timeout=None).pubsub(ignore_subscribe_messages=True)
+    subscription.subscribe(CHANNEL)
+    subscription.get_message(timeout=5)
+
+    def listen() -> None:
+        for message in subscription.listen():
+            took.append(time.monotonic() - float(message["data"]))
+
+    threading.Thread(target=listen, daemon=True).start()
+
+
+def sleep(seconds: float) -> None:
+    def loop() -> None:
+        while True:
+            time.sleep(seconds)
+
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def main(kind: str, *rest: Any) -> None:
+    took: list[float] = []
+    if kind == "events":
+        hear_events(took)
+    elif kind == "pubsub":
+        hear_pubsub(took)
+    else:
+        sleep(float(rest[0]))
+    time.sleep(0.2)
+    before = cpu_seconds()
+    began = time.monotonic()
+    print("ready", flush=True)
+    sys.stdin.read()
+    share = (cpu_seconds() - before) / (time.monotonic() - began)
+    print(json.dumps({"took": took, "cpu": share}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
