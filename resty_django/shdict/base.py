@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 R = TypeVar("R")
 
 
@@ -42,7 +44,7 @@ class Item(NamedTuple):
     stale: bool = False
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True, gc=False):
     """What the function of `update` wants.
 
     `value`: the new value (None: delete the key). `ttl`: seconds to live (0: for ever, None: leave the expiry as it
@@ -54,7 +56,7 @@ class Change(NamedTuple):
     result: Any = None
 
 
-class Keep(NamedTuple):
+class Keep(Struct, frozen=True, gc=False):
     """What the function of `update` returns to change nothing."""
 
     result: Any = None
@@ -119,7 +121,8 @@ class SharedDict(ABC):
     def get_keys(self, limit: int = 1024) -> list[str]:
         """Keys that have not expired, at most `limit` (0: all).
 
-        LMDB gives the least recently used first; Redis gives no order, and looks through all keys of its server.
+        LMDB gives those first that it would throw out first. Redis gives no order, and looks through all keys of its
+        server.
         """
 
     # --- writing ---

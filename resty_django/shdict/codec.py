@@ -28,7 +28,8 @@ MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
-_INT: Final = struct.Struct("<q")
+WHOLE: Final = struct.Struct("<q")
+"""The bytes of a whole number."""
 _FLOAT: Final = struct.Struct("<d")
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
@@ -44,7 +45,7 @@ def encode(value: object) -> tuple[int, bytes]:
             raise BadValue(f"The text cannot be written as UTF-8: {error}. Store it as bytes.") from None
     if kind is int:
         try:
-            return INT, _INT.pack(value)
+            return INT, WHOLE.pack(value)
         except struct.error:
             bits = value.bit_length()  # type: ignore[attr-defined]
             raise BadValue(f"A whole number of {bits} bits is too large: it has at most 63, and a sign.") from None
@@ -79,7 +80,7 @@ def decode(kind: int, data: bytes) -> Any:
     if kind == TEXT:
         return data.decode()
     if kind == INT:
-        return _INT.unpack(data)[0]
+        return WHOLE.unpack(data)[0]
     if kind == FLOAT:
         return _FLOAT.unpack(data)[0]
     if kind == BOOL:

@@ -42,6 +42,9 @@ FLUSHES: Final = "-flushes"
 class Place:
     """The file of a dictionary, and the lock on its card, which is held until `leave` or the end of this object."""
 
+    _close = staticmethod(os.close)
+    """Still there when the interpreter ends and has emptied the modules."""
+
     def __init__(self, data: Path, card: int) -> None:
         self.data = data
         self._card = card
@@ -49,7 +52,7 @@ class Place:
     def leave(self) -> None:
         card, self._card = self._card, -1
         if card >= 0:
-            os.close(card)
+            self._close(card)
 
     __del__ = leave
 

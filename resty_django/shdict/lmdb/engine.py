@@ -9,13 +9,28 @@ from typing import Any, ClassVar, Final
 
 from .. import codec
 from ..base import Change, Item, Keep, Outcome, SharedDict, Stats
-from ..codec import FLOAT, INT, TEXT, check_flags, decode, encode, encode_key, milliseconds
+from ..codec import (
+    BYTES,
+    FLOAT,
+    INT,
+    MAX_INT,
+    MIN_INT,
+    TEXT,
+    WHOLE,
+    check_flags,
+    decode,
+    encode,
+    encode_key,
+    milliseconds,
+)
 from ..errors import BadValue, NotANumber, NotFound
 from .calls import name_of
 from .lists import Lists
 from .memory import StoreError
 from .records import (
     COUNT,
+    COUNTER,
+    COUNTER_SIZE,
     FORCIBLE,
     FORM,
     FRONT,
@@ -23,6 +38,7 @@ from .records import (
     LONG_KEY,
     LONGEST_NAME,
     PAGE,
+    SEQ,
     SIZE,
     Txn,
     head_of,
@@ -58,25 +74,28 @@ class LmdbDict(Lists, SharedDict):
     # --- reading ---
 
     def get(self, key: object, default: Any = None) -> Any:
-        name = key.encode() if type(key) is str and key.isascii() else encode_key(key)
-        if not 0 < len(name) <= LONGEST_NAME:
-            name = name_of(key)
         tries = 0
         while True:
             try:
+                name = key.encode() if type(key) is str else encode_key(key)
+                if len(name) > LONGEST_NAME:
+                    name = name_of(key)
                 txn = self._begin(self._items)
                 record = txn.get(name)
                 if record is None:
                     return default
-                expires, kind, form, generation, seq = FRONT(record)
+                expires, kind, form, generation = FRONT(record)
                 if generation != self._flushes[0] or 0 < expires <= self._clock() * 1000:
                     return default
-                if seq < self._old:
+                if self._old and SEQ(record)[0] < self._old:
                     self._note(name)
                 payload = self._payload(txn, record) if form else record[SIZE:]
                 break
+            except UnicodeEncodeError:
+                key = encode_key(key)
             except StoreError as error:
                 txn = None
+                name_of(key)  # LMDB wants a key that is not empty, as we do
                 tries = self._recover(error, tries)
         txn = None  # the traceback of an error must not keep a transaction alive
         return payload.decode() if kind == TEXT else self._value(kind, payload)
@@ -242,11 +261,12 @@ class LmdbDict(Lists, SharedDict):
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
         if init_ttl and init is None:
             raise ValueError("init_ttl is the time to live of a new number: give init as well.")
+        if type(by) is not int and type(by) is not float:
+            raise BadValue(f"{by!r} is not a number.")
+        if init is not None and type(init) is not int and type(init) is not float:
+            raise BadValue(f"{init!r} is not a number.")
         name = encode_key(key)
         life = milliseconds(init_ttl) if init_ttl else 0
-        for number in (by,) if init is None else (by, init):
-            if type(number) is not int and type(number) is not float:
-                raise BadValue(f"{number!r} is not a number.")
         form = 0
         long_key = b""
         if len(name) > LONGEST_NAME:
@@ -256,8 +276,20 @@ class LmdbDict(Lists, SharedDict):
             try:
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
-                    now = int(self._clock() * 1000)
+                    if record is not None and len(record) == COUNTER_SIZE and type(by) is int:
+                        expires, kind, old_form, generation, number = COUNTER(record)
+                        if (
+                            kind == INT
+                            and not old_form
+                            and generation == self._flushes[0]
+                            and not (expires and expires <= self._clock() * 1000)
+                            and MIN_INT <= (total := number + by) <= MAX_INT
+                            and not self._crowded[0]
+                        ):
+                            txn.put(name, record[:SIZE] + WHOLE.pack(total))
+                            return total
                     head = None
+                    now = int(self._clock() * 1000)
                     if record is not None:
                         head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
                     if record is None or generation != self._flushes[0] or 0 < expires <= now:
@@ -290,34 +322,48 @@ class LmdbDict(Lists, SharedDict):
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
                     now = int(self._clock() * 1000)
-                    old = head = None
+                    old = head = payload = None
                     flags = expires = 0
                     if record is not None:
-                        head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
+                        head = expires, flags, old_kind, old_form, generation, seq, due = HEAD.unpack_from(record)
                         if generation != self._flushes[0] or 0 < expires <= now:
                             flags = expires = 0
+                        elif old_form:
+                            old = self._value(old_kind, self._payload(txn, record))
                         else:
-                            payload = self._payload(txn, record) if old_form else record[SIZE:]
-                            old = self._value(kind, payload)
+                            payload = record[SIZE:]
+                            if old_kind == BYTES:
+                                old = payload
+                            elif old_kind == INT:
+                                (old,) = WHOLE.unpack(payload)
+                            else:
+                                old = self._value(old_kind, payload)
                     called = True
                     change = function(old)
                     if type(change) is Keep:
                         return change.result
                     if type(change) is not Change:
                         raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
-                    value, ttl, result = change
+                    value = change.value
                     if value is None:
                         if record is not None:
                             self._remove(txn, name, record)
-                        return result
-                    if ttl is not None:
-                        life = milliseconds(ttl)
+                        return change.result
+                    if change.ttl is not None:
+                        life = milliseconds(change.ttl)
                         expires = now + life if life else 0
-                    kind, body = encode(value)
+                    kind, body = (BYTES, value) if type(value) is bytes else encode(value)
+                    if payload is not None and len(body) == len(payload) and not self._crowded[0]:
+                        if kind == old_kind and change.ttl is None:
+                            txn.put(name, record[:SIZE] + body)
+                            return change.result
+                        if not expires or 0 < due <= expires:
+                            txn.put(name, HEAD.pack(expires, flags, kind, 0, generation, seq, due) + body)
+                            return change.result
                     if form:
                         body = with_key(long_key, body)
                     self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
-                return result
+                return change.result
             except (Crowded, StoreError) as error:
                 if called and "closed" in str(error):
                     raise RuntimeError(f"The function of update() of {self.name!r} forked or closed it.") from error

@@ -39,7 +39,7 @@ SQUEEZE: Final = 20
 ANEW: Final = ("closed", "another environment", "MDB_BAD_RSLOT")
 """Words of the errors of a transaction that another thread, or a forked child, has taken the environment from."""
 FLUSHES: Final = 4096
-"""Bytes of the file that counts the flushes; the first four are in use."""
+"""Bytes of the file that counts the flushes; the first eight are in use."""
 
 StoreError = lmdb.Error
 
@@ -115,7 +115,9 @@ class Memory:
         self._parts: Any = None
         self._meta: Any = None
         self._flushes = memoryview(b"")
-        """Its first item is the number of flushes. Read it after the transaction has begun."""
+        """Its item is the number of flushes, common to all processes. Read it after the transaction has begun."""
+        self._crowded = memoryview(b"")
+        """Its item tells all processes whether so much is stored that the order of use counts: 0 or 1."""
         self._forget()
         _all.add(self)
 
@@ -153,7 +155,8 @@ class Memory:
         try:
             env = _environment(place.data, self.size)
             self._items, self._order, self._due, self._parts, self._meta = (env.open_db(key) for key in TABLES)
-            self._flushes = _mapped(places.beside(place.data, places.FLUSHES))
+            shared = _mapped(places.beside(place.data, places.FLUSHES))
+            self._flushes, self._crowded = shared[:1], shared[1:2]
             env.reader_check()
         except (lmdb.Error, OSError) as error:
             place.leave()

@@ -11,8 +11,8 @@ Five tables of one LMDB environment:
 | meta | `forcible`, `turn` | 8 bytes each: items thrown out alive; nothing, but written to change something |
 
 A name is the key, or a digest of `DIGEST` bytes where the key is longer than `LONGEST_NAME`. A record is a head and a
-body. Beside the environment lies a small file that all processes map: the number of times that everything was flushed.
-All items of another generation than this number are stale.
+body. Beside the environment lies a small file that all processes map, with two numbers: how many times everything was
+flushed, and whether the memory is crowded. All items of another generation than the first number are stale.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ TURN: Final = b"turn"
 HEAD: Final = struct.Struct("<qIBBIQq")
 """expires (ms, 0: never), flags, kind, form, generation, seq, due (0: not in that table)."""
 SIZE: Final = HEAD.size
-FRONT: Final = struct.Struct("<q4xBBIQ").unpack_from
-"""Of a record, what a reader needs: expires, kind, form, generation, seq."""
+FRONT: Final = struct.Struct("<q4xBBI").unpack_from
+"""Of a record, what a reader needs: expires, kind, form, generation."""
+SEQ: Final = struct.Struct("<18xQ").unpack_from
+COUNTER: Final = struct.Struct("<q4xBBI16xq").unpack_from
+"""Of the record of a whole number: expires, kind, form, generation, the number."""
+COUNTER_SIZE: Final = SIZE + 8
 FORM: Final = 13
 """Where `form` is."""
 COUNT: Final = struct.Struct("<Q")

@@ -1,9 +1,11 @@
 """Items inside a write transaction: saving, dropping, and making room.
 
-**Recency.** `order` holds the items by a number that only grows. An item that is written moves to its end, unless it is
-in the newest eighth, so a hot item costs no second write. Reads open no write transaction: a process notes which items
-it has read of the older half, and its next writes move them, a few each. So a process that never writes does not keep
-its items alive, and of two items used at about the same time either may go first.
+**Recency.** `order` holds the items by a number that only grows; a new item goes to its end. While less than half of
+the room is taken, that is all: nothing will be thrown out soon, and a write costs one change. From there on the memory
+is *crowded*: an item that is written moves to the end, unless it is in the newest eighth. Reads open no write
+transaction: a process notes which items it has read of the older half, and its next writes move them, a few each. So a
+process that never writes does not keep its items alive, and of two items used at about the same time either may go
+first.
 
 **Expiry.** `due` holds the items by the time at which they may have expired. An item whose expiry moves away keeps its
 early entry, which is put right when it comes due.
@@ -104,7 +106,8 @@ class Shelf(Memory):
 
         True: items that had not expired were thrown out for it. Raises `Crowded`.
         """
-        if self._touched:
+        crowded = self._crowded[0]
+        if crowded and self._touched:
             self._hand_in(txn, now)
             if record is not None:
                 record = txn.get(name)
@@ -117,7 +120,7 @@ class Shelf(Memory):
             need = len(name) + len(body) + ENTRY
         else:
             _, _, old_kind, old_form, old_generation, seq, due = head
-            moves = seq < (txn.id() << 16) - self._age or generation != old_generation
+            moves = generation != old_generation or (crowded != 0 and seq < (txn.id() << 16) - self._age)
             old = PARTS.unpack_from(record, SIZE)[1] if old_form & IN_PARTS else len(record) - SIZE
             need = len(body) - old
         if need > 0:
@@ -148,7 +151,7 @@ class Shelf(Memory):
         if seq >= self._next_look:
             self._age = (txn.stat(self._order)["entries"] // 8 + 2) << 16
             self._next_look = seq + self._age
-        self._old = seq - 4 * self._age
+        self._old = seq - 4 * self._age if self._crowded[0] else 0
         if seq <= self._seq:
             seq = self._seq + 1
         self._seq = seq
@@ -235,7 +238,9 @@ class Shelf(Memory):
 
     def _make_room(self, txn: Txn, name: bytes, need: int, now: int, safe: bool) -> bool:
         """Room for `need` bytes. True: items that had not expired are gone for it. Raises `Crowded`."""
-        room = (self._mark - self._used_pages(txn)) * PAGE
+        used = self._used_pages(txn)
+        room = (self._mark - used) * PAGE
+        self._crowded[0] = int(2 * (used + need // PAGE) > self._mark)
         if room >= need:
             room //= 16
         else:

@@ -174,13 +174,10 @@ class RedisDict(Whole):
                 return change.result
             if not isinstance(change, Change):
                 raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
-            if not isinstance(change, Change):
-                raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
-            value, ttl, result = change
-            new = b"" if value is None else packed(value)
+            new, ttl = b"" if change.value is None else packed(change.value), change.ttl
             found = yield SWAP, (old, new) if ttl is None else (old, new, milliseconds(ttl), self._stale)
             if found is None:
-                return result
+                return change.result
             old = found
         raise Unavailable(
             f"update() of the key {key!r} in {self} has been overtaken by other writers {TRIES} times. "

@@ -106,6 +106,24 @@ def test_what_one_process_writes_another_reads_at_once(folder: Path, one: LmdbDi
         assert other.ask("look") == "None w"
 
 
+def test_what_one_process_writes_often_stays_while_another_fills_the_memory(folder: Path, one: LmdbDict) -> None:
+    one.set("hot", 0)
+    fill = (
+        "at = 0\n"
+        "while input():\n"
+        "    for at in range(at, at + 50):\n"
+        "        one.set(f'k{at}', b'x' * 1000)\n"
+        "    at += 1\n"
+        "    print(at, flush=True)\n"
+    )
+    with Other(folder, fill) as other:
+        for number in range(1, 41):
+            assert other.ask("fill") == str(50 * number)
+            assert one.incr("hot") == number
+    assert (one.stats().forcible or 0) > 1000
+    check(one)
+
+
 def test_threads_of_one_process(one: LmdbDict) -> None:
     errors: list[BaseException] = []
 

@@ -257,19 +257,33 @@ def test_any_sizes_for_a_while(tmp_path: Path, clock: Clock, size: int, sizes: s
 
 
 def test_the_keys_come_in_the_order_of_their_use(small: LmdbDict) -> None:
+    large = ["large", "too"]
+    for name in large:
+        small.set(name, b"x" * 200_000)
     names = [f"k{number}" for number in range(100)]
     for name in names:
         small.set(name, 1)
-    assert small.get_keys(0) == names
-    assert small.get_keys(7) == names[:7]
+    assert small.get_keys(0) == large + names
+    assert small.get_keys(7) == large + names[:5]
     for name in names[:10]:
         small.incr(name)
-    assert small.get_keys(0) == names[10:] + names[:10]
+    assert small.get_keys(0) == large + names[10:] + names[:10]
     for name in names[10:13]:
         small.get(name)
     small.set("new", 1)
-    assert small.get_keys(3) == names[13:16]
+    assert small.get_keys(5) == large + names[13:16]
     assert set(small.get_keys(0)[-4:]) == {"k10", "k11", "k12", "new"}
+
+
+def test_the_order_of_use_is_kept_once_half_of_the_room_is_taken(small: LmdbDict) -> None:
+    for number in range(3):
+        small.set(f"k{number}", number)
+    small.incr("k0")
+    assert small.get_keys() == ["k0", "k1", "k2"], "in the order of their making"
+    for name in ("large", "too"):
+        small.set(name, b"x" * 200_000)
+    small.incr("k0")
+    assert small.get_keys() == ["k1", "k2", "large", "too", "k0"]
 
 
 def test_expired_items_are_freed_coldest_first(small: LmdbDict, clock: Clock) -> None:

@@ -103,4 +103,5 @@ def test_the_head_of_a_record() -> None:
     assert records.head_of(record) == head
     assert record[records.FORM] == head.form
     assert record[records.SIZE :] == b"body"
-    assert records.FRONT(record) == (head.expires, head.kind, head.form, head.generation, head.seq)
+    assert records.FRONT(record) == (head.expires, head.kind, head.form, head.generation)
+    assert records.SEQ(record) == (head.seq,)
