@@ -85,7 +85,8 @@ def lmdb(folder: Path, rounds: int, seconds: float) -> Times:
     bare = {"begin": env.begin, "db": db, "key": KEY.encode(), "n": b"n", "pack": NUMBER.pack, "unpack": NUMBER.unpack}
     names = {"ours": ours, "KEY": KEY, "VALUE": VALUE, "add": lambda value: Change(value + 1)}
     subjects: dict[str, Subject] = {
-        "bare read": ("begin(db).get(key)", bare),
+        "bare read": ("with begin(db) as txn:\n txn.get(key)", bare),
+        "bare read, no with": ("begin(db).get(key)", bare),
         "get": ("ours.get(KEY)", names),
         "django-redis get": ("cache.get(KEY)", {"cache": caches["django-redis"], "KEY": KEY}),
         "bare read-modify-write": (
