@@ -13,8 +13,6 @@ from ..codec import (
     BYTES,
     FLOAT,
     INT,
-    MAX_INT,
-    MIN_INT,
     TEXT,
     WHOLE,
     check_flags,
@@ -41,6 +39,7 @@ from .records import (
     SEQ,
     SIZE,
     Txn,
+    counted,
     head_of,
     key_in,
     order_key,
@@ -52,6 +51,9 @@ from .shelf import Crowded
 ALWAYS: Final = 0
 IF_ABSENT: Final = 1
 IF_PRESENT: Final = 2
+
+LARGE: Final = 2**62
+"""Numbers below it can be added without a thought of 64 bits."""
 
 WINDOW: Final = 128
 """Items that one transaction looks at, so that none is long."""
@@ -267,6 +269,7 @@ class LmdbDict(Lists, SharedDict):
             raise BadValue(f"{init!r} is not a number.")
         name = encode_key(key)
         life = milliseconds(init_ttl) if init_ttl else 0
+        whole = type(by) is int and -LARGE < by < LARGE
         form = 0
         long_key = b""
         if len(name) > LONGEST_NAME:
@@ -276,18 +279,18 @@ class LmdbDict(Lists, SharedDict):
             try:
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
-                    if record is not None and len(record) == COUNTER_SIZE and type(by) is int:
-                        expires, kind, old_form, generation, number = COUNTER(record)
+                    if whole and record is not None and len(record) == COUNTER_SIZE:
+                        expires, kind, generation, number = COUNTER(record)
                         if (
                             kind == INT
-                            and not old_form
                             and generation == self._flushes[0]
-                            and not (expires and expires <= self._clock() * 1000)
-                            and MIN_INT <= (total := number + by) <= MAX_INT
                             and not self._crowded[0]
+                            and not (expires and expires <= self._clock() * 1000)
+                            and -LARGE < number < LARGE
                         ):
-                            txn.put(name, record[:SIZE] + WHOLE.pack(total))
-                            return total
+                            number += by
+                            txn.put(name, counted(record, number))
+                            return number
                     head = None
                     now = int(self._clock() * 1000)
                     if record is not None:

@@ -46,9 +46,11 @@ SIZE: Final = HEAD.size
 FRONT: Final = struct.Struct("<q4xBBI").unpack_from
 """Of a record, what a reader needs: expires, kind, form, generation."""
 SEQ: Final = struct.Struct("<18xQ").unpack_from
-COUNTER: Final = struct.Struct("<q4xBBI16xq").unpack_from
-"""Of the record of a whole number: expires, kind, form, generation, the number."""
+COUNTER: Final = struct.Struct("<q4xHI16xq").unpack
+"""Of the record of a whole number: expires, kind (and 256 times the form), generation, the number."""
 COUNTER_SIZE: Final = SIZE + 8
+counted: Final = struct.Struct(f"<{SIZE}sq").pack
+"""Such a record with another number."""
 FORM: Final = 13
 """Where `form` is."""
 COUNT: Final = struct.Struct("<Q")
