@@ -13,6 +13,7 @@ durations are seconds, all sizes bytes. To add a section: one dataclass here and
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, overload
@@ -73,6 +74,14 @@ def _networks(values: tuple[str, ...]) -> str | None:
         except ValueError as error:
             return f'holds {value!r}, which is not a network such as "10.0.0.0/8" ({error})'
     return None
+
+
+def _proxies(values: tuple[str, ...]) -> str | None:
+    return _networks(tuple(value for value in values if value != "unix"))
+
+
+def _header(value: str) -> str | None:
+    return None if re.fullmatch("[A-Za-z0-9-]+", value) else f"must be letters, digits and hyphens, not {value!r}"
 
 
 def _dotted(values: tuple[str, ...]) -> str | None:
@@ -190,6 +199,21 @@ class EventsSettings:
     autostart: bool = setting(True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxidSettings:
+    """Transaction ids.
+
+    `header`: the header that brings and tells the txid of a request. `proxies`: the CIDR blocks of those whose ids are
+    taken over, "unix" for callers over a Unix socket (none listed: from nobody). `traceparent`: W3C Trace Context, in
+    and out. `commands`: ends of the paths of the programs whose runs have one txid each.
+    """
+
+    header: str = setting("X-Request-Id", check=_header)
+    proxies: tuple[str, ...] = setting((), check=_proxies)
+    traceparent: bool = setting(True)
+    commands: tuple[str, ...] = setting(("manage.py", "django-admin", "django/__main__.py"), check=_no_empty)
+
+
 class Section(Generic[T]):
     """One line of the table of sections: its key, its dataclass, the app that it configures."""
 
@@ -252,6 +276,7 @@ class Conf:
     ids = Section[IdsSettings]("IDS", IdsSettings, "resty_django.ids")
     shared_dicts = NamedSections("SHARED_DICTS", SharedDictSettings, "resty_django", ALWAYS_DICTS)
     events = Section[EventsSettings]("EVENTS", EventsSettings, "resty_django")
+    txid = Section[TxidSettings]("TXID", TxidSettings, "resty_django")
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}
@@ -319,6 +344,7 @@ __all__ = [
     "IdsSettings",
     "LuaSettings",
     "SharedDictSettings",
+    "TxidSettings",
     "UdpSettings",
     "all_problems",
     "conf",

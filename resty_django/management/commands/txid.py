@@ -1,0 +1,86 @@
+"""`manage.py txid`: make txids, and look into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from resty_django.txid import InvalidTxid, parse, txid, txid_max, txid_min
+from resty_django.txid.codec import milliseconds
+
+BLOCK: Final = 1000
+"""Lines that `batch` writes at a time."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Make transaction IDs and look into them. "
+        "make [TIME...]: an ID of now, or of each time. batch COUNT: many IDs of now. parse ID...: the time and the "
+        "random bits of each. min TIME..., max TIME...: the smallest and the largest ID of a millisecond. A TIME is "
+        "a number of milliseconds since 1970 or an ISO 8601 text; without an offset it is in TIME_ZONE."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("action", choices=["make", "batch", "parse", "min", "max"], nargs="?", default="make")
+        parser.add_argument("values", nargs="*", metavar="value", help="Times, IDs or the count, as the action wants.")
+        parser.add_argument("--json", action="store_true", help="parse: print one JSON object for each ID.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action, values = options["action"], options["values"]
+        if options["json"] and action != "parse":
+            raise CommandError(f"--json is for parse; {action} prints IDs.")
+        if action == "make":
+            self._print([txid(self._time(value)) for value in values] if values else [txid()])
+        elif action == "batch":
+            self._batch(values)
+        elif not values:
+            raise CommandError(f"txid {action} wants at least one {'ID' if action == 'parse' else 'time'}.")
+        elif action == "parse":
+            self._parse(values, options["json"])
+        else:
+            bound = txid_min if action == "min" else txid_max
+            self._print(bound(self._time(value)) for value in values)
+
+    def _print(self, lines: Iterable[str]) -> None:
+        self.stdout.write("\n".join(lines))
+
+    def _batch(self, values: list[str]) -> None:
+        if len(values) != 1 or not values[0].isdecimal():
+            raise CommandError("txid batch wants one whole number: how many IDs.")
+        left = int(values[0])
+        while left > 0:
+            self._print(txid() for _ in range(min(left, BLOCK)))
+            left -= BLOCK
+
+    def _parse(self, values: list[str], as_json: bool) -> None:
+        for value in values:
+            try:
+                found = parse(value)
+            except InvalidTxid as error:
+                raise CommandError(str(error)) from None
+            time = found.time.astimezone(timezone.get_default_timezone()).isoformat(timespec="milliseconds")
+            if as_json:
+                row = {"txid": found.txid, "time": time, "ms": found.ms, "random": f"{found.random:#016x}"}
+                self._print([json.dumps(row)])
+            else:
+                self._print([f"{found.txid}  {time}  {found.ms} ms  random {found.random:#016x}"])
+
+    def _time(self, text: str) -> float | datetime:
+        for kind in (int, float):
+            try:
+                return milliseconds(kind(text))
+            except ValueError:
+                continue
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise CommandError(
+                f"{text!r} is no time: give milliseconds since 1970, or a text such as 2026-11-21T14:05:09+01:00."
+            ) from None
+        return timezone.make_aware(time, timezone.get_default_timezone()) if timezone.is_naive(time) else time

@@ -1,0 +1,32 @@
+"""Sortable transaction IDs: one id from the request to its log lines, its jobs and its calls to other services.
+
+from resty_django.txid import current, parse, txid
+
+txid()                   # "d1vsq2rd4gsil73umvdg": 20 characters that sort by time
+parse(txid()).time       # when it was made
+current()                # that of the request, job or command under way
+"""
+
+from __future__ import annotations
+
+from .codec import InvalidTxid, Parsed, is_txid, parse, txid_max, txid_min
+from .context import bound, carry, current, current_trace
+from .make import txid
+from .monotonic import MonotonicTxid
+from .traceparent import Trace
+
+__all__ = [
+    "InvalidTxid",
+    "MonotonicTxid",
+    "Parsed",
+    "Trace",
+    "bound",
+    "carry",
+    "current",
+    "current_trace",
+    "is_txid",
+    "parse",
+    "txid",
+    "txid_max",
+    "txid_min",
+]

@@ -1,0 +1,135 @@
+"""Txids in the database.
+
+    class Order(models.Model):
+        id = TxidField(primary_key=True, default=txid)
+
+    Order.objects.filter(id__txid_range=(start, end))    # made from start to end, both included
+    Order.objects.filter(id__txid_date=date(2026, 11, 21))
+
+Both lookups compare the column with two texts, so an index on it serves them. Times are aware datetimes or numbers of
+milliseconds; naive datetimes and dates are in the current time zone of Django.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from datetime import time as daytime
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.lookups import Range
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from .codec import LENGTH, RANDOMS, TIMES, InvalidTxid, encode, milliseconds, parse
+from .forms import TxidField as TxidFormField
+
+if TYPE_CHECKING:
+    _CharField = models.CharField[Any, Any]
+    _Range = Range[Any]
+else:
+    _CharField = models.CharField
+    _Range = Range
+
+LAST: Final = TIMES - 1
+COLLATIONS: Final = {"mysql": "utf8mb4_bin", "postgresql": "C"}
+"""Those in which texts compare byte by byte. SQLite does so by itself."""
+
+
+def validate_txid(value: object) -> None:
+    """Raise `ValidationError` where the value is no txid. Serializers that are made from a model run it too."""
+    _canonical(value)
+
+
+def _canonical(value: Any) -> str:
+    try:
+        return parse(value).txid
+    except InvalidTxid as error:
+        text = _("“%(value)s” is not a transaction ID: %(fault)s")
+        raise ValidationError(text, code="invalid", params={"value": value, "fault": str(error)}) from None
+
+
+class TxidField(_CharField):
+    """20 characters in the order of their bytes on every database; fit for a primary key with `default=txid`.
+
+    Values are checked, also those of lookups that compare whole ids, and stored in lower case; a wrong one raises
+    `ValidationError`. The empty text is taken as None.
+    """
+
+    description = _("Sortable transaction ID")
+    empty_strings_allowed = False
+    default_validators = [validate_txid]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["max_length"] = LENGTH
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> Any:
+        name, path, args, kwargs = super().deconstruct()
+        del kwargs["max_length"]
+        return name, path, args, kwargs
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+        parameters = super().db_parameters(connection)
+        if connection.vendor in COLLATIONS:
+            parameters["collation"] = COLLATIONS[connection.vendor]
+        return parameters
+
+    def to_python(self, value: Any) -> Any:
+        return None if value is None or value == "" else _canonical(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return self.to_python(super().get_prep_value(value))
+
+    def formfield(self, *args: Any, **kwargs: Any) -> Any:
+        return super().formfield(*args, **{"form_class": TxidFormField, **kwargs})
+
+
+@TxidField.register_lookup
+class MadeInRange(_Range):
+    """`__txid_range=(start, end)`: made in the milliseconds from start to end, both included."""
+
+    lookup_name = "txid_range"
+
+    def get_prep_lookup(self) -> Any:
+        try:
+            start, end = self.rhs
+        except (TypeError, ValueError):
+            raise ValueError(f"txid_range takes a pair (start, end), not {self.rhs!r}.") from None
+        self.rhs = bounds(start, end)
+        return super().get_prep_lookup()
+
+
+@TxidField.register_lookup
+class MadeOnDate(_Range):
+    """`__txid_date=date`: made on that day, as the current time zone has it."""
+
+    lookup_name = "txid_date"
+
+    def get_prep_lookup(self) -> Any:
+        if not isinstance(self.rhs, date) or isinstance(self.rhs, datetime):
+            raise ValueError(f"txid_date takes a datetime.date, not {self.rhs!r}.")
+        start, end = (_midnight(day) for day in (self.rhs, self.rhs + timedelta(days=1)))
+        self.rhs = bounds(start, milliseconds(end) - 1)
+        return super().get_prep_lookup()
+
+
+def bounds(start: float | datetime, end: float | datetime) -> tuple[str, str]:
+    """The smallest txid of `start` and the largest of `end`. Times that no txid has are moved to the nearest one."""
+    low, high = (min(max(milliseconds(_aware(time)), 0), LAST) for time in (start, end))
+    return encode(low, 0), encode(high, RANDOMS - 1)
+
+
+def _aware(time: float | datetime) -> float | datetime:
+    if isinstance(time, datetime) and timezone.is_naive(time):
+        return timezone.make_aware(time)
+    return time
+
+
+def _midnight(day: date) -> datetime:
+    return timezone.make_aware(datetime.combine(day, daytime()))
+
+
+__all__ = ["MadeInRange", "MadeOnDate", "TxidField", "validate_txid"]
