@@ -17,6 +17,7 @@ class RestyDjangoConfig(AppConfig):
         from resty_django.checks import check_settings
         from resty_django.events import autostart
         from resty_django.events import health as events_health
+        from resty_django.logs import health as logs_health
 
         checks.register(check_settings, "resty_django")
         health.register("settings", probes.settings)
@@ -24,4 +25,5 @@ class RestyDjangoConfig(AppConfig):
         health.register("caches", probes.caches)
         health.register("dictionaries", probes.dictionaries)
         events_health.register()
+        logs_health.register()
         autostart.connect()

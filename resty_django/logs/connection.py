@@ -1,0 +1,157 @@
+"""One connection to a log server: TCP, TLS, UDP, or a Unix stream socket."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import socket
+import ssl
+import struct
+import sys
+import termios
+from contextlib import suppress
+from typing import Final
+
+from .options import BadOption, Options
+
+STREAM_CHUNK: Final = 64 * 1024
+"""Bytes handed to the system at a time."""
+DATAGRAM: Final = 1400
+"""Bytes of messages put together in one datagram, so that networks need not split it."""
+SHORTEST_PATIENCE: Final = 5000
+"""Milliseconds: a server that confirms nothing for so long counts as gone, and longer where there is more patience."""
+
+codecs.lookup("idna")
+"""Looking up a host imports it. Here and not in the thread: where a thread of the parent was about to import, the child
+of a fork would wait for that for ever."""
+
+
+class Connection:
+    """`open`, `send` and `close`; all of them for one thread at a time. Raises OSError; then it has to be closed."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._timeout = options.timeout / 1000
+        self._context = _context(options) if options.ssl else None
+        self._session: ssl.SSLSession | None = None
+        self._sock: socket.socket | None = None
+        self.chunk = DATAGRAM if options.is_udp else min(STREAM_CHUNK, options.drop_limit)
+
+    @property
+    def is_open(self) -> bool:
+        return self._sock is not None
+
+    def open(self) -> None:
+        """Connect, within `timeout`. The session of the last TLS connection is used again."""
+        try:
+            self._sock = self._connect()
+        except UnicodeError as error:  # of the encoding of a host name
+            raise OSError(f"{self._options.host!r} is not a host name: {error}") from error
+
+    def alive(self) -> bool:
+        """Whether the other side has not ended the connection, as far as this machine was told.
+
+        What the server sends is read and thrown away.
+        """
+        sock = self._sock
+        if sock is None:
+            return False
+        sock.settimeout(0)
+        try:
+            while sock.recv(65536):
+                pass
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sock.settimeout(self._timeout)
+            return True
+        except OSError:
+            return False
+        return False
+
+    def settled(self) -> bool:
+        """Whether nothing that was sent is still on this machine; True where the system does not tell.
+
+        Then the other machine has it all, and with a Unix socket the server has read it all.
+        """
+        if self._sock is None or not sys.platform.startswith("linux"):
+            return True
+        try:
+            waiting = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
+        except OSError:
+            return True
+        return struct.unpack("i", waiting) == (0,)
+
+    def send(self, data: bytes) -> None:
+        """Hand everything to the system; each step of that may take `timeout`. Over UDP it is one datagram."""
+        if self._sock is None:
+            raise ConnectionError("there is no connection")
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._sock.send(rest) :]
+
+    def finish(self) -> None:
+        """End the connection, but wait up to `timeout` for the server to end it too: it has read everything by then."""
+        sock = self._sock
+        if sock is not None and not self._options.is_udp:
+            with suppress(OSError):
+                sock.settimeout(self._timeout)
+                if isinstance(sock, ssl.SSLSocket):
+                    self._session = sock.session
+                    sock.unwrap()
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(65536):
+                    pass
+        self.close()
+
+    def close(self) -> None:
+        """End the connection without waiting, and without a word where another process has it as well."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            if isinstance(sock, ssl.SSLSocket):
+                self._session = sock.session or self._session
+            sock.close()
+
+    def _connect(self) -> socket.socket:
+        options = self._options
+        if options.host is None:
+            return self._opened(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), options.path or "")
+        if options.is_udp:
+            family, kind, protocol, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_DGRAM)[
+                0
+            ]
+            return self._opened(socket.socket(family, kind, protocol), address)
+        sock = socket.create_connection((options.host, options.port or 0), self._timeout)
+        try:
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                patience = max(SHORTEST_PATIENCE, int(options.timeout) * (1 + options.max_retry_times))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+            return sock if self._context is None else self._wrapped(sock, self._context)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _opened(self, sock: socket.socket, address: object) -> socket.socket:
+        try:
+            sock.settimeout(self._timeout)
+            sock.connect(address)  # type: ignore[arg-type]
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _wrapped(self, sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+        name = self._options.sni_host or self._options.host
+        return context.wrap_socket(sock, server_hostname=name, session=self._session)
+
+
+def _context(options: Options) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise BadOption(f"ca_file ({options.ca_file}) is not a readable file of certificates: {error}.") from error
+    if not options.ssl_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+__all__ = ["Connection"]
