@@ -5,6 +5,7 @@ DJANGO_SECRET_KEY         the secret key (default: made once, kept in the folder
 RESTY_VAR                 the folder for variable data (default: ./var)
 RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
+DEMO_LOG                  the form of log lines: line (default) or json
 REDIS_URL                 a Redis or Valkey for the cache and one more dictionary (default: memory of the process)
 """
 
@@ -110,6 +111,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "resty_django.txid.middleware.TxidMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "project.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -162,6 +164,25 @@ SESSION_COOKIE_SAMESITE = "Lax"
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 )
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"txid": {"()": "resty_django.txid.logging.TxidFilter"}},
+    "formatters": {
+        "line": {"format": "{asctime} {levelname} {txid} {name}: {message}", "style": "{"},
+        "json": {"()": "resty_django.txid.logging.JsonFormatter", "extra": ["status_code"]},
+    },
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "filters": ["txid"],
+            "formatter": os.environ.get("DEMO_LOG", "line"),
+        }
+    },
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {"project": {"level": "INFO"}},
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

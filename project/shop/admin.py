@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from django.contrib import admin
 
 from project.shop.models import Order
+from resty_django.txid.admin import show_txid
 
 if TYPE_CHECKING:
     _OrderAdmin = admin.ModelAdmin[Order]
@@ -12,8 +13,11 @@ else:
     _OrderAdmin = admin.ModelAdmin
 
 
+request = show_txid("txid", "Request")
+
+
 @admin.register(Order)
 class OrderAdmin(_OrderAdmin):
-    list_display = ("number", "invoice", "item", "quantity", "placed_at")
-    readonly_fields = ("number", "invoice", "placed_at")
-    search_fields = ("number", "invoice")
+    list_display = ("number", "invoice", "item", "quantity", "placed_at", request)
+    readonly_fields = ("number", "invoice", "placed_at", request)
+    search_fields = ("number", "invoice", "txid")

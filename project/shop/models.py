@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from django.db import models
 
+from resty_django.txid.fields import TxidField
+
 
 class Order(models.Model):
-    """One order. `number` comes from the rule `order_id`, `invoice` from the gapless rule `invoice`."""
+    """One order.
+
+    `number` comes from the rule `order_id`, `invoice` from the gapless rule `invoice`, `txid` from the request that
+    placed it.
+    """
 
     number = models.CharField(max_length=32, unique=True)
     invoice = models.CharField(max_length=32, unique=True)
     item = models.CharField(max_length=80)
     quantity = models.PositiveSmallIntegerField(default=1)
+    txid = TxidField(null=True, editable=False, db_index=True)
     placed_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -12,8 +14,11 @@ from project.shop.models import Order
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
 from resty_django.shdict import SharedDictError, shdicts
+from resty_django.txid import current
 
 SHOP = "shop"
+
+log = logging.getLogger("project.shop")
 
 
 def place(item: str, quantity: int) -> Order:
@@ -25,7 +30,9 @@ def place(item: str, quantity: int) -> Order:
     number = next_id("order_id", app=SHOP)
     with transaction.atomic():
         invoice = next_id("invoice", app=SHOP)
-        return Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity)
+        order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
+    log.info("order %s is placed", number)
+    return order
 
 
 def count_visit() -> int | None:
