@@ -124,6 +124,9 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
         page = reply.read().decode()
         assert re.fullmatch(rf"{site}/orders/O\d{{6}}000000/", reply.url)
     assert re.search(r"INV-\d{4}-000001", page)
+    placed_by = re.search(r'request <span class="number">([0-9a-v]{20})</span>', page)
+    assert placed_by is not None
+    demo.wait_for(f" INFO {placed_by[1]} project.shop: order ")
 
     first = demo.ask(action="get", rule_name="order_id", app_name="till", seq=7)
     assert (first["code"], first["seq"]) == (0, 7)

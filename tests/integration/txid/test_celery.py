@@ -1,0 +1,157 @@
+"""Celery: a real worker with two processes over a real server, from the sender's txid to the log lines of the task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.txid import bound, current, current_trace, is_txid
+from resty_django.txid.traceparent import go_on
+
+pytestmark = pytest.mark.redis
+
+ROOT = Path(__file__).resolve().parents[3]
+OPTIONS = ("--pool=prefork", "--concurrency=2", "--without-gossip", "--without-mingle")
+ID = "cbpvimguo4hkaps9lf6g"
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+class Worker:
+    """The app and the log of its worker."""
+
+    def __init__(self, app: Any, log: Path) -> None:
+        self.app = app
+        self.log = log
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = []
+        for line in self.log.read_text().splitlines():
+            if line.startswith("{"):
+                found.append(json.loads(line))
+        return found
+
+    def about(self, task: Any) -> list[tuple[str, str]]:
+        """Txid and first word of what the children of the worker logged about a task, once it is told that it ended."""
+        end = time.monotonic() + 30
+        while True:
+            found = [
+                (row["txid"], row["message"])
+                for row in self.rows()
+                if task.id in row["message"] or "telling" in row["message"]
+            ]
+            if any("succeeded" in text or "raised" in text for _, text in found if task.id in text):
+                return [(mine, text) for mine, text in found if "received" not in text]
+            assert time.monotonic() < end, self.log.read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def running(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """The worker, with its signals connected here too."""
+    from resty_django.txid import celery as ours
+    from tests.integration.txid import celery_app
+
+    celery_app.app.conf.update(broker_url=valkey_url, result_backend=valkey_url)
+    ours.connect()
+    log = tmp_path_factory.mktemp("celery") / "log"
+    with log.open("wb") as out:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "tests.integration.txid.celery_app", "worker", *OPTIONS],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "TXID_TEST_BROKER": valkey_url,
+                "DJANGO_SETTINGS_MODULE": "project.settings",
+                "PYTHONWARNINGS": "ignore",
+                "C_FORCE_ROOT": "1",
+            },
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Worker(celery_app, log)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(30)
+        celery_app.app.close()
+        celery_app.app.backend.client.close()
+        ours.disconnect()
+
+
+def get(result: Any) -> Any:
+    return result.get(timeout=60)
+
+
+def test_a_task_has_the_txid_of_who_sent_it(running: Worker) -> None:
+    with bound(ID):
+        result = running.app.tell.delay()
+    assert get(result) == [{"txid": ID, "trace": None}]
+    lines = running.about(result)
+    assert (ID, "telling") in lines
+    assert {mine for mine, text in lines if result.id in text} == {ID}
+
+
+def test_a_task_from_outside_of_everything_has_one_of_its_own(running: Worker) -> None:
+    one, two = (get(running.app.tell.delay())[0]["txid"] for _ in range(2))
+    assert is_txid(one)
+    assert is_txid(two)
+    assert one != two
+
+
+def test_a_trace_goes_on_in_the_task(running: Worker) -> None:
+    trace = go_on(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE")
+    assert trace is not None
+    with bound(ID, trace):
+        (found,) = get(running.app.tell.delay())
+    trace_id, parent_id, span_id, state = found["trace"]
+    assert (trace_id, parent_id, state) == (TRACE, trace.span_id, "congo=t61rcWkgMzE")
+    assert span_id not in (trace.span_id, PARENT)
+
+
+def test_retries_and_following_tasks_keep_it(running: Worker) -> None:
+    with bound(ID):
+        again = running.app.retrying.delay()
+        following = (running.app.tell.s() | running.app.tell.s() | running.app.tell.s()).delay()
+    assert [each["txid"] for each in get(again)] == [ID]
+    assert [each["txid"] for each in get(following)] == [ID] * 3
+
+
+def test_a_failing_task_is_logged_under_it_and_the_next_has_its_own(running: Worker) -> None:
+    with bound(ID):
+        result = running.app.failing.delay()
+    with pytest.raises(RuntimeError, match="on purpose"):
+        get(result)
+    assert {mine for mine, _ in running.about(result) if mine != "-"} >= {ID}
+    assert get(running.app.tell.delay())[0]["txid"] != ID
+
+
+def test_a_task_called_within_a_task_changes_nothing(running: Worker) -> None:
+    with bound(ID):
+        found = get(running.app.nested.delay())
+    assert [each["txid"] for each in found] == [ID] * 3
+
+
+def test_a_header_of_the_caller_is_kept_and_a_wrong_one_replaced(running: Worker) -> None:
+    with bound():
+        assert get(running.app.tell.apply_async(headers={"txid": ID}))[0]["txid"] == ID
+        found = get(running.app.tell.apply_async(headers={"txid": "nonsense", "traceparent": "nonsense"}))
+    assert is_txid(found[0]["txid"])
+    assert found[0]["trace"] is None
+
+
+def test_a_task_called_here_has_what_is_current(running: Worker) -> None:
+    with bound(ID):
+        assert running.app.tell.apply().get() == [{"txid": ID, "trace": None}]
+        assert current() == ID
+    assert is_txid(running.app.tell.apply().get()[0]["txid"])
+    assert current() is None
+    assert current_trace() is None

@@ -1,0 +1,137 @@
+"""`manage.py txid`, and the one txid of each run of a command."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from resty_django.txid import is_txid, parse
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*args: str, **options: Any) -> list[str]:
+    out = io.StringIO()
+    call_command("txid", *args, stdout=out, **options)
+    return out.getvalue().splitlines()
+
+
+def test_one_is_made() -> None:
+    (made,) = run()
+    (again,) = run("make")
+    assert is_txid(made)
+    assert is_txid(again)
+    assert made != again
+    assert abs(parse(made).time - datetime.now(UTC)).total_seconds() < 60
+
+
+@pytest.mark.parametrize(
+    ("time", "ms"),
+    [
+        ("1700000000123", 1700000000123),
+        ("1700000000123.9", 1700000000123),
+        ("-1", 2**42 - 1),
+        ("2023-11-14T22:13:20.123Z", 1700000000123),
+        ("2023-11-14T23:13:20.123+01:00", 1700000000123),
+        ("2023-11-14 23:13:20.123", 1700000000123),
+        ("2023-11-14", 1699916400000),
+    ],
+)
+def test_times_are_milliseconds_or_iso_texts_in_the_time_zone_of_the_site(time: str, ms: int) -> None:
+    made, least, most = run("make", time) + run("min", time) + run("max", time)
+    assert parse(made).ms == parse(least).ms == parse(most).ms == ms
+    assert (parse(least).random, parse(most).random) == (0, 2**54 - 1)
+
+
+def test_a_batch_has_as_many_as_are_wanted() -> None:
+    made = run("batch", "2345")
+    assert len(made) == len(set(made)) == 2345
+    assert all(is_txid(each) for each in made)
+    assert run("batch", "0") == []
+
+
+def test_what_is_inside_is_told() -> None:
+    assert run("parse", "CBPVIMGUO4HKAPS9LF6G", "00000000000000000000") == [
+        "cbpvimguo4hkaps9lf6g  2023-11-14T23:13:20.123+01:00  1700000000123 ms  random 0x0123456789abcd",
+        "00000000000000000000  1970-01-01T01:00:00.000+01:00  0 ms  random 0x00000000000000",
+    ]
+    (line,) = run("parse", "cbpvimguo4hkaps9lf6g", "--json")
+    assert json.loads(line) == {
+        "txid": "cbpvimguo4hkaps9lf6g",
+        "time": "2023-11-14T23:13:20.123+01:00",
+        "ms": 1700000000123,
+        "random": "0x0123456789abcd",
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["parse", "x"], "has 20 characters"),
+        (["parse"], "at least one ID"),
+        (["min"], "at least one time"),
+        (["make", "yesterday"], "'yesterday' is no time"),
+        (["make", "nan"], "'nan' is no time"),
+        (["batch"], "one whole number"),
+        (["batch", "-5"], "one whole number"),
+        (["batch", "1", "2"], "one whole number"),
+        (["make", "--json"], "--json is for parse"),
+    ],
+)
+def test_what_is_wrong_is_said(args: list[str], text: str) -> None:
+    with pytest.raises(CommandError, match=text):
+        run(*args)
+
+
+LOGGING_COMMAND = """
+import logging
+from concurrent.futures import ThreadPoolExecutor
+log = logging.getLogger("project")
+log.info("one")
+with ThreadPoolExecutor() as pool:
+    pool.submit(log.info, "two").result()
+from resty_django.txid import bound
+with bound():
+    log.info("three")
+log.info("four")
+"""
+
+
+def test_each_run_of_a_command_has_one_id(tmp_path: Path) -> None:
+    env = {**os.environ, "RESTY_VAR": str(tmp_path), "DEMO_LOG": "json"}
+    runs = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "manage.py", "shell", "-c", LOGGING_COMMAND],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows = [json.loads(line) for line in done.stderr.splitlines()]
+        assert [row["message"] for row in rows] == ["one", "two", "three", "four"]
+        one, two, three, four = (row["txid"] for row in rows)
+        assert is_txid(one)
+        assert one == two == four != three
+        runs.append(one)
+    assert runs[0] < runs[1]
+
+
+def test_a_run_that_is_no_command_has_none(tmp_path: Path) -> None:
+    program = "import django; django.setup(); import logging; logging.getLogger('project').info('one')"
+    env = {**os.environ, "RESTY_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "project.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert re.search(r" INFO - project: one$", done.stderr)

@@ -1,0 +1,319 @@
+"""The middleware under both kinds of handlers: ids, headers, trust, log lines, streams, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from wsgiref.util import FileWrapper
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import StreamingHttpResponse
+from django.test import AsyncClient, Client
+from django.utils.deprecation import MiddlewareMixin
+from pytest_django import Settings
+
+from resty_django.txid import current, is_txid, parse
+from resty_django.txid.logging import TxidFilter
+from resty_django.txid.middleware import TxidMiddleware
+
+pytestmark = pytest.mark.urls("tests.integration.txid.site")
+
+OURS = "cbpvimguo4hkaps9lf6g"
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+FIRST = "resty_django.txid.middleware.TxidMiddleware"
+
+
+class SyncOnly(MiddlewareMixin):
+    """A middleware that knows no async: Django puts the rest of the chain into a thread."""
+
+    async_capable = False
+
+    def __call__(self, request: Any) -> Any:
+        logging.getLogger("tests.site").warning("sync only")
+        return self.get_response(request)
+
+
+@pytest.fixture(autouse=True)
+def _middleware(settings: Settings) -> None:
+    settings.MIDDLEWARE = [FIRST, "django.middleware.common.CommonMiddleware"]
+    settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["127.0.0.1"]}}
+
+
+@pytest.fixture
+def lines() -> Iterator[list[tuple[str, str]]]:
+    """Txid and message of each log line of the site and of Django."""
+    found: list[tuple[str, str]] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append((record.txid, record.getMessage()))  # type: ignore[attr-defined]
+
+    handler = Keep()
+    handler.addFilter(TxidFilter())
+    loggers = [logging.getLogger("tests.site"), logging.getLogger("django.request")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield found
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+class Reply:
+    def __init__(self, response: Any, body: str) -> None:
+        self.status: int = response.status_code
+        self.headers = response.headers
+        self.body = body
+        self.json = response.json() if response.headers.get("Content-Type") == "application/json" else None
+
+
+@pytest.fixture(params=["sync", "async"])
+def get(request: pytest.FixtureRequest) -> Any:
+    """Ask through the WSGI or the ASGI handler; gives a coroutine function either way."""
+
+    async def by_wsgi(path: str, **headers: str) -> Reply:
+        def ask() -> Reply:
+            response: Any = Client(raise_request_exception=False).get(path, headers=headers)
+            body = b"".join(response) if response.streaming else response.content
+            assert current() is None
+            return Reply(response, body.decode())
+
+        return await asyncio.to_thread(ask)
+
+    async def by_asgi(path: str, **headers: str) -> Reply:
+        response: Any = await AsyncClient(raise_request_exception=False).get(path, headers=headers)
+        body = b"".join([piece async for piece in aiter(response)]) if response.streaming else response.content
+        assert current() is None
+        return Reply(response, body.decode())
+
+    return by_wsgi if request.param == "sync" else by_asgi
+
+
+@pytest.mark.parametrize("path", ["/sync/", "/async/"])
+async def test_a_request_has_one_id_everywhere(get: Any, path: str, lines: list[Any]) -> None:
+    reply = await get(path)
+    mine = reply.json["request"]
+    assert is_txid(mine)
+    assert reply.json["current"] == reply.headers["X-Request-Id"] == mine
+    assert set(reply.json.get("others", [mine])) == {mine}
+    assert lines == [(mine, "seen")]
+
+
+async def test_requests_have_ids_of_their_own(get: Any) -> None:
+    replies = await asyncio.gather(*(get("/async/") for _ in range(20)))
+    assert len({reply.json["request"] for reply in replies}) == 20
+    for reply in replies:
+        assert reply.json["request"] == reply.json["current"] == reply.headers["X-Request-Id"]
+
+
+@pytest.mark.parametrize("sent", [OURS, OURS.upper(), f" {OURS} "])
+async def test_the_id_of_a_trusted_proxy_is_taken_over(get: Any, sent: str) -> None:
+    reply = await get("/sync/", **{"X-Request-Id": sent.strip()})
+    assert reply.json["request"] == reply.headers["X-Request-Id"] == OURS
+
+
+@pytest.mark.parametrize("sent", ["", "x", OURS + "0", OURS[:-1] + "1", "f058ebd6-02f7-4d3f-942e-904344e8cde5", "a\tb"])
+async def test_what_is_no_txid_is_not_taken_over(get: Any, sent: str) -> None:
+    reply = await get("/sync/", **{"X-Request-Id": sent})
+    assert is_txid(reply.json["request"])
+    assert reply.headers["X-Request-Id"] == reply.json["request"]
+
+
+@pytest.mark.parametrize("proxies", [[], ["10.0.0.0/8"], ["unix"]])
+async def test_the_id_of_anybody_else_is_not_taken_over(get: Any, proxies: list[str], settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"TXID": {"PROXIES": proxies}}
+    reply = await get("/sync/", **{"X-Request-Id": OURS, "traceparent": f"00-{TRACE}-{PARENT}-01"})
+    assert reply.json["request"] != OURS
+    assert TRACE not in reply.json["traceparent"]
+
+
+async def test_the_header_has_the_name_in_the_settings(get: Any, settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["127.0.0.1"], "HEADER": "X-Txid"}}
+    reply = await get("/sync/", **{"X-Txid": OURS, "X-Request-Id": "b2fr5nvq5alalalalal0"})
+    assert reply.json["request"] == reply.headers["X-Txid"] == OURS
+    assert "X-Request-Id" not in reply.headers
+
+
+async def test_a_trace_goes_on_with_a_span_of_its_own(get: Any) -> None:
+    reply = await get("/sync/", **{"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "congo=t61rcWkgMzE"})
+    mine = reply.json["traceparent"]
+    assert mine.startswith(f"00-{TRACE}-")
+    assert mine.endswith("-01")
+    assert PARENT not in mine
+    assert reply.headers["traceparent"] == mine
+    assert reply.json["tracestate"] == "congo=t61rcWkgMzE"
+    assert reply.json["same_trace"]
+
+
+@pytest.mark.parametrize("sent", ["", "nonsense", f"00-{TRACE}-{PARENT}-01,00-{TRACE}-{PARENT}-01"])
+async def test_a_trace_begins_here_where_none_was_brought(get: Any, sent: str) -> None:
+    reply = await get("/sync/", traceparent=sent, tracestate="congo=t61rcWkgMzE")
+    trace_id = reply.headers["traceparent"].split("-")[1]
+    assert int(trace_id[:24], 16) == parse(reply.json["request"]).number
+    assert reply.json["tracestate"] == ""
+
+
+async def test_traces_can_be_switched_off(get: Any, settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["127.0.0.1"], "TRACEPARENT": False}}
+    reply = await get("/sync/", traceparent=f"00-{TRACE}-{PARENT}-01")
+    assert (reply.json["traceparent"], reply.json["same_trace"]) == (None, True)
+    assert "traceparent" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/failing/", "/async-failing/"])
+async def test_a_failing_view_is_logged_and_answered_under_its_id(get: Any, path: str, lines: list[Any]) -> None:
+    reply = await get(path)
+    mine = reply.headers["X-Request-Id"]
+    assert reply.status == 500
+    assert is_txid(mine)
+    assert lines == [(mine, f"Internal Server Error: {path}")]
+
+
+async def test_what_django_logs_after_the_middleware_has_the_id(get: Any, lines: list[Any]) -> None:
+    reply = await get("/nowhere/")
+    assert reply.status == 404
+    assert lines == [(reply.headers["X-Request-Id"], "Not Found: /nowhere/")]
+
+
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
+@pytest.mark.parametrize("path", ["/stream/", "/async-stream/"])
+async def test_a_stream_is_made_under_the_id_of_its_request(get: Any, path: str, lines: list[Any]) -> None:
+    reply = await get(path)
+    mine = reply.headers["X-Request-Id"]
+    assert reply.body == f"{mine}\n" * 3
+    assert lines == [(mine, "piece 0"), (mine, "piece 1"), (mine, "piece 2"), (mine, "last")]
+
+
+def test_between_two_pieces_of_a_stream_nothing_is_current(client: Client) -> None:
+    one: Any = client.get("/stream/")
+    two: Any = client.get("/stream/")
+    texts = []
+    for pair in zip(one, two, strict=True):
+        assert current() is None
+        texts.append([piece.decode().strip() for piece in pair])
+    assert texts == [[one.headers["X-Request-Id"], two.headers["X-Request-Id"]]] * 3
+
+
+async def test_between_two_pieces_of_an_async_stream_nothing_is_current(async_client: AsyncClient) -> None:
+    response: Any = await async_client.get("/async-stream/")
+    count = 0
+    async for piece in aiter(response):
+        assert current() is None
+        assert piece.decode().strip() == response.headers["X-Request-Id"]
+        count += 1
+    assert count == 3
+
+
+def test_a_stream_that_breaks_leaves_nothing_behind(client: Client) -> None:
+    response: Any = client.get("/broken-stream/")
+    with pytest.raises(RuntimeError, match="while streaming"):
+        list(response)
+    assert current() is None
+
+
+def test_a_stream_that_is_not_read_to_its_end_is_closed(client: Client) -> None:
+    response: Any = client.get("/stream/")
+    next(iter(response))
+    response.close()
+    assert current() is None
+    assert list(response.streaming_content) == []
+
+
+def by_wsgi(path: str, **environ: Any) -> tuple[Any, dict[str, str]]:
+    """What a WSGI server gets from Django."""
+    given = Client()._base_environ(PATH_INFO=path, **environ)  # type: ignore[attr-defined]
+    headers: dict[str, str] = {}
+    return WSGIHandler()(given, lambda status, found: headers.update(found)), headers
+
+
+def test_a_file_stays_a_file_for_the_server() -> None:
+    response, headers = by_wsgi("/file/", **{"wsgi.file_wrapper": FileWrapper})
+    assert isinstance(response, FileWrapper)
+    assert b"".join(response) == b"bytes of a file"
+    assert is_txid(headers["X-Request-Id"])
+    response.close()
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+async def test_a_middleware_without_async_changes_nothing(
+    get: Any, place: str, settings: Settings, lines: list[Any]
+) -> None:
+    other = f"{__name__}.SyncOnly"
+    settings.MIDDLEWARE = [FIRST, other] if place == "after" else [other, FIRST]
+    reply = await get("/async/")
+    mine = reply.headers["X-Request-Id"]
+    assert reply.json["request"] == reply.json["current"] == mine
+    assert ("-" if place == "before" else mine, "sync only") in lines
+    assert (mine, "seen") in lines
+
+
+def test_a_wsgi_server_over_a_unix_socket_has_no_address(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["unix"]}}
+    response, headers = by_wsgi("/sync/", REMOTE_ADDR="", HTTP_X_REQUEST_ID=OURS)
+    assert headers["X-Request-Id"] == OURS
+    response.close()
+
+
+async def test_websockets_are_left_alone() -> None:
+    """As a router in front of Django has it: WebSockets go elsewhere, between requests that have their ids."""
+    django = get_asgi_application()
+    during: list[str | None] = []
+
+    async def router(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "websocket":
+            return await django(scope, receive, send)
+        await receive()
+        await send({"type": "websocket.accept"})
+        message = await receive()
+        during.append(current())
+        await send({"type": "websocket.send", "text": message["text"].upper()})
+
+    socket = ApplicationCommunicator(router, {"type": "websocket", "path": "/sync/", "headers": []})
+    await socket.send_input({"type": "websocket.connect"})
+    assert await socket.receive_output(10) == {"type": "websocket.accept"}
+    scope = {"type": "http", "method": "GET", "path": "/sync/", "headers": [(b"host", b"localhost")]}
+    http = ApplicationCommunicator(router, {**scope, "query_string": b"", "http_version": "1.1"})
+    await http.send_input({"type": "http.request", "body": b""})
+    start = await http.receive_output(10)
+    assert is_txid(dict(start["headers"])[b"X-Request-Id"].decode())
+    await http.receive_output(10)
+    await http.wait(10)
+    await socket.send_input({"type": "websocket.receive", "text": "hello"})
+    assert await socket.receive_output(10) == {"type": "websocket.send", "text": "HELLO"}
+    await socket.wait(10)
+    assert during == [None]
+
+
+async def test_a_client_that_goes_away_ends_the_stream_and_the_id() -> None:
+    ended: list[str] = []
+    django: Any = get_asgi_application()
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x"
+                await asyncio.sleep(0.005)
+        finally:
+            ended.append("ended")
+
+    async def respond(request: Any) -> StreamingHttpResponse:
+        return StreamingHttpResponse(endless())
+
+    django._middleware_chain = TxidMiddleware(respond)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+    http = ApplicationCommunicator(django, {**scope, "query_string": b"", "http_version": "1.1"})
+    await http.send_input({"type": "http.request", "body": b""})
+    await http.receive_output(10)
+    await http.receive_output(10)
+    await http.send_input({"type": "http.disconnect"})
+    await http.wait(10)
+    for _ in range(200):
+        if ended:
+            break
+        await asyncio.sleep(0.01)
+    assert ended == ["ended"]
+    assert current() is None

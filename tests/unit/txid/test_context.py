@@ -1,0 +1,143 @@
+"""What is current: in blocks, threads, tasks, and runs of a command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from resty_django.txid import InvalidTxid, bound, carry, current, current_trace, is_txid, run
+from resty_django.txid.traceparent import begin
+
+ID = "cbpvimguo4hkaps9lf6g"
+OTHER = "b2fr5nvq5alalalalal0"
+
+
+def test_outside_of_everything_there_is_none() -> None:
+    assert current() is None
+    assert current_trace() is None
+
+
+def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
+    trace = begin(ID)
+    with bound(ID, trace) as mine:
+        assert (mine, current(), current_trace()) == (ID, ID, trace)
+        with bound(OTHER.upper()):
+            assert (current(), current_trace()) == (OTHER, None)
+        with contextlib.suppress(ZeroDivisionError), bound():
+            assert current() not in (ID, OTHER, None)
+            raise ZeroDivisionError
+        assert current() == ID
+    assert current() is None
+
+
+def test_a_block_makes_a_new_one_and_refuses_what_is_none() -> None:
+    with bound() as mine:
+        assert is_txid(mine)
+    with pytest.raises(InvalidTxid, match="20 characters"), bound("x"):
+        pass
+
+
+def test_a_decorated_function_has_a_new_one_each_time() -> None:
+    @bound()
+    def job() -> str | None:
+        return current()
+
+    assert is_txid(job())
+    assert job() != job()
+
+
+def test_threads_get_it_when_it_is_carried() -> None:
+    found: dict[str, Any] = {}
+    with bound(ID):
+        plain = threading.Thread(target=lambda: found.update(plain=current()))
+        carried = threading.Thread(target=carry(lambda: found.update(carried=current())))
+    for thread in (plain, carried):
+        thread.start()
+        thread.join()
+    assert found == {"plain": None, "carried": ID}
+
+
+def test_a_carried_function_runs_in_many_threads_at_once() -> None:
+    together = threading.Barrier(3)
+
+    def work(number: int) -> tuple[int, str | None]:
+        together.wait(20)
+        return number, current()
+
+    with ThreadPoolExecutor(3) as pool:
+        with bound(ID):
+            work_here = carry(work)
+        assert list(pool.map(work_here, range(3))) == [(0, ID), (1, ID), (2, ID)]
+        assert pool.submit(current).result() is None
+
+
+def test_what_is_carried_from_outside_has_none() -> None:
+    outside = carry(current)
+    with bound(ID):
+        assert outside() is None
+        assert current() == ID
+
+
+async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
+    async def work() -> list[str | None]:
+        await asyncio.sleep(0)
+        return [current(), await asyncio.to_thread(current)]
+
+    with bound(ID):
+        task = asyncio.create_task(work())
+    with bound(OTHER):
+        assert await work() == [OTHER, OTHER]
+    assert await task == [ID, ID]
+    assert current() is None
+
+
+# --- runs of a command -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_made", {})
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize("program", ["manage.py", "./manage.py", "/srv/site/manage.py", "/usr/bin/django-admin"])
+def test_a_run_has_one(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "migrate"])
+    mine = current()
+    assert is_txid(mine)
+    with bound(ID):
+        assert current() == ID
+    with ThreadPoolExecutor(4) as pool:
+        assert {pool.submit(current).result() for _ in range(8)} == {mine}
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize(
+    "argv", [[], [""], ["/usr/bin/gunicorn"], ["mymanage.py"], ["/lib/pytest/__main__.py"], ["manage.py/x"]]
+)
+def test_other_programs_have_none(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", argv)
+    assert current() is None
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_the_programs_are_a_setting(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    monkeypatch.setattr(sys, "argv", ["/srv/site/nightly", "--all"])
+    settings.RESTY_DJANGO = {"TXID": {"COMMANDS": ["site/nightly"]}}
+    assert is_txid(current())
+    settings.RESTY_DJANGO = {"TXID": {"COMMANDS": []}}
+    assert current() is None
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_wrong_settings_do_not_break_log_lines(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    monkeypatch.setattr(sys, "argv", ["manage.py"])
+    settings.RESTY_DJANGO = {"TXID": {"NONSENSE": 1}}
+    assert current() is None
