@@ -40,6 +40,13 @@ class Script:
         except FAULTS as error:
             raise translated(error) from error
 
+    @staticmethod
+    def fits(client: Client | AsyncClient, keys: Iterable[bytes]) -> bool:
+        """Whether one call can have all these keys: on a cluster only if they are of one slot."""
+        if not isinstance(client, RedisCluster | aio.RedisCluster):
+            return True
+        return len({client.keyslot(key) for key in keys}) < 2
+
     async def run(self, client: AsyncClient, keys: Arguments, args: Arguments) -> Any:
         """The same for asyncio."""
         try:

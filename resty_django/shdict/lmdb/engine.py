@@ -46,6 +46,7 @@ from .records import (
     short_name,
     with_key,
 )
+from .revisions import Revisions
 from .shelf import Crowded
 
 ALWAYS: Final = 0
@@ -59,7 +60,7 @@ WINDOW: Final = 128
 """Items that one transaction looks at, so that none is long."""
 
 
-class LmdbDict(Lists, SharedDict):
+class LmdbDict(Lists, Revisions, SharedDict):
     """A dictionary in the memory of this machine.
 
     `size`: bytes of the file, of which three quarters hold items. `path`: the folder of the file (None: memory).
