@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 ALL_APPS: Final[tuple[str, ...]] = (
     "resty_django",
     "resty_django.ids",
+    "resty_django.limits",
 )
 
 __all__ = ["ALL_APPS", "__version__"]

@@ -43,7 +43,11 @@ from resty_django.schema import (
 
 T = TypeVar("T")
 
-ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {"default": {}, "events": {"SIZE": 4 * 1024 * 1024}}
+ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {
+    "default": {},
+    "events": {"SIZE": 4 * 1024 * 1024},
+    "limits": {"SIZE": 24 * 1024 * 1024},
+}
 """The shared dictionaries that every site has, and what they have where the site says nothing else."""
 
 
@@ -200,6 +204,32 @@ class EventsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSettings:
+    """Limits of requests.
+
+    `store`: the shared dictionary that keeps them. `on_error`: what happens while it cannot be used: "open", "closed",
+    "local" or "raise". `status`: of a refusal. `headers`: whether responses tell of their limits. `template`: of the
+    page of a refusal. `max_delay`: the seconds that a sync view may sleep for its turn. `proxies`: networks whose
+    word about the client's address is trusted, `proxy_header` where they say it; `ipv6_prefix`: bits of an IPv6
+    address that are one client; `exempt_networks`: clients without limits. `rules`: policies, as dicts of their fields.
+    `refresh`: seconds between two looks for changed policies where no event tells of them.
+    """
+
+    store: str = setting("limits", check=_known_dict)
+    on_error: str = setting("open", check=one_of("open", "closed", "local", "raise"))
+    status: int = setting(429, check=between(400, 599))
+    headers: bool = setting(True)
+    template: str = setting("resty_limits/429.html", check=_not_blank)
+    max_delay: float = setting(0.0, check=at_least(0))
+    proxies: tuple[str, ...] = setting((), check=_proxies)
+    proxy_header: str = setting("X-Forwarded-For", check=_not_blank)
+    ipv6_prefix: int = setting(64, check=between(1, 128))
+    exempt_networks: tuple[str, ...] = setting((), check=_networks)
+    rules: tuple[dict[str, Any], ...] = setting(())
+    refresh: float = setting(10.0, check=above(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxidSettings:
     """Transaction ids.
 
@@ -276,6 +306,7 @@ class Conf:
     ids = Section[IdsSettings]("IDS", IdsSettings, "resty_django.ids")
     shared_dicts = NamedSections("SHARED_DICTS", SharedDictSettings, "resty_django", ALWAYS_DICTS)
     events = Section[EventsSettings]("EVENTS", EventsSettings, "resty_django")
+    limits = Section[LimitsSettings]("LIMITS", LimitsSettings, "resty_django.limits")
     txid = Section[TxidSettings]("TXID", TxidSettings, "resty_django")
 
     def __init__(self) -> None:
@@ -342,6 +373,7 @@ __all__ = [
     "Conf",
     "EventsSettings",
     "IdsSettings",
+    "LimitsSettings",
     "LuaSettings",
     "SharedDictSettings",
     "TxidSettings",

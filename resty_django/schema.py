@@ -1,9 +1,10 @@
 """Turn the plain dict of a settings section into a frozen dataclass, and say in sentences what is wrong with it.
 
 A section is a frozen dataclass whose field names are the setting keys in lower case. Field types understood:
-`bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), a nested section,
-and `T | None` of any of these. `decode_named` reads a dict of sections under names that the site chooses, as in
-`CACHES`. Pure: nothing here reads Django's settings.
+`bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), `tuple[dict[str, Any],
+...]` (takes a list; what is in the dicts is for others to check), a nested section, and `T | None` of any of these.
+`decode_named` reads a dict of sections under names that the site chooses, as in `CACHES`. Pure: nothing here reads
+Django's settings.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ def _convert(kind: Any, value: object, path: tuple[str, ...]) -> tuple[Any, list
     if dataclasses.is_dataclass(kind):
         return decode(typing.cast("type[Any]", kind), value, path)
     if typing.get_origin(kind) is tuple:
-        return _texts(value, path)
+        return (_texts if typing.get_args(kind)[0] is str else _dicts)(value, path)
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
     if kind is float and type(value) is int:
@@ -249,6 +250,15 @@ def _texts(value: object, path: tuple[str, ...]) -> tuple[tuple[str, ...], list[
     return tuple(value), []
 
 
-def _bad_item(item: object, path: tuple[str, ...]) -> Problem:
+def _dicts(value: object, path: tuple[str, ...]) -> tuple[tuple[dict[str, Any], ...], list[Problem]]:
+    if not isinstance(value, list | tuple):
+        return (), [wrong_type(value, path, "a list of dicts")]
+    wrong = [item for item in value if not (isinstance(item, Mapping) and all(isinstance(key, str) for key in item))]
+    if wrong:
+        return (), [_bad_item(wrong[0], path, "dicts with texts as keys")]
+    return tuple(dict(item) for item in value), []
+
+
+def _bad_item(item: object, path: tuple[str, ...], wanted: str = "texts") -> Problem:
     given = "None" if item is None else type(item).__name__
-    return Problem("type", path, f"{key_text(path)} must be a list of texts; it holds an item of type {given}.")
+    return Problem("type", path, f"{key_text(path)} must be a list of {wanted}; it holds an item of type {given}.")

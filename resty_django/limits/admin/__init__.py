@@ -1,0 +1,12 @@
+"""The admin of limits: policies in words and with their figures, and what operators do to them."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from ..models import LimitPolicy
+from .policies import LimitPolicyAdmin
+
+admin.site.register(LimitPolicy, LimitPolicyAdmin)
+
+__all__ = ["LimitPolicyAdmin"]

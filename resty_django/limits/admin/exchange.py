@@ -1,0 +1,91 @@
+"""Export and import of policies in the admin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db import Error as DatabaseError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.views.decorators.http import require_http_methods, require_safe
+
+from resty_django.admin.base import PageAdmin
+
+from .. import exchange
+from ..models import LimitPolicy
+from .forms import ImportForm
+
+FLAGS = {"new": ADDITION, "changed": CHANGE, "deleted": DELETION}
+
+
+class ExchangeAdmin(PageAdmin[LimitPolicy]):
+    def exchange_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("export", self.export_view, "export/"),
+            self.page_url("import", self.import_view, "import/"),
+        ]
+
+    @method_decorator(require_safe)
+    def export_view(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        return download(self.get_queryset(request))
+
+    @admin.action(description="Export the selected policies", permissions=["view"])
+    def export_selected(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse:
+        return download(queryset)
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def import_view(self, request: HttpRequest) -> HttpResponse:
+        """A file is sent; what it would do is shown; the same text is sent once more and done."""
+        if not self.may(request, "import_policies"):
+            raise PermissionDenied
+        posted = request.method == "POST"
+        form = ImportForm(request.POST if posted else None, request.FILES if posted else None)
+        may_prune = self.has_delete_permission(request)
+        if not may_prune:
+            del form.fields["prune"]
+        plan = None
+        if posted and form.is_valid():
+            given = form.cleaned_data
+            prune = may_prune and given["prune"]
+            try:
+                if "confirmed" in request.POST:
+                    return self._import(request, given["policies"], prune)
+                plan = exchange.plan(given["policies"], prune=prune)
+            except DatabaseError as error:
+                self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
+        context = {
+            "title": "Import policies",
+            "object": None,
+            "form": form,
+            "plan": plan,
+            "text": form.cleaned_data["text"] if plan else "",
+            "prune": bool(plan and form.cleaned_data.get("prune")),
+        }
+        return self.page(request, "admin/resty_limits/limitpolicy/import.html", context)
+
+    def _import(self, request: HttpRequest, policies: list[Any], prune: bool) -> HttpResponse:
+        done = exchange.apply(policies, prune=prune)
+        for change, row in done:
+            text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
+            LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
+        names = ", ".join(f"{change.name} ({change.what})" for change, _ in done)
+        self.message_user(request, f"Imported: {names or 'nothing has changed'}.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse(self.url_name("changelist")))
+
+
+def download(rows: Iterable[LimitPolicy]) -> HttpResponse:
+    text = exchange.write(row.spec() for row in rows)
+    return HttpResponse(
+        text,
+        content_type="application/json; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="limit-policies.json"'},
+    )

@@ -1,0 +1,61 @@
+"""Changing the mode of several policies at once, after a page that asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import router, transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+
+from resty_django.admin.base import PageAdmin
+
+from ..models import LimitPolicy
+
+EFFECTS = {
+    "enforce": "Requests over the limit are refused from now on.",
+    "shadow": "Requests over the limit are decided and counted, and pass.",
+    "off": "Nothing is asked: all requests pass, and none is counted.",
+}
+
+
+class ModesAdmin(PageAdmin[LimitPolicy]):
+    actions = ["enforce", "shadow", "off", "export_selected"]
+
+    @admin.action(description="Enforce the selected policies", permissions=["change"])
+    def enforce(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
+        return self._change_mode(request, queryset, "enforce")
+
+    @admin.action(description="Put the selected policies in shadow mode", permissions=["change"])
+    def shadow(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
+        return self._change_mode(request, queryset, "shadow")
+
+    @admin.action(description="Switch the selected policies off", permissions=["change"])
+    def off(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
+        return self._change_mode(request, queryset, "off")
+
+    def _change_mode(self, request: HttpRequest, queryset: QuerySet[LimitPolicy], mode: str) -> HttpResponse | None:
+        rows = list(queryset.order_by("order", "name"))
+        changing = [row for row in rows if row.mode != mode]
+        if not changing:
+            self.message_user(request, "All of them have this mode already.")
+            return None
+        if "confirmed" not in request.POST:
+            context: dict[str, Any] = {
+                "title": f"Change to “{mode}”",
+                "object": None,
+                "mode": mode,
+                "effect": EFFECTS[mode],
+                "rows": changing,
+                "checkbox": ACTION_CHECKBOX_NAME,
+            }
+            return self.page(request, "admin/resty_limits/limitpolicy/mode.html", context)
+        with transaction.atomic(using=router.db_for_write(LimitPolicy)):
+            for row in changing:
+                before, row.mode = row.mode, mode
+                row.save(update_fields=["mode"])
+                self.log_change(request, row, f"Changed the mode from {before} to {mode}.")
+        self.message_user(request, f"Changed to {mode}: {', '.join(row.name for row in changing)}.")
+        return None

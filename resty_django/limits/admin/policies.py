@@ -1,0 +1,284 @@
+"""The admin of policies: the list with its figures, the form, and the pages of one policy."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_safe
+
+from resty_django.admin.figures import Key, key_of
+from resty_django.admin.shown import NONE
+
+from .. import policy, trial
+from ..errors import LimitError
+from ..exchange import values
+from ..models import LimitPolicy
+from ..spec import PolicySpec, describe, find_problems, given
+from .exchange import ExchangeAdmin
+from .facts import figures, troubles
+from .forms import LimitPolicyForm, ResetForm, TrialForm
+from .modes import ModesAdmin
+
+TEMPLATES = "admin/resty_limits/limitpolicy"
+EVERY = 5
+"""Seconds after which the page of figures is loaded again, where that is wanted."""
+
+
+class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
+    form = LimitPolicyForm
+    refusals: ClassVar = (LimitError,)
+    list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
+    list_filter = ("mode", "algorithm")
+    search_fields = ("name", "description", "path", "route", "view")
+    search_help_text = "Name, description, path, route or view"
+    list_per_page = 50
+    readonly_fields = ("in_words", "version", "created_at", "updated_at")
+    change_form_template = f"{TEMPLATES}/change_form.html"
+    change_list_template = f"{TEMPLATES}/change_list.html"
+    fieldsets: ClassVar = [
+        (None, {"fields": ["name", "description", "mode"]}),
+        (
+            "Limit",
+            {
+                "fields": [
+                    "algorithm",
+                    "rate",
+                    "limit",
+                    "window",
+                    "burst",
+                    "interval",
+                    "capacity",
+                    "quantum",
+                    "max_wait",
+                    "default_delay",
+                    "lease",
+                ],
+                "description": "Times and rates have their unit with them: 200/s, 30/min, 1h, 500ms. Numbers of other "
+                "algorithms than the one chosen are dropped.",
+            },
+        ),
+        ("Whom it counts together", {"fields": ["key", "cost"]}),
+        (
+            "Which requests it applies to",
+            {
+                "fields": ["path", "route", "view", "methods"],
+                "description": "A request has to fit all that is given here. Without path, route and view the policy "
+                "applies where code names it.",
+            },
+        ),
+        ("Else", {"fields": ["on_error", "status", "order"]}),
+    ]
+    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+
+    class Media:
+        css: ClassVar = {"all": ["resty_limits/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LimitPolicy]:
+        return super().get_queryset(request).using(router.db_for_write(LimitPolicy))
+
+    def get_fieldsets(self, request: HttpRequest, obj: LimitPolicy | None = None) -> Any:
+        if obj is None:
+            return self.fieldsets
+        (first, top), *others = self.fieldsets
+        return [(first, {**top, "fields": [*top["fields"], "in_words"]}), *others, self.written]
+
+    # --- list ------------------------------------------------------------------------------------------------------
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        shown = super().get_changelist_instance(request)
+        rows = list(shown.result_list)
+        for row, found in zip(rows, figures([row.name for row in rows]), strict=True):
+            row.figures = found
+        shown.result_list = rows
+        return shown
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        context = {
+            "declared": self._declared(),
+            "outages": troubles(),
+            "may_import": self.may(request, "import_policies"),
+            **(extra_context or {}),
+        }
+        return super().changelist_view(request, context)
+
+    def _declared(self) -> list[dict[str, Any]]:
+        """The policies that code declares and no row has taken the place of."""
+        try:
+            specs = policy.declared()
+        except policy.BadPolicy:  # a rule of the settings is wrong; a system check says so
+            return []
+        stored = set(self.model._default_manager.using(router.db_for_write(LimitPolicy)).values_list("name", flat=True))
+        add = reverse(self.url_name("add"))
+        return [
+            {"spec": spec, "words": in_words(spec), "url": f"{add}?{_query(spec)}"}
+            for name, spec in sorted(specs.items())
+            if name not in stored
+        ]
+
+    @admin.display(description="limit")
+    def words(self, row: LimitPolicy) -> SafeString:
+        return in_words(row.spec())
+
+    @admin.display(description="in words")
+    def in_words(self, row: LimitPolicy) -> SafeString:
+        return in_words(row.spec())
+
+    @admin.display(description="applies to")
+    def applies_to(self, row: LimitPolicy) -> SafeString:
+        return applies_to(row.spec())
+
+    @admin.display(description="mode", ordering="mode")
+    def mode_now(self, row: LimitPolicy) -> str:
+        return row.mode
+
+    @admin.display(description="last hour")
+    def last_hour(self, row: Any) -> SafeString | str:
+        if row.figures.error:
+            return NONE
+        url = reverse(self.url_name("figures"), args=[row.pk])
+        return format_html(
+            '<a class="resty-spark" href="{}">{}</a><br><span class="resty-quiet">{}</span>',
+            url,
+            row.figures.spark,
+            row.figures.words,
+        )
+
+    # --- form ------------------------------------------------------------------------------------------------------
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        row = context.get("original")
+        if row is not None:
+            context["may_reset"] = self.may(request, "reset_key", row)
+            context["fault"] = policy.faults().get(row.name, "") if find_problems(row.spec()) else ""
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    # --- pages of one policy ---------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            *self.exchange_urls(),
+            self.page_url("figures", self.figures_view),
+            self.page_url("try", self.try_view),
+            self.page_url("reset_key", self.reset_key_view),
+            *super().get_urls(),
+        ]
+
+    def _looked_at(self, request: HttpRequest, object_id: int) -> LimitPolicy | None:
+        row = self.get_object(request, unquote(str(object_id)))
+        if not self.has_view_or_change_permission(request, row):
+            raise PermissionDenied
+        return row
+
+    @method_decorator(require_safe)
+    def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        """What the policy has decided. With `live` in the address the page loads itself again."""
+        row = self._looked_at(request, object_id)
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))  # type: ignore[attr-defined, no-any-return]
+        (found,) = figures([row.name], top=True)
+        live = "live" in request.GET
+        context = {
+            "title": "Figures",
+            "subtitle": str(row),
+            "object": row,
+            "words": in_words(row.spec()),
+            "figures": found,
+            "outages": troubles(),
+            "live": live,
+            "every": EVERY,
+            "may_reset": self.may(request, "reset_key", row),
+        }
+        response = self.page(request, f"{TEMPLATES}/figures.html", context)
+        if live:
+            response["Refresh"] = str(EVERY)
+        return response
+
+    @method_decorator(require_safe)
+    def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        """What the policy would say of a row of requests. Nothing is stored."""
+        row = self._looked_at(request, object_id)
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))  # type: ignore[attr-defined, no-any-return]
+        spec = row.spec()
+        form = TrialForm(request.GET if "arrivals" in request.GET else None, spec)
+        problems = find_problems(spec)
+        steps: list[trial.Step] = []
+        if form.is_valid() and not problems:
+            asked = form.cleaned_data
+            steps = list(trial.run(spec, asked["arrivals"], asked["interval"], asked.get("lasts", 0.0), asked["key"]))
+        outcomes = [step.outcome for step in steps]
+        context = {
+            "title": "Try it",
+            "subtitle": str(row),
+            "object": row,
+            "words": in_words(spec),
+            "form": form,
+            "problems": problems,
+            "steps": steps,
+            "counted": {kind: outcomes.count(kind) for kind in ("passed", "delayed", "refused")},
+            "tried_key": Key.of(form.cleaned_data["key"]).text if steps else "",
+            "concurrent": spec.algorithm == "concurrency",
+        }
+        return self.page(request, f"{TEMPLATES}/try.html", context)
+
+    def reset_key_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        token = request.GET.get("k", "")
+        return self.act(
+            request,
+            object_id,
+            permission="reset_key",
+            form=lambda data, row: ResetForm(data, token),
+            title="Reset a key",
+            button="Reset",
+            perform=self._reset_key,
+            explain=lambda row: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
+            template=f"{TEMPLATES}/reset_key.html",
+        )
+
+    def _reset_key(self, request: HttpRequest, row: LimitPolicy, asked: dict[str, Any]) -> str:
+        shown = Key.of(asked["key"]).text
+        problems = find_problems(row.spec())
+        if problems:
+            raise LimitError("the policy cannot be used as it stands; correct it first.")
+        if not policy.limiter_of(row.spec()).reset(asked["key"]):
+            raise LimitError(f"nothing is known of the key “{shown}”. It may have been forgotten by itself.")
+        self.log_change(request, row, f"Reset the key “{shown}”.")
+        return format_html('Reset the key <code class="resty-id">{}</code>', shown)
+
+
+def in_words(spec: PolicySpec) -> SafeString:
+    """The numbers of a policy in words, or why it cannot be used."""
+    problems = find_problems(spec)
+    if not problems:
+        return format_html("{}", describe(spec))
+    texts = [f"{name}: {text}" for name, text in problems.items()]
+    return format_html('<span class="resty-alarm">Cannot be used.</span> {}', " ".join(texts))
+
+
+def applies_to(spec: PolicySpec) -> SafeString:
+    """Which requests a policy applies to by itself."""
+    if not spec.matches_requests:
+        return format_html('<span class="resty-quiet">{}</span>', "where code names it")
+    parts = [(name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if given(getattr(spec, name))]
+    plain = {"methods", "path"}
+    return format_html_join(
+        " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
+    )
+
+
+def _query(spec: PolicySpec) -> str:
+    return urlencode(values(spec))
+
+
+__all__ = ["LimitPolicyAdmin"]

@@ -1,0 +1,43 @@
+"""Several limits decided together: who is asked when, and what is taken back. Pure; see `combining`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..errors import LimitError
+
+Ask = tuple[int, bool | None]
+"""The index of a limiter, and whether it is asked with recording; None: it takes back what it has recorded."""
+Answers = tuple[int | None, list[Any]]
+"""The index of the limiter that refused, and the decisions that were recorded, or that refused."""
+
+
+def two_phases(count: int) -> Generator[Ask, Any, Answers]:
+    """Yields what to do next, is sent the decision, and returns the answers.
+
+    An error that is thrown into it comes out again, after what was recorded before has been taken back.
+    """
+    decisions: list[Any] = [None] * count
+    last = count - 1
+    for index in range(count):
+        decision = yield index, index == last
+        if index == last or not decision:
+            decisions[index] = decision
+        if not decision:
+            return index, decisions
+    for index in range(last):
+        try:
+            decisions[index] = yield index, True
+        except LimitError:
+            yield from _take_back(index, last)
+            raise
+        if not decisions[index]:
+            yield from _take_back(index, last)
+            return index, decisions
+    return None, decisions
+
+
+def _take_back(index: int, last: int) -> Generator[Ask, Any, None]:
+    for before in (*range(index), last):
+        yield before, None

@@ -1,0 +1,192 @@
+"""The limiter of requests at a time."""
+
+from __future__ import annotations
+
+import os
+import random
+from time import time_ns
+from typing import Any, ClassVar
+
+from . import wording
+from .algorithms import Decided, concurrency
+from .arguments import check_cost, milliseconds, not_negative, positive, whole
+from .decision import Decision
+from .limiter import LOCAL, Algorithm, Limiter, Operation
+
+_new = tuple.__new__
+
+_tokens = random.Random()  # noqa: S311 - names, not secrets
+_bits = _tokens.getrandbits
+os.register_at_fork(after_in_child=_tokens.seed)
+
+
+class Concurrency(Limiter[concurrency.Numbers]):
+    """At most `max` requests at a time, and `burst` more that have to wait (`delay`): nginx's `limit_conn`.
+
+    `default_delay`: seconds that a request takes, until `leaving` says better; this is known to this object alone.
+    Each recorded request holds a slot until `leaving`. `lease`: seconds after which a slot that nobody gave back is
+    free again (None: never, so that a killed process keeps its slots for ever). Its holder can `renew` it. A lease
+    takes 16 bytes of the state; with thousands of slots under one key do without.
+    """
+
+    algorithm: ClassVar = Algorithm(
+        "concurrency",
+        concurrency.incoming,
+        concurrency.decide,
+        concurrency.SENT.pack,
+        concurrency.MEASURED.unpack,
+        Operation(concurrency.uncommit, "uncommit"),
+    )
+    _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
+    give_back = _leaving
+    _renew: ClassVar = Operation(concurrency.renew, "renew")
+
+    def __init__(
+        self,
+        max: int,
+        burst: int = 0,
+        default_delay: float = 1.0,
+        *,
+        lease: float | None = 120.0,
+        **options: Any,
+    ) -> None:
+        self.max = max
+        self.burst = burst
+        self.unit_delay = default_delay
+        self.lease = lease
+        self._committed = False
+        super().__init__(**options)
+
+    def _numbers(self) -> concurrency.Numbers:
+        positive("max", self.max)
+        not_negative("burst", self.burst)
+        whole("max", self.max)
+        whole("burst", self.burst)
+        positive("default_delay", self.unit_delay)
+        lease = 0 if self.lease is None else milliseconds("lease", self.lease)
+        return concurrency.Numbers(self.max, self.burst, self.unit_delay, lease, b"")
+
+    def call_numbers(self) -> concurrency.Numbers:
+        numbers = self.numbers
+        most, burst, unit, lease, _ = numbers
+        if not lease:
+            return numbers
+        return _new(concurrency.Numbers, (most, burst, unit, lease, _bits(64).to_bytes(8, "little")))
+
+    def _one(self, state: Any) -> Decided:
+        now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
+        return concurrency.incoming(state, now, self.call_numbers(), 1, True)
+
+    def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """As that of all limiters; the decision has the `token` of the slot."""
+        self._committed = False
+        decision = super().incoming(key, commit, cost)
+        self._committed = commit and holds_slot(decision)
+        return decision
+
+    def hit(self, key: object, cost: int = 1) -> Decision:
+        """As that of all limiters; the decision has the `token` of the slot."""
+        self._committed = False
+        decision = Limiter.hit(self, key, cost)
+        self._committed = decision.allowed if not decision.failed else holds_slot(decision)
+        return decision
+
+    async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """As `incoming`."""
+        self._committed = False
+        decision = await super().aincoming(key, commit, cost)
+        self._committed = commit and holds_slot(decision)
+        return decision
+
+    def is_committed(self) -> bool:
+        """Whether the last `incoming` of this object, in whatever thread, took a slot."""
+        return self._committed
+
+    def leaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
+        """Give back the slot with this token (none: the one held longest); returns the number in progress.
+
+        `latency`: seconds that the request took, without its delay; the delay of others is made of it. `cost`: that of
+        the request, which a token knows by itself. A slot whose lease was over is not given back a second time. Returns
+        0 where the store cannot be used and `on_error` is not
+        "raise": the lease gives back the slot then. Raises `NotFound` where nothing is in progress under the key.
+        """
+        return self._left(self._slot(*self._going(key, token, cost)), key, latency)
+
+    async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
+        """As `leaving`."""
+        return self._left(await self._aslot(*self._going(key, token, cost)), key, latency)
+
+    def _going(self, key: object, token: str, cost: int) -> tuple[Operation, object, str, int]:
+        if cost == 1 or token.removeprefix(LOCAL):
+            return self._leaving, key, token, 1
+        return self.algorithm.uncommit, key, token, check_cost(cost)
+
+    def uncommit(self, key: object, cost: int = 1, token: str = "") -> int:
+        """As `leaving` without a latency, but without a token it is the slot taken last that is given back."""
+        return self._left(self._slot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+
+    async def auncommit(self, key: object, cost: int = 1, token: str = "") -> int:
+        """As `uncommit`."""
+        return self._left(await self._aslot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+
+    def renew(self, key: object, token: str) -> bool:
+        """Let the lease of the slot begin anew; false where it was over, or where there are no leases."""
+        return bool(self._slot(self._renew, key, token))
+
+    async def arenew(self, key: object, token: str) -> bool:
+        """As `renew`."""
+        return bool(await self._aslot(self._renew, key, token))
+
+    def note(self, decision: Decision | None) -> None:
+        self._committed = decision is not None and decision[0]
+
+    def take_back(self, key: object, token: str) -> None:
+        self.uncommit(key, token=token)
+
+    async def atake_back(self, key: object, token: str) -> None:
+        await self.auncommit(key, token=token)
+
+    def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
+        numbers = self._with_token(token)
+        if token.startswith(LOCAL):
+            return self.local.change(self, operation, self.key(key), numbers, cost)
+        return self._change(operation, key, numbers, cost)
+
+    async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
+        numbers = self._with_token(token)
+        if token.startswith(LOCAL):
+            return self.local.change(self, operation, self.key(key), numbers, cost)
+        return await self._achange(operation, key, numbers, cost)
+
+    def _left(self, left: int | None, key: object, latency: float | None) -> int:
+        count: int = self._found(left, key)
+        if latency is not None:
+            self._set(unit_delay=(latency + self.unit_delay) / 2)
+        return count
+
+    def _with_token(self, token: str) -> concurrency.Numbers:
+        most, burst, unit, lease, _ = self.numbers
+        try:
+            slot = bytes.fromhex(token.removeprefix(LOCAL))
+        except ValueError:
+            raise ValueError(f"token must be that of a decision, not {token!r}.") from None
+        return _new(concurrency.Numbers, (most, burst, unit, lease, slot))
+
+    def set_conn(self, max: int) -> None:
+        """Requests at a time from now on."""
+        self._set(max=max)
+
+    def set_burst(self, burst: int) -> None:
+        """Requests that wait from now on."""
+        self._set(burst=burst)
+
+    def describe(self) -> str:
+        return wording.concurrency(self.max, self.burst)
+
+
+def holds_slot(decision: Decision) -> bool:
+    """Whether a recorded request has taken a slot: none was taken where a failed store let it pass."""
+    return decision.allowed and (not decision.failed or decision.token != "")
+
+
+__all__ = ["Concurrency"]

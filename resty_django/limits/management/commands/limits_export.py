@@ -1,0 +1,33 @@
+"""`manage.py limits_export [NAME ...]`: policies as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from resty_django.limits import exchange
+
+
+class Command(BaseCommand):
+    help = "Print the limit policies of the database as JSON, for limits_import and for review."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="Only these policies. Default: all.")
+        parser.add_argument("--output", type=Path, metavar="FILE", help="Write there instead.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rows = exchange.stored()
+        for name in options["names"]:
+            if name not in rows:
+                raise CommandError(f"There is no policy {name!r}; there are {', '.join(sorted(rows)) or 'none'}.")
+        names = options["names"] or rows
+        text = exchange.write(rows[name].spec() for name in dict.fromkeys(names))
+        if options["output"] is None:
+            self.stdout.write(text, ending="")
+            return
+        try:
+            options["output"].write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"cannot write {options['output']}: {error}") from error

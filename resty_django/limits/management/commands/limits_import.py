@@ -1,0 +1,44 @@
+"""`manage.py limits_import FILE`: policies from JSON."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from resty_django.limits import exchange
+
+
+class Command(BaseCommand):
+    help = (
+        "Import limit policies that limits_export wrote, all or nothing: those of the same name are replaced, others "
+        "stay. Running processes act on it at once. See what would happen with --dry-run."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="The file (JSON); - is the standard input.")
+        parser.add_argument("--prune", action="store_true", help="Delete the policies that the file does not have.")
+        parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            file = options["file"]
+            text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"cannot read {options['file']}: {error}") from error
+        try:
+            policies = exchange.read(text)
+        except exchange.BadFile as error:
+            raise CommandError(f"{error}\nNothing was written.") from error
+        planned = exchange.plan(policies, prune=options["prune"])
+        for change in planned.acting:
+            self.stdout.write(f"{change.what:>8}  {change.name}")
+            for line in change.lines:
+                self.stdout.write(f"          {line}")
+        if options["dry_run"]:
+            self.stdout.write(f"{planned}. Nothing was written (--dry-run).")
+            return
+        exchange.apply(policies, prune=options["prune"])
+        self.stdout.write(self.style.SUCCESS(f"{planned}."))

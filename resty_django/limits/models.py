@@ -1,0 +1,158 @@
+"""Policies, as the database keeps them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import F, Q
+
+from resty_django.fields import ExactCharField
+
+from .spec import (
+    ALGORITHMS,
+    FIELDS,
+    LONGEST_KEY,
+    LONGEST_NAME,
+    LONGEST_PATTERN,
+    MODES,
+    ON_ERROR,
+    PolicySpec,
+    describe,
+    find_problems,
+)
+
+_TIME = 32
+
+
+class LimitPolicy(models.Model):
+    """A limit that operators change while the site runs."""
+
+    name = ExactCharField(
+        max_length=LONGEST_NAME, unique=True, help_text="What code asks for, and what the figures are listed under."
+    )
+    description = models.CharField(max_length=200, blank=True)
+    algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
+    rate = models.CharField(
+        max_length=_TIME, blank=True, help_text="Leaky bucket: how fast requests pass, for example 200/s or 30/min."
+    )
+    burst = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="Leaky bucket, concurrency: how many more may wait. Empty: none.",
+    )
+    limit = models.BigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Windows: how many requests pass in one. Concurrency: how many run at a time.",
+    )
+    window = models.CharField(
+        max_length=_TIME, blank=True, help_text="Windows: how long one is, for example 1h, 10min or 30s."
+    )
+    interval = models.CharField(
+        max_length=_TIME, blank=True, help_text="Token bucket: the time between two refills, for example 500ms."
+    )
+    capacity = models.BigIntegerField(
+        null=True, blank=True, help_text="Token bucket: how many requests pass at once when it is full."
+    )
+    quantum = models.BigIntegerField(null=True, blank=True, help_text="Token bucket: tokens for each refill. Empty: 1.")
+    max_wait = models.CharField(
+        max_length=_TIME,
+        blank=True,
+        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: no bound.",
+    )
+    default_delay = models.CharField(
+        max_length=_TIME,
+        blank=True,
+        help_text="Concurrency: how long a request usually takes, where nothing was measured yet. Empty: 1s.",
+    )
+    lease = models.CharField(
+        max_length=_TIME,
+        blank=True,
+        help_text="Concurrency: after this time the slot of a process that was killed is free again. It must be longer "
+        "than the longest request. Empty: 2min. “none”: it is held until it is given back.",
+    )
+    key = models.CharField(
+        max_length=LONGEST_KEY,
+        default="ip",
+        help_text="Who is counted together, for example ip, user or ip+path.",
+    )
+    path = models.CharField(
+        max_length=LONGEST_PATTERN, blank=True, help_text="Requests of this path; * stands for any characters: /api/*"
+    )
+    route = models.CharField(
+        max_length=LONGEST_PATTERN, blank=True, help_text="Requests of the URL of this name: shop:pay, or shop:*"
+    )
+    view = models.CharField(
+        max_length=LONGEST_PATTERN,
+        blank=True,
+        help_text="Requests of the view with this dotted name: shop.views.pay, or shop.views.*",
+    )
+    methods = models.CharField(
+        max_length=64, blank=True, help_text="Requests with these methods: GET POST. Empty: with any."
+    )
+    cost = models.PositiveIntegerField(default=1, help_text="For how many requests one counts.")
+    mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
+    on_error = models.CharField(
+        "when the store is down",
+        max_length=8,
+        blank=True,
+        choices=list(ON_ERROR.items()),
+        help_text="Empty: as the setting ON_ERROR says.",
+    )
+    status = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Of the response that refuses. Empty: as the setting STATUS says."
+    )
+    order = models.IntegerField(default=0, help_text="Policies for one request are asked in this order.")
+    version = models.BigIntegerField(default=1, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "limit policy"
+        verbose_name_plural = "limit policies"
+        ordering: ClassVar = ["order", "name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(cost__gte=1), name="resty_limits_policy_cost"),
+        ]
+        permissions: ClassVar = [
+            ("reset_key", "Can reset keys of limits"),
+            ("import_policies", "Can import limit policies"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save under a version of its own, which tells running processes to read the policy again."""
+        if not self._state.adding:
+            self.version = F("version") + 1
+            if kwargs.get("update_fields") is not None:
+                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
+        super().save(*args, **kwargs)
+        if self.version.__class__ is not int:
+            self.refresh_from_db(fields=["version"], using=self._state.db)
+
+    def spec(self) -> PolicySpec:
+        """The policy as plain values."""
+        return PolicySpec(**{name: getattr(self, name) for name in FIELDS})
+
+    def take(self, spec: PolicySpec) -> None:
+        """Set all fields as `spec` has them; not saved."""
+        for name in FIELDS:
+            setattr(self, name, getattr(spec, name))
+
+    def clean(self) -> None:
+        """ValidationError, at the field to change, when the policy could not be used as it stands."""
+        numbers = (self.burst, self.limit, self.capacity, self.quantum, self.status, self.cost, self.order)
+        if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
+            return  # the fields' own checks say so
+        problems = find_problems(self.spec())
+        if problems:
+            raise ValidationError({name: [text] for name, text in problems.items()})
+
+    def describe(self) -> str:
+        """Its numbers in words: "200 requests/s, up to 100 wait, then refused"."""
+        spec = self.spec()
+        return "cannot be used as it stands" if find_problems(spec) else describe(spec)

@@ -1,0 +1,96 @@
+"""A store in the memory of one process: for tests, for jobs of one process, and while another store is down."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from resty_django.shdict import Change
+from resty_django.shdict.codec import milliseconds
+
+_all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
+
+State = tuple[Any, int]
+"""A value and the millisecond at which it is over (0: never)."""
+
+
+class LocalStore:
+    """Holds the states of at most `size` keys; the one used least recently goes first.
+
+    It has those calls of a shared dictionary that limiters need. `clock`: seconds, for the expiry. After a fork each
+    process goes on with its own copy.
+    """
+
+    def __init__(self, size: int = 10_000, *, clock: Callable[[], float] = time.monotonic, name: str = "local") -> None:
+        if size < 1:
+            raise ValueError(f"size of a LocalStore is a number of keys, at least 1, not {size!r}.")
+        self.name = name
+        self._size = size
+        self._clock = clock
+        self._states: OrderedDict[Any, State] = OrderedDict()
+        self._lock = threading.Lock()
+        _all.add(self)
+
+    def __repr__(self) -> str:
+        return f"<LocalStore {self.name!r}>"
+
+    def revise(self, key: object, function: Callable[[Any], tuple[Any, float | None, Any]]) -> Any:
+        """As that of a dictionary in LMDB."""
+        with self._lock:
+            now = int(self._clock() * 1000)
+            new, ttl, result = function(self._get(key, now))
+            if new is not None:
+                self._put(key, new, ttl, now)
+            return result
+
+    def update_many(
+        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Change | None], Any]]
+    ) -> Any:
+        """As that of a dictionary in LMDB."""
+        with self._lock:
+            now = int(self._clock() * 1000)
+            changes, result = function([self._get(key, now) for key in keys])
+            for key, change in zip(keys, changes, strict=True):
+                if change is not None:
+                    self._put(key, change.value, change.ttl, now)
+            return result
+
+    def delete(self, key: object) -> bool:
+        """Forget a key. True if it was there."""
+        with self._lock:
+            there = self._get(key, int(self._clock() * 1000)) is not None
+            self._states.pop(key, None)
+            return there
+
+    def _get(self, key: object, now: int) -> Any:
+        found = self._states.get(key)
+        if found is None or 0 < found[1] <= now:
+            return None
+        self._states.move_to_end(key)
+        return found[0]
+
+    def _put(self, key: object, value: Any, ttl: float | None, now: int) -> None:
+        if ttl is None:
+            _, over = self._states.get(key, (None, 0))
+            over = 0 if over <= now else over
+        else:
+            over = now + milliseconds(ttl) if ttl else 0
+        self._states[key] = value, over
+        self._states.move_to_end(key)
+        if len(self._states) > self._size:
+            self._states.popitem(last=False)
+
+
+def _in_child() -> None:
+    for one in list(_all):
+        one._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+__all__ = ["LocalStore"]

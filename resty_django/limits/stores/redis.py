@@ -1,0 +1,162 @@
+"""The store in a shared dictionary on Redis: each decision is one Lua script and one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from resty_django.redis import Script, StoreError, async_connection, connection
+from resty_django.shdict.codec import encode_key
+from resty_django.shdict.redis import RedisDict
+
+from ..algorithms.protocol import Answers
+from ..decision import Decision
+from ..errors import ForeignData, StoreFailed
+from ..outage import Watch
+
+if TYPE_CHECKING:
+    from ..limiter import Limiter, Operation
+
+LUA: Final = Path(__file__).parent.parent / "lua"
+ALGORITHMS: Final = ("leaky_bucket", "fixed_window", "sliding_window", "concurrency", "token_bucket")
+FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
+"""Words of the errors of a script whose key holds something else."""
+
+Sent = tuple[bytes | str, ...]
+
+
+@cache
+def script(algorithm: str, function: str) -> Script:
+    """One function of an algorithm, for one key."""
+    call = f"return ({algorithm}.{function}(KEYS[1], ARGV[1]))"
+    return Script(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
+
+
+@cache
+def combination() -> Script:
+    """All algorithms, for one key each."""
+    return Script(LUA / "state.lua", *(LUA / f"{name}.lua" for name in ALGORITHMS), LUA / "combine.lua")
+
+
+class RedisStore:
+    """Decides on the server, at its time."""
+
+    waits = True
+    revise = None
+
+    def __init__(self, dictionary: RedisDict) -> None:
+        self.dictionary = dictionary
+        self.watch = Watch(dictionary.name)
+        self._alias = dictionary.alias
+        self._prefix = dictionary.prefix.encode()
+
+    def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+        algorithm, numbers = limiter.algorithm, limiter.call_numbers()
+        sent = algorithm.sent(given(limiter), commit, cost, *numbers)
+        reply = self._run(script(algorithm.lua, "incoming"), (self._prefix + encode_key(key),), (sent,))
+        return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
+
+    async def adecide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+        algorithm, numbers = limiter.algorithm, limiter.call_numbers()
+        sent = algorithm.sent(given(limiter), commit, cost, *numbers)
+        try:
+            reply = await self._arun(script(algorithm.lua, "incoming"), self._names((key,)), (sent,))
+        except asyncio.CancelledError:
+            if commit and limiter.give_back is not None:  # the server may have done what nobody waits for any more
+                with contextlib.suppress(StoreFailed):
+                    await self.achange(limiter, limiter.give_back, key, numbers, cost)
+            raise
+        return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
+
+    def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+        sent = limiter.algorithm.sent(given(limiter), False, cost, *numbers)
+        return result(self._run(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,)))
+
+    async def achange(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+        sent = limiter.algorithm.sent(given(limiter), False, cost, *numbers)
+        return result(await self._arun(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,)))
+
+    def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
+        """Decide by all limiters in one round trip; None where a cluster has the keys in several slots."""
+        names = self._names(keys)
+        try:
+            one_call = Script.fits(connection(self._alias), names)
+        except StoreError as error:
+            raise self._fault(error) from error
+        if not one_call:
+            return None
+        numbers = [limiter.call_numbers() for limiter in limiters]
+        return answers(limiters, numbers, self._run(combination(), names, combined(limiters, numbers)))
+
+    async def atogether(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
+        """As `together`."""
+        names = self._names(keys)
+        if not Script.fits(async_connection(self._alias), names):
+            return None
+        numbers = [limiter.call_numbers() for limiter in limiters]
+        return answers(limiters, numbers, await self._arun(combination(), names, combined(limiters, numbers)))
+
+    def forget(self, key: object) -> bool:
+        return self.dictionary.delete(key)
+
+    async def aforget(self, key: object) -> bool:
+        return await self.dictionary.adelete(key)
+
+    def _names(self, keys: Sequence[object]) -> tuple[bytes, ...]:
+        return tuple([self._prefix + encode_key(key) for key in keys])
+
+    def _run(self, script: Script, names: tuple[bytes, ...], sent: Sent) -> Any:
+        try:
+            return script(connection(self._alias), names, sent)
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    async def _arun(self, script: Script, names: tuple[bytes, ...], sent: Sent) -> Any:
+        try:
+            return await script.run(async_connection(self._alias), names, sent)
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: StoreError) -> StoreFailed:
+        if any(word in str(error) for word in FOREIGN):
+            return ForeignData(
+                f"shdict abused by other users: the key in {self.dictionary.name!r} holds no such state."
+            )
+        return StoreFailed(
+            f"The limits in the shared dictionary {self.dictionary.name!r} cannot be decided now, because of the Redis "
+            f"of the cache {self._alias!r}: {error}"
+        )
+
+
+def given(limiter: Limiter[Any]) -> int:
+    """The time for a script to take; 0: the server's."""
+    return 0 if limiter.clock is None else limiter.now()
+
+
+def result(reply: Any) -> Any:
+    """What a script replied that changes a state; a number as text may have a fraction."""
+    if isinstance(reply, bytes):
+        number = float(reply)
+        return int(number) if number.is_integer() else number
+    return reply
+
+
+def combined(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any]) -> Sent:
+    sent: list[bytes | str] = []
+    for limiter, own in zip(limiters, numbers, strict=True):
+        algorithm = limiter.algorithm
+        sent += algorithm.lua, algorithm.sent(given(limiters[0]), True, 1, *own)
+    return tuple(sent)
+
+
+def answers(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], reply: list[Any]) -> Answers:
+    refused = reply[0]
+    decisions = [
+        limiter.algorithm.decide(own, 1, True, *limiter.algorithm.measured(measured)) if measured else None
+        for limiter, own, measured in zip(limiters, numbers, reply[1:], strict=True)
+    ]
+    return (refused - 1 if refused else None), decisions
