@@ -86,7 +86,7 @@ def _cache() -> dict[str, Any]:
 
 def _shared_dicts() -> dict[str, Any]:
     folder = os.environ.get("RESTY_DICTS")
-    found: dict[str, Any] = {"default": {"PATH": folder}, "events": {"PATH": folder}}
+    found: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "events", "limits")}
     if os.environ.get("REDIS_URL"):
         found["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
     return found
@@ -118,6 +118,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "resty_django.limits.middleware.LimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -192,6 +193,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_RATES": {"prices": "10/m"},
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "resty-django demo",
@@ -199,4 +201,19 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
 }
 
-RESTY_DJANGO: dict[str, Any] = {"IDS": {"NODE": "demo"}, "SHARED_DICTS": _shared_dicts()}
+RESTY_DJANGO: dict[str, Any] = {
+    "IDS": {"NODE": "demo"},
+    "SHARED_DICTS": _shared_dicts(),
+    "LIMITS": {
+        "RULES": [
+            {
+                "name": "order-pages",
+                "description": "So that nobody finds orders by trying out their numbers.",
+                "algorithm": "sliding_window",
+                "limit": 60,
+                "window": "1min",
+                "route": "shop:order",
+            },
+        ],
+    },
+}

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from project.shop import views
+from project.shop import api, views
 
 app_name = "shop"
 
 urlpatterns = [
     path("", views.home, name="home"),
     path("orders/<str:number>/", views.order, name="order"),
+    path("stock/", views.stock, name="stock"),
+    path("api/prices/", api.PricesView.as_view(), name="prices"),
 ]

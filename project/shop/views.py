@@ -1,11 +1,11 @@
-"""Place an order and see its number."""
+"""Place an order and see its number, and ask for the stock: so often and no oftener."""
 
 from __future__ import annotations
 
 import logging
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -13,6 +13,7 @@ from project.shop.forms import OrderForm
 from project.shop.models import Order
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
+from resty_django.limits import limit_count, limit_req, policy
 from resty_django.shdict import SharedDictError, shdicts
 from resty_django.txid import current
 
@@ -45,6 +46,7 @@ def count_visit() -> int | None:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@limit_count(30, per="1min", methods=["POST"], name="orders")
 def home(request: HttpRequest) -> HttpResponse:
     form = OrderForm(request.POST if request.method == "POST" else None)
     status, error = 200, ""
@@ -58,10 +60,22 @@ def home(request: HttpRequest) -> HttpResponse:
                 return redirect("shop:order", number=order.number)
         else:
             status = 422
-    context = {"form": form, "error": error, "orders": Order.objects.all()[:10], "visits": count_visit()}
+    context = {
+        "form": form,
+        "error": error,
+        "orders": Order.objects.all()[:10],
+        "visits": count_visit(),
+        "pages": policy.named("order-pages"),
+    }
     return render(request, "shop/home.html", context, status=status)
 
 
 @require_GET
 def order(request: HttpRequest, number: str) -> HttpResponse:
     return render(request, "shop/order.html", {"order": get_object_or_404(Order, number=number)})
+
+
+@require_GET
+@limit_req("50/s", burst=100, nodelay=True, name="stock")
+def stock(request: HttpRequest) -> HttpResponse:
+    return JsonResponse({"in_stock": ["Tea", "Coffee"]})

@@ -125,11 +125,13 @@ Ready. Ctrl-C ends it.
     {site}/            place an order and see its number
     {site}/admin/      user admin, password admin (for this demo only)
     {site}/admin/resty_django/shareddictionary/ the shared dictionaries
+    {site}/admin/resty_limits/limitpolicy/ the limits that can be changed, and whom they met
     {site}/api/schema/ the HTTP interface (OpenAPI)
 
   Try
     an ID over UDP:  python3 -c '{ask}'
     an ID over HTTP: curl -u admin:admin -H 'Content-Type: application/json' \
 -d '{{"app": "shop"}}' {site}/api/ids/rules/order_id/ids/
+    a limit:         for n in $(seq 12); do curl -s -o /dev/null -w '%{{http_code}} ' {site}/api/prices/; done
     the health:      REDIS_URL=redis://{host}:{redis}/0 {python} manage.py resty_check
 """
