@@ -103,7 +103,7 @@ def frozen(
     transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[services.IdService]:
     """The demo's rules and user, empty shared dictionaries, and a service whose clock stands still."""
-    dicts = {name: {"PATH": tmp_path} for name in ("default", "events")}
+    dicts = {name: {"PATH": tmp_path} for name in ("default", "events", "limits")}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,13 +20,20 @@ import resty_django
 from resty_django.conf import SECTIONS, conf
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
+from resty_django.limits.models import LimitPolicy
 from resty_django.models import SharedDictionary
 from resty_django.schema import Name, anchor
 from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
 
 EVERYTHING = "\n".join(each.text for each in pages())
 PAGES = pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
-MODELS: tuple[type[Model], ...] = (IdRule, IdCounter, SharedDictionary)
+MODELS: Mapping[type[Model], str] = {
+    IdRule: "docs/ids/admin.md",
+    IdCounter: "docs/ids/admin.md",
+    SharedDictionary: "docs/shdict.md",
+    LimitPolicy: "docs/limits/admin.md",
+}
+"""The page that tells of the permissions of each."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -113,8 +121,8 @@ def test_addresses_of_the_api_are_told() -> None:
 
 
 def test_permissions_are_told() -> None:
-    for model in MODELS:
-        told = page("docs/shdict.md" if model is SharedDictionary else "docs/ids/admin.md").text
+    for model, name in MODELS.items():
+        told = page(name).text
         for codename, _ in model._meta.permissions:
             assert f"`{model._meta.app_label}.{codename}`" in told, codename
 
@@ -156,12 +164,12 @@ def test_names_in_the_text_exist(each: Page) -> None:
     for span in each.spans:
         if span in permissions:
             continue
-        if re.fullmatch(r"resty_ids\.\w+", span):
+        if re.fullmatch(r"resty_(ids|limits)\.[a-z_]+", span):
             assert span in permissions, f"{each.name}: there is no permission {span}"
         elif re.fullmatch(r"resty_django(\.\w+)+", span) and not re.fullmatch(r"resty_django\.[EW]\d{3}", span):
             pkgutil.resolve_name(span)
-        elif re.fullmatch(r"(resty_django|ids|tests|project|bench)/[\w/.]*", span):
-            base = ROOT / "resty_django" if span.startswith("ids/") else ROOT
+        elif re.fullmatch(r"(resty_django|ids|limits|tests|project|bench)/[\w/.]*", span):
+            base = ROOT / "resty_django" if span.startswith(("ids/", "limits/")) else ROOT
             assert (base / span).exists(), f"{each.name}: there is no {span}"
 
 

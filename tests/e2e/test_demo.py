@@ -43,7 +43,7 @@ class Demo:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "demo", *options, *arguments],
                 cwd=ROOT,
-                env={**env, "RESTY_VAR": str(var)},
+                env={**env, "RESTY_VAR": str(var), "RESTY_DICTS": str(var / "dictionaries")},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -109,7 +109,7 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
     person = browser()
 
     with person.open(f"{site}/") as reply:
-        page = reply.read().decode()
+        home = page = reply.read().decode()
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
     assert not re.search(r"<(script|style)[ >]|style=|onclick=", page)
@@ -148,6 +148,18 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
         assert [number[-6:] for number in json.load(reply)["ids"]] == ["000000", "000001", "000002"]
     with person.open(f"{site}/api/schema/") as reply:
         assert "/api/ids/rules/{name}/ids/" in reply.read().decode()
+
+    assert "/admin/resty_limits/limitpolicy/" in demo.text()
+    assert 'href="/api/prices/"' in home
+    assert "60 requests in any minute" in home
+    for _ in range(10):
+        with person.open(f"{site}/api/prices/") as reply:
+            assert reply.headers["X-RateLimit-Limit"] == "10"
+    with pytest.raises(urllib.error.HTTPError) as refused, person.open(f"{site}/api/prices/"):
+        pass
+    assert (refused.value.code, refused.value.headers["X-RateLimit-Remaining"]) == (429, "0")
+    assert 0 < int(refused.value.headers["Retry-After"]) <= 60
+    refused.value.close()
 
     with socket.create_connection((HOST, demo.redis), timeout=5) as valkey:
         valkey.sendall(b"PING\r\n")

@@ -14,6 +14,8 @@ from project.shop.models import Order
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
+from resty_django.limits import policy
+from resty_django.limits.models import LimitPolicy
 from resty_django.shdict import Unavailable, shdicts
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
@@ -22,9 +24,12 @@ pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 @pytest.fixture(autouse=True)
 def _demo_data() -> Iterator[None]:
     stop()
+    shdicts["limits"].flush_all()
+    policy.reset()
     call_command("demo_data", verbosity=0)
     yield
     stop()
+    policy.reset()
 
 
 def test_the_demo_data_may_be_made_twice_and_leaves_edited_rules_alone() -> None:
@@ -115,3 +120,44 @@ def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: 
     reply = client.get("/")
     assert reply.status_code == 200
     assert "asked for" not in reply.content.decode()
+
+
+def test_the_stock_may_be_asked_for_so_often(client: Client) -> None:
+    reply = client.get("/stock/")
+    assert reply.json() == {"in_stock": ["Tea", "Coffee"]}
+    assert (reply["RateLimit"], reply["RateLimit-Policy"]) == ('"stock";r=100;t=1', '"stock";q=101;w=3')
+
+
+def test_a_visitor_may_place_so_many_orders_in_a_minute(client: Client) -> None:
+    wrong = {"item": "Gold", "quantity": "0"}
+    assert [client.post("/", wrong).status_code for _ in range(30)] == [422] * 30
+    refused = client.post("/", {"item": "Tea", "quantity": "2"}, headers={"Accept": "text/html"})
+    assert refused.status_code == 429
+    assert "Too many requests" in refused.content.decode()
+    assert 1 <= int(refused["Retry-After"]) <= 60
+    assert not Order.objects.exists()
+    assert client.get("/").status_code == 200
+
+
+def test_a_program_may_ask_for_the_prices_so_often(client: Client) -> None:
+    replies = [client.get("/api/prices/") for _ in range(11)]
+    assert [reply.status_code for reply in replies] == [200] * 10 + [429]
+    assert replies[0].json()["Tea"] == "3.20"
+    assert replies[0]["RateLimit-Policy"] == '"prices";q=10;w=60'
+    assert "Request was throttled" in replies[10].json()["detail"]
+
+
+def test_the_limit_of_pages_of_orders_can_be_changed(client: Client) -> None:
+    page = f"/orders/{views.place('Tea', 1).number}/"
+    assert client.get(page)["RateLimit-Policy"] == '"order-pages";q=60;w=60'
+    assert "60 requests in any minute, then refused" in client.get("/").content.decode()
+    found = LimitPolicy(
+        name="order-pages", algorithm="sliding_window", limit=2, window="1min", route="shop:order", key="ip"
+    )
+    found.save()
+    assert [client.get(page).status_code for _ in range(2)] == [200, 429]
+    assert "2 requests in any minute, then refused" in client.get("/").content.decode()
+    found.mode = "off"
+    found.save()
+    assert client.get(page).status_code == 200
+    assert "in any minute, then refused" not in client.get("/").content.decode()

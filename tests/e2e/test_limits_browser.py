@@ -1,0 +1,87 @@
+"""The admin of limits in a real browser, under the demo's strict content security policy, with and without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resty_django.limits import Decision, policy, stats
+from resty_django.limits.models import LimitPolicy
+from tests.e2e.test_admin_browser import all_of, browse, until, write
+from tests.integration.limits.policy_tools import POLICIES, limits_site, make_policy
+
+__all__ = ["browse", "limits_site"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.e2e,
+    pytest.mark.browser,
+    pytest.mark.services,
+    pytest.mark.usefixtures("limits_site"),
+]
+
+NUMBERS = ["rate", "limit", "window", "burst", "interval", "capacity", "quantum", "max_wait", "default_delay", "lease"]
+
+
+def seen(driver: Any) -> list[str]:
+    """The numbers that the form shows."""
+    return [name for name in NUMBERS if driver.find_element("name", name).is_displayed()]
+
+
+def choose(driver: Any, name: str, value: str) -> None:
+    from selenium.webdriver.support.select import Select
+
+    Select(driver.find_element("name", name)).select_by_value(value)
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_form_shows_the_numbers_of_the_algorithm(
+    browse: Callable[..., Any], live_server: Any, scripts: bool
+) -> None:
+    driver = browse(scripts=scripts)
+    driver.get(f"{live_server.url}{POLICIES}add/")
+    assert seen(driver) == ["rate", "burst"]
+    write(driver, "rate", "no rate")
+    choose(driver, "algorithm", "token_bucket")
+    assert seen(driver) == ["interval", "capacity", "quantum", "max_wait"]
+    choose(driver, "algorithm", "concurrency")
+    assert seen(driver) == ["limit", "burst", "default_delay", "lease"]
+    choose(driver, "algorithm", "fixed_window")
+    assert seen(driver) == ["limit", "window"]
+    write(driver, "name", "pay")
+    write(driver, "limit", "5000")
+    driver.find_element("name", "_continue").click()
+    assert "Fixed window needs this." in all_of(driver, ".errorlist li")
+    write(driver, "window", "1h")
+    driver.find_element("name", "_continue").click()
+    until(lambda: LimitPolicy.objects.exists())
+    assert "5,000 requests per hour from the first one on, then refused" in all_of(driver, ".field-in_words .readonly")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], live_server: Any, scripts: bool) -> None:
+    row = make_policy(algorithm="leaky_bucket", limit=None, window="", rate="2/s", burst=3)
+    assert policy.named("pay") is not None
+    for _ in range(5):
+        stats.record("pay", "192.0.2.7", Decision(False))
+    driver = browse(scripts=scripts)
+    driver.get(f"{live_server.url}{POLICIES}")
+    driver.find_element("css selector", ".resty-spark").click()
+    until(lambda: "192.0.2.7" in all_of(driver, ".resty-id"))
+    bar = driver.find_element("css selector", "rect.resty-refused")
+    assert bar.value_of_css_property("fill") not in ("rgb(0, 0, 0)", "none")
+    driver.find_element("link text", "Try it").click()
+    write(driver, "arrivals", "9")
+    driver.find_element("css selector", "input[value=Try]").click()
+    until(lambda: "1 passed, 4 delayed, 4 refused" in all_of(driver, "h2"))
+    driver.get(f"{live_server.url}{POLICIES}")
+    driver.find_element("css selector", f"input.action-select[value='{row.pk}']").click()
+    choose(driver, "action", "shadow")
+    driver.find_element("css selector", "button[name=index]").click()
+    driver.find_element("css selector", ".submit-row input").click()
+    until(lambda: LimitPolicy.objects.get().mode == "shadow")
+    found = policy.named("pay")
+    assert found is not None
+    assert found.mode == "shadow"

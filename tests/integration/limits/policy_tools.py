@@ -1,0 +1,166 @@
+"""Policies, people and whole processes for the tests of policies and their admin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+
+from resty_django.events import process as events
+from resty_django.limits import policy
+from resty_django.limits.background import background
+from resty_django.limits.models import LimitPolicy
+from resty_django.limits.stats import Stats, stats
+from resty_django.shdict import shdicts
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKER = Path(__file__).with_name("policy_worker.py")
+POLICIES = "/admin/resty_limits/limitpolicy/"
+HOSTILE = "<b>\"it's\\&{{x}}%s</b>é\u202e\x00"
+"""A key that somebody may send."""
+
+
+def make_policy(name: str = "pay", algorithm: str = "fixed_window", **fields: Any) -> LimitPolicy:
+    numbers: dict[str, Any] = {"limit": 3, "window": "1h"} if algorithm == "fixed_window" else {}
+    row = LimitPolicy(**{"name": name, "algorithm": algorithm, "key": "all", **numbers, **fields})
+    row.full_clean()
+    row.save()
+    return row
+
+
+@pytest.fixture
+def limits_site(settings: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A site with dictionaries of its own, whose policies, figures and events begin and end with the test."""
+    site = {
+        "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events", "limits")},
+        "LIMITS": {"REFRESH": 60.0},
+    }
+    clean_up()
+    settings.RESTY_DJANGO = site
+    yield site
+    clean_up()
+    shdicts.close_all()
+
+
+def clean_up() -> None:
+    background.stop()
+    stats.flush()
+    policy._declared.clear()
+    policy.reset()
+    forget(stats)
+    events.reset()
+
+
+def forget(figures: Stats) -> None:
+    """As in a process that has counted nothing yet."""
+    figures._tallies.clear()
+    figures._kept.clear()
+    figures._announced.clear()
+
+
+def person(*codenames: str) -> Client:
+    """A member of staff with these permissions of the limits, signed in."""
+    user = User.objects.create_user(f"user{User.objects.count()}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="resty_limits", codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def logged() -> list[str]:
+    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+
+
+def eventually(check: Callable[[], Any], seconds: float = 10.0) -> bool:
+    """Whether `check` comes true in time."""
+    until = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Worker:
+    """A process of its own; prints a JSON list for each thing that happens to it. `policy_worker` says which."""
+
+    def __init__(self, what: str, site: dict[str, Any], caches: dict[str, Any] | None = None, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER), what, json.dumps(options)],
+            env={
+                **os.environ,
+                "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+                "RESTY_WORKER_SITE": json.dumps({"RESTY_DJANGO": site, **({"CACHES": caches} if caches else {})}),
+            },
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[Any] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self.lines.append(json.loads(line))
+
+    def wait_for(self, check: Callable[[list[Any]], bool], seconds: float = 30.0) -> list[Any]:
+        """The first line that `check` accepts."""
+        until = time.monotonic() + seconds
+        while True:
+            found = next((line for line in list(self.lines) if check(line)), None)
+            if found is not None:
+                return list(found)
+            if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
+                self.process.kill()
+                raise AssertionError(f"not in {self.lines}: {self.end()}")
+            time.sleep(0.005)
+
+    def end(self) -> str:
+        """Close its standard input and wait; what it wrote to standard error."""
+        assert self.process.stdin is not None
+        assert self.process.stderr is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self._reader.join(5)
+        error = self.process.stderr.read()
+        self.process.stderr.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return error
+
+
+@pytest.fixture
+def worker(limits_site: dict[str, Any], transactional_db: None) -> Iterator[Callable[..., Worker]]:
+    """Start a `Worker` on the site of the test; all are ended after it."""
+    started: list[Worker] = []
+
+    def start(what: str, caches: dict[str, Any] | None = None, **options: Any) -> Worker:
+        from django.conf import settings
+
+        made = Worker(what, settings.RESTY_DJANGO, caches, **options)
+        started.append(made)
+        return made
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.end()

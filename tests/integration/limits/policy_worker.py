@@ -1,0 +1,101 @@
+"""A process that uses policies and prints a JSON list for each thing that happens. `main` tells what it can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import warnings
+from typing import Any
+
+
+def say(*what: Any) -> None:
+    """Print at once, in one piece."""
+    os.write(1, (json.dumps(what) + "\n").encode())
+
+
+def until_end_of_input() -> threading.Event:
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    return ended
+
+
+def watch(name: str, who: str = "watch") -> None:
+    """Say each limit that the policy comes to have, and when, as a request would find it."""
+    from resty_django import events
+    from resty_django.limits import policy
+
+    policy.named(name)
+    events.start()
+    ended = until_end_of_input()
+    seen: object = "nothing yet"
+    while not ended.is_set():
+        found = policy.named(name)
+        limit = found.spec.limit if found is not None else None
+        if limit != seen:
+            say(who, limit, time.time())
+            seen = limit
+        time.sleep(0.001)
+
+
+def fork(name: str) -> None:
+    """Fork after the first use, as under gunicorn with preload; the child watches."""
+    from resty_django import events
+    from resty_django.limits import policy, stats
+
+    policy.named(name)
+    stats.record(name, "k", allowed())
+    events.start()
+    with warnings.catch_warnings():
+        # Python 3.12+ warns of any fork with threads about: that it is safe here is what the test is for.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        for _ in range(5):
+            stats.record(name, "k", allowed())
+        watch(name, "child")
+        stats.flush()
+        say("child ended")
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def allowed() -> Any:
+    from resty_django.limits import Decision
+
+    return Decision(True)
+
+
+def count(name: str, passed: int, refused: int) -> None:
+    """Count decisions from two threads, and end at once: what was counted has to be handed in at the exit."""
+    from resty_django.limits import Decision, stats
+
+    def some() -> None:
+        for number in range(max(passed, refused)):
+            if number < passed:
+                stats.record(name, "k", allowed())
+            if number < refused:
+                stats.record(name, f"k{number % 3}", Decision(False))
+
+    threads = [threading.Thread(target=some) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    say("counted")
+
+
+def main(what: str, options: dict[str, Any]) -> None:
+    import django
+    from django.conf import settings
+
+    for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
+        setattr(settings, name, value)
+    django.setup()
+    {"watch": watch, "fork": fork, "count": count}[what](**options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,660 @@
+"""Limits on views: functions, methods and classes, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.contrib.auth.models import AnonymousUser, Permission, User
+from django.http import HttpRequest, HttpResponse
+from django.test import override_settings
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from resty_django.limits import LeakyBucket, LocalStore, policy
+from resty_django.limits.decorators import (
+    bucket_numbers,
+    limit,
+    limit_conn,
+    limit_count,
+    limit_rate,
+    limit_rate_either,
+    limit_req,
+    limit_window,
+)
+from resty_django.limits.guard import Guard
+from resty_django.limits.keys import make
+from resty_django.limits.passage import Limit
+from resty_django.limits.signals import limited
+from tests.dictionaries import Clock
+from tests.servers import free_port
+
+from .view_tools import Site, async_requests, empty_limits, limits_store, site, sync_requests
+
+__all__ = ["empty_limits", "limits_store", "site"]
+
+HOUR = "1/h"
+
+
+@pytest.fixture(autouse=True)
+def _store(request: pytest.FixtureRequest) -> None:
+    if "limits_store" not in request.fixturenames:
+        request.getfixturevalue("empty_limits")
+
+
+@pytest.mark.parametrize(
+    ("decorator", "passing"),
+    [
+        (limit_req(HOUR, burst=2, nodelay=True), 3),
+        (limit_count(3, per="1h"), 3),
+        (limit_window(3, per="365d"), 3),
+        (limit_rate(HOUR, capacity=3), 3),
+    ],
+    ids=["req", "count", "window", "rate"],
+)
+async def test_so_many_requests_of_a_client_pass(site: Site, limits_store: str, decorator: Any, passing: int) -> None:
+    view = site.view(decorator)
+    assert await site.statuses(view, passing + 2) == [200] * passing + [429] * 2
+    assert await site.statuses(view, 1, ip="192.0.2.2") == [200]
+
+
+async def test_headers_of_what_passes_and_of_what_does_not(site: Site, limits_store: str) -> None:
+    view = site.view(limit_count(2, per="1h"))
+    first = await site.get(view)
+    assert first.content == b"done"
+    assert first["RateLimit"] == '"count-ip";r=1;t=3600'
+    assert first["RateLimit-Policy"] == '"count-ip";q=2;w=3600'
+    assert (first["X-RateLimit-Limit"], first["X-RateLimit-Remaining"]) == ("2", "1")
+    assert "Retry-After" not in first
+    await site.get(view)
+    refused = await site.get(view)
+    assert refused["X-RateLimit-Remaining"] == "0"
+    assert 3590 <= int(refused["Retry-After"]) <= 3600
+    assert refused["RateLimit"] == f'"count-ip";r=0;t={refused["Retry-After"]}'
+    assert refused["Cache-Control"] == "no-store"
+
+
+async def test_headers_can_be_left_out(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h"))
+    with override_settings(RESTY_DJANGO={"LIMITS": {"HEADERS": False}}):
+        for status in (200, 429):
+            response = await site.get(view)
+            assert response.status_code == status
+            assert not [name for name in response.headers if "ratelimit" in name.lower()]
+        assert "Retry-After" in response
+
+
+async def test_the_page_of_a_browser_and_the_problem_of_a_program(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", name='search "x"'))
+    await site.get(view)
+    for accept in ("*/*", "application/json", "application/problem+json", "image/png", "", "text/html;q=0.1, */*"):
+        refused = await site.get(view, headers={"Accept": accept})
+        assert refused["Content-Type"] in {"application/problem+json", "application/json"}
+        problem = json.loads(refused.content)
+        assert problem["status"] == refused.status_code == 429
+        assert problem["violated-policies"] == ['search "x"']
+        assert problem["retry_after"] == int(refused["Retry-After"])
+    for accept in ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"):
+        page = await site.get(view, headers={"Accept": accept})
+        assert page["Content-Type"] == "text/html; charset=utf-8"
+        assert b"<h1>Too many requests</h1>" in page.content
+        assert b"style" not in page.content
+        assert page["RateLimit"].startswith('"search \\"x\\"";r=0;t=')
+
+
+async def test_the_page_is_a_template_of_the_site(site: Site, tmp_path: Any) -> None:
+    (tmp_path / "busy.html").write_text("{{ status }} {{ retry_after }} {{ request.path }}")
+    templates = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": [tmp_path]}]
+    templates[0]["OPTIONS"] = {"context_processors": ["django.template.context_processors.request"]}  # type: ignore[assignment]
+    settings = {"LIMITS": {"TEMPLATE": "busy.html", "STATUS": 503}}
+    view = site.view(limit_count(1, per="1h"))
+    with override_settings(TEMPLATES=templates, RESTY_DJANGO=settings):
+        await site.get(view, path="/<b>")
+        page = await site.get(view, path="/<b>", headers={"Accept": "text/html"})
+    assert page.status_code == 503
+    assert page.content.decode() == f"503 {page['Retry-After']} /&lt;b&gt;"
+
+
+async def test_the_status_of_a_refusal(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", status=503))
+    assert await site.statuses(view, 2) == [200, 503]
+    with pytest.raises(ValueError, match="status of a limit"):
+        limit_count(1, per="1h", status=200)
+
+
+# --- who shares what ---
+
+
+async def test_views_do_not_share_by_accident(site: Site) -> None:
+    decorator = limit_count(1, per="1h")
+    views = [site.view(decorator), site.view(decorator), site.view(limit_count(1, per="1h"))]
+    assert [await site.statuses(view, 2) for view in views] == [[200, 429]] * 3
+
+
+async def test_views_share_what_has_a_name(site: Site) -> None:
+    views = [site.view(limit_count(2, per="1h", name="api")) for _ in range(2)]
+    assert [await site.statuses(view, 1) for view in views] == [[200], [200]]
+    assert [await site.statuses(view, 1) for view in views] == [[429], [429]]
+
+
+async def test_lambdas_and_inner_functions_are_views_of_their_own() -> None:
+    limited = limit_count(1, per="1h")
+    one = limited(lambda request: HttpResponse())
+    other = limited(lambda request: HttpResponse())
+    request = sync_requests.get("/")
+    assert [one(request).status_code, one(request).status_code, other(request).status_code] == [200, 429, 200]
+
+
+async def test_limits_on_top_of_each_other_keep_apart(site: Site) -> None:
+    """Two of a kind by one key: neither counts for the other, and each asks in its turn."""
+    view = site.view(limit_count(4, per="1h"), limit_count(2, per="2h"))
+    assert await site.statuses(view, 5) == [200, 200, 429, 429, 429]
+    told = await site.get(view)
+    assert told["RateLimit"].startswith('"count-ip";r=0;t=')
+
+
+async def test_the_outer_limit_spares_the_inner_one(site: Site) -> None:
+    outer, inner = limit_count(1, per="1h", name="outer"), limit_count(5, per="1h", name="inner")
+    view = site.view(outer, inner)
+    first = await site.get(view)
+    assert first["RateLimit"] == '"outer";r=0;t=3600, "inner";r=4;t=3600'
+    assert first["X-RateLimit-Limit"] == "1"
+    await site.statuses(view, 3)
+    assert await site.statuses(site.view(inner), 5) == [200, 200, 200, 200, 429]
+
+
+async def test_keys(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", key="ip+arg:pk"))
+    for pk in (1, 2):
+        assert await site.statuses(view, 2, kwargs={"pk": pk}) == [200, 429]
+    view = site.view(limit_count(1, per="1h", key="header:X-Api-Key"))
+    for token in ("a", "b", "x" * 10_000, "\x7f"):
+        assert await site.statuses(view, 2, headers={"X-Api-Key": token}) == [200, 429]
+    assert await site.statuses(view, 2) == [200, 429]
+    view = site.view(limit_count(1, per="1h", key="user_or_ip"))
+    for user in (User(pk=1), User(pk=2), AnonymousUser()):
+        assert await site.statuses(view, 2, user=user) == [200, 429]
+    view = site.view(limit_count(1, per="1h", key=lambda request: request.META.get("HTTP_X_TENANT")))
+    assert await site.statuses(view, 3) == [200, 200, 200]
+    assert await site.statuses(view, 2, headers={"X-Tenant": "blue"}) == [200, 429]
+
+
+# --- which requests ---
+
+
+async def test_costs(site: Site, limits_store: str) -> None:
+    view = site.view(limit_count(10, per="1h", cost=4))
+    assert await site.statuses(view, 3) == [200, 200, 429]
+    view = site.view(limit_count(10, per="1h", cost=lambda request: int(request.GET["n"])))
+    assert await site.statuses(view, 1, path="/?n=9") == [200]
+    assert await site.statuses(view, 2, path="/?n=1") == [200, 429]
+
+
+async def test_methods(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", methods=["post"]))
+    assert await site.statuses(view, 3) == [200, 200, 200]
+    assert await site.statuses(view, 2, method="POST") == [200, 429]
+    with pytest.raises(TypeError, match=r"methods of a limit are a list of texts.*\['POST'\]"):
+        limit_count(1, per="1h", methods="POST")
+
+
+async def test_when(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", when=lambda request: "slow" in request.GET))
+    assert await site.statuses(view, 2) == [200, 200]
+    assert await site.statuses(view, 2, path="/?slow") == [200, 429]
+
+
+async def test_exemptions_by_network_and_function(site: Site) -> None:
+    view = site.view(
+        limit_count(1, per="1h", exempt_networks=["10.0.0.0/8"], exempt=lambda request: "free" in request.GET)
+    )
+    assert await site.statuses(view, 3, ip="10.1.2.3") == [200] * 3
+    assert await site.statuses(view, 3, path="/?free") == [200] * 3
+    assert await site.statuses(view, 2) == [200, 429]
+    with override_settings(RESTY_DJANGO={"LIMITS": {"EXEMPT_NETWORKS": ["192.0.2.0/24"]}}):
+        assert await site.statuses(view, 2) == [200, 200]
+    assert await site.statuses(view, 1) == [429]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_exemptions_by_permission(asynchronous: bool) -> None:
+    site = Site(asynchronous)
+    view = site.view(limit_count(1, per="1h", exempt_permissions=["auth.add_user", "auth.view_user"]))
+    plain, allowed = User.objects.create_user("plain"), User.objects.create_user("allowed")
+    allowed.user_permissions.add(Permission.objects.get(codename="view_user"))
+    visitor = AnonymousUser()
+
+    async def ask() -> list[list[int]]:
+        return [
+            await site.statuses(view, 2, user=user, ip=user.username or "::1") for user in (plain, allowed, visitor)
+        ]
+
+    if asynchronous:
+        found = asyncio.run(ask())
+    else:
+        found = [
+            [view(request_of(user, user.username or "::1")).status_code for _ in range(2)]
+            for user in (plain, allowed, visitor)
+        ]
+    assert found == [[200, 429], [200, 200], [200, 429]]
+
+
+def request_of(user: Any, ip: str) -> HttpRequest:
+    request = sync_requests.get("/", REMOTE_ADDR=ip)
+    request.user = user
+    return request
+
+
+async def test_options_may_be_read_once_only(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", methods=iter(["GET"]), exempt_networks=(text for text in ["10.0.0.0/8"])))
+    assert await site.statuses(view, 2) == [200, 429]
+    assert await site.statuses(view, 2, method="POST") == [200, 200]
+    assert await site.statuses(view, 2, ip="10.0.0.1") == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"exempt_networks": "10.0.0.0/8"}, "exempt_networks of a limit are a list"),
+        ({"exempt_networks": ["10/99"]}, "10/99"),
+        ({"exempt_permissions": ["boss"]}, 'such as "shop.add_order"'),
+        ({"key": "nothing"}, "is not a key"),
+        ({"max_delay": -1}, "max_delay of a limit"),
+        ({"on_error": "maybe"}, "on_error"),
+    ],
+)
+def test_what_is_wrong_is_told_where_it_stands(options: Any, error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=error):
+        limit_count(1, per="1h", **options)
+
+
+def test_wrong_numbers_are_told_where_they_stand() -> None:
+    for wrong in (
+        lambda: limit_req("fast"),
+        lambda: limit_req("1/s", burst=-1),
+        lambda: limit_count(0, per="1h"),
+        lambda: limit_count(1, per="often"),
+        lambda: limit_conn(0),
+        lambda: limit_rate("1/s", max_wait=-1),
+        lambda: limit(),
+        lambda: limit(7),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            wrong()
+
+
+# --- delays ---
+
+
+async def test_what_is_queued_sleeps_in_an_async_view_and_not_in_a_sync_one(site: Site) -> None:
+    view = site.view(limit_req("10/s", burst=5))
+    began = time.monotonic()
+    assert await site.statuses(view, 4) == [200] * 4
+    took = time.monotonic() - began
+    assert (took >= 0.25) == site.asynchronous
+
+
+async def test_sleeping_blocks_no_other_task() -> None:
+    site = Site(True)
+    view = site.view(limit_req("4/s", burst=5))
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    began = time.monotonic()
+    assert await asyncio.gather(*(site.statuses(view, 1) for _ in range(4))) == [[200]] * 4
+    assert 0.7 <= time.monotonic() - began < 5
+    assert ticks >= 10
+    ticking.cancel()
+
+
+async def test_a_sync_view_sleeps_where_it_is_told_to() -> None:
+    site = Site(False)
+    for view, settings in (
+        (site.view(limit_req("10/s", burst=5, max_delay=1)), {}),
+        (site.view(limit_req("10/s", burst=5)), {"LIMITS": {"MAX_DELAY": 1}}),
+    ):
+        with override_settings(RESTY_DJANGO=settings):
+            began = time.monotonic()
+            assert await site.statuses(view, 4) == [200] * 4
+            assert time.monotonic() - began >= 0.25
+
+
+async def test_no_view_sleeps_longer_than_max_delay_and_none_is_refused_for_that(site: Site) -> None:
+    view = site.view(limit_req("1/m", burst=5, max_delay=0.05))
+    began = time.monotonic()
+    assert await site.statuses(view, 7) == [200] * 6 + [429]
+    assert 0.2 <= time.monotonic() - began < 20
+
+
+async def test_nodelay(site: Site) -> None:
+    view = site.view(limit_req("1/m", burst=5, nodelay=True, max_delay=60))
+    began = time.monotonic()
+    assert await site.statuses(view, 7) == [200] * 6 + [429]
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("options", "delays"),
+    [
+        # excess of the six requests that come at once: 0 to 5; the rate is 5 a second
+        ({}, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        ({"nodelay": True}, [0, 0, 0, 0, 0, 0]),
+        ({"free": 3}, [0, 0, 0, 0, 0.2, 0.4]),
+        ({"free": 9}, [0, 0, 0, 0, 0, 0]),
+    ],
+    ids=["burst=5", "burst=5 nodelay", "burst=5 delay=3", "burst=5 delay=9"],
+)
+def test_the_delays_of_nginx(options: dict[str, Any], delays: list[float]) -> None:
+    clock = Clock()
+    bucket = LeakyBucket(5, 5, store=LocalStore(), clock=clock)
+    guard = Guard([Limit("x", bucket, make("ip"), **options)])
+    found = []
+    for _ in delays:
+        passage = guard.ask(sync_requests.get("/"), {})
+        assert passage is not None
+        assert passage.refused is None
+        found.append(passage.delay)
+    assert found == pytest.approx(delays)
+    refused = guard.ask(sync_requests.get("/"), {})
+    assert refused is not None
+    assert refused.refused is not None
+    clock.advance(0.2)
+    again = guard.ask(sync_requests.get("/"), {})
+    assert again is not None
+    assert again.delay == pytest.approx(delays[-1])
+
+
+def test_the_delay_of_several_is_the_longest_that_is_left() -> None:
+    clock = Clock()
+    store = LocalStore()
+    fast = Limit("fast", LeakyBucket(10, 9, store=store, prefix="f", clock=clock), make("ip"))
+    slow = Limit("slow", LeakyBucket(2, 9, store=store, prefix="s", clock=clock), make("ip"), free=2)
+    guard = Guard([fast, slow])
+    passages = [guard.ask(sync_requests.get("/"), {}) for _ in range(4)]
+    assert [passage.delay for passage in passages if passage] == pytest.approx([0, 0.1, 0.2, 0.5])
+
+
+# --- several at once ---
+
+
+async def test_several_limits_decide_together(site: Site, limits_store: str) -> None:
+    """What one refuses the others do not count."""
+    wide = limit_count(3, per="1h", name="wide")
+    buckets = [LeakyBucket(1 / 3600, burst, prefix=f"{burst}:", name=f"b{burst}") for burst in (4, 1)]
+    view = site.view(limit(*buckets))
+    first = await site.get(view)
+    assert first["RateLimit-Policy"] == '"b1";q=2;w=7200, "b4";q=5;w=18000'
+    assert first["X-RateLimit-Remaining"] == "1"
+    quick = site.view(limit(*buckets, max_delay=0))
+    assert await site.statuses(quick, 4) == [200, 429, 429, 429]
+    assert buckets[0].peek("192.0.2.1").remaining == 3
+    assert await site.statuses(site.view(wide), 4) == [200, 200, 200, 429]
+
+
+async def test_limits_with_costs_decide_together(site: Site, limits_store: str) -> None:
+    buckets = [LeakyBucket(1 / 3600, burst, prefix=f"{burst}:", name=f"b{burst}") for burst in (40, 20)]
+    view = site.view(limit(*buckets, cost=10, max_delay=0))
+    assert await site.statuses(view, 5) == [200, 200, 200, 429, 429]
+    assert buckets[0].peek("192.0.2.1").remaining == 20
+
+
+async def test_either_bucket_is_enough(site: Site, limits_store: str) -> None:
+    view = site.view(limit_rate_either("3/h", "2/h"))
+    assert await site.statuses(view, 4, ip="192.0.2.1") == [200, 200, 200, 429]
+    assert await site.statuses(view, 3, ip="192.0.2.2") == [200, 200, 429]
+    refused = await site.get(view, ip="192.0.2.2")
+    assert refused["RateLimit-Policy"].count(";q=") == 2
+    assert (await site.get(view, ip="192.0.2.3"))["RateLimit"] == '"each-ip";r=1;t=1800'
+
+
+async def test_a_dry_run_lets_pass_and_tells(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    view = site.view(limit_count(1, per="1h", dry_run=True, name="trial"))
+    with caplog.at_level(logging.WARNING, "resty_django.limits"):
+        assert await site.statuses(view, 3) == [200, 200, 200]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["would be refused by trial"] * 2
+    assert "RateLimit" not in await site.get(view)
+
+
+async def test_either_bucket_in_a_dry_run(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    view = site.view(limit_rate_either("2/h", "1/h", dry_run=True))
+    with caplog.at_level(logging.WARNING, "resty_django.limits"):
+        assert await site.statuses(view, 2) == [200, 200]
+        assert not caplog.records
+        assert await site.statuses(view, 1) == [200]
+    assert len(caplog.records) == 2
+
+
+# --- the store is down ---
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("on_error", "statuses"), [("open", [200] * 3), ("closed", [429] * 3), ("local", [200, 200, 429])]
+)
+async def test_a_store_that_is_down(site: Site, on_error: str, statuses: list[int]) -> None:
+    dead = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    section = {"SHARED_DICTS": {"limits": {"ENGINE": "redis", "ALIAS": "dead"}}, "LIMITS": {"ON_ERROR": on_error}}
+    with override_settings(CACHES={"default": dead, "dead": dead}, RESTY_DJANGO=section):
+        view = site.view(limit_count(2, per="1h"), limit_conn(2, lease="1m"))
+        responses = [await site.get(view) for _ in range(3)]
+    assert [response.status_code for response in responses] == statuses
+    assert not any("RateLimit" in response for response in responses)
+    assert all(("Retry-After" in response) == (response.status_code == 429) for response in responses)
+
+
+# --- policies ---
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch, db: None) -> Any:
+    def declare(name: str, algorithm: str, **values: Any) -> None:
+        policy.declare(name, algorithm, **values)
+        names.append(name)
+
+    names: list[str] = []
+    policy.reset()
+    yield declare
+    for name in names:
+        policy.withdraw(name)
+    policy.reset()
+
+
+def test_a_policy_by_its_name(declared: Any) -> None:
+    declared("tests.two", "fixed_window", limit=2, window="1h", key="path", methods="GET", status=503)
+    site = Site(False)
+    view = site.view(limit("tests.two"))
+    request = sync_requests.get("/here")
+    assert [view(request).status_code for _ in range(3)] == [200, 200, 503]
+    assert view(sync_requests.get("/there")).status_code == 200
+    assert view(sync_requests.post("/here")).status_code == 200
+    policy.declare("tests.two", "fixed_window", limit=3, window="1h", key="path", mode="off")
+    assert [view(request).status_code for _ in range(3)] == [200, 200, 200]
+    policy.declare("tests.two", "fixed_window", limit=1, window="1h", key="all")
+    assert [view(request).status_code for _ in range(2)] == [200, 429]
+    policy.declare("tests.two", "fixed_window", limit=1, window="1h", key="all", mode="shadow")
+    assert view(request).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_policy_on_an_async_view(declared: Any) -> None:
+    declared("tests.one", "fixed_window", limit=1, window="1h")
+    view = Site(True).view(limit("tests.one"))
+    request = async_requests.get("/")
+    assert [(await view(request)).status_code for _ in range(2)] == [200, 429]
+
+
+def test_a_policy_that_is_not_there_limits_nothing_and_is_told_once(
+    declared: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    view = Site(False).view(limit("tests.nowhere"))
+    with caplog.at_level(logging.ERROR, "resty_django.limits"):
+        assert [view(sync_requests.get("/")).status_code for _ in range(3)] == [200, 200, 200]
+    assert [record.getMessage() for record in caplog.records] == [
+        "there is no limit policy 'tests.nowhere': what names it is not limited"
+    ]
+
+
+# --- signal and log ---
+
+
+async def test_a_refusal_is_signalled_and_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[dict[str, Any]] = []
+
+    def receiver(**kwargs: Any) -> None:
+        heard.append(kwargs)
+        raise RuntimeError("a receiver that fails")
+
+    view = site.view(limit_count(1, per="1h", name="tests"))
+    limited.connect(receiver)
+    try:
+        with caplog.at_level(logging.WARNING):
+            await site.get(view, path="/a\nb")
+            refused = await site.get(view, path="/a%0Ab")
+    finally:
+        limited.disconnect(receiver)
+    assert refused.status_code == 429
+    (one,) = heard
+    assert (one["name"], one["key"], one["sender"].__name__) == ("tests", "192.0.2.1", "FixedWindow")
+    assert one["request"].path == "/a\nb"
+    assert not one["decision"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "resty_django.limits"]
+    assert line.startswith("refused by tests: GET /a\\nb of 192.0.2.1; one would pass in ")
+    assert "\n" not in line
+
+
+async def test_the_transaction_id_stands_in_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def tagged(view: Any) -> Any:
+        def sync_view(request: HttpRequest) -> Any:
+            request.txid = "01ABC"  # type: ignore[attr-defined]
+            return view(request)
+
+        async def async_view(request: HttpRequest) -> Any:
+            return await sync_view(request)
+
+        return async_view if site.asynchronous else sync_view
+
+    view = site.view(tagged, limit_count(1, per="1h"))
+    with caplog.at_level(logging.WARNING, "resty_django.limits"):
+        await site.statuses(view, 2)
+    assert caplog.records[-1].getMessage().endswith("[01ABC]")
+
+
+# --- classes and methods ---
+
+
+@method_decorator(limit_count(1, per="1h"), name="dispatch")
+class Dispatched(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"done")
+
+
+class Inherited(Dispatched):
+    pass
+
+
+@method_decorator(limit_count(1, per="1h"), name="dispatch")
+class AsyncDispatched(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"done")
+
+
+class ByMethod(View):
+    @method_decorator(limit_count(1, per="1h"))
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"done")
+
+    @limit_count(2, per="1h", key="arg:pk")
+    def post(self, request: HttpRequest, pk: int = 0) -> HttpResponse:
+        return HttpResponse(b"done")
+
+
+class AsyncByMethod(View):
+    @limit_count(1, per="1h")
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(b"done")
+
+
+def test_classes_by_their_dispatch() -> None:
+    for cls in (Dispatched, Inherited):
+        view = cls.as_view()
+        request = sync_requests.get("/")
+        assert [view(request).status_code for _ in range(2)] == [200, 429]
+    assert Dispatched.as_view()(sync_requests.options("/")).status_code == 429
+
+
+async def test_async_classes() -> None:
+    for cls in (AsyncDispatched, AsyncByMethod):
+        view = cls.as_view()
+        assert iscoroutinefunction(view)
+        request = async_requests.get("/")
+        assert [(await view(request)).status_code for _ in range(2)] == [200, 429]
+
+
+def test_methods_of_classes() -> None:
+    view = ByMethod.as_view()
+    assert [view(sync_requests.get("/")).status_code for _ in range(2)] == [200, 429]
+    for pk in (1, 2):
+        assert [view(sync_requests.post("/"), pk=pk).status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_the_view_that_a_class_gives() -> None:
+    limited_view = limit_count(1, per="1h")
+    one, other = limited_view(Dispatched.as_view()), limited_view(Inherited.as_view())
+    assert one(sync_requests.get("/")).status_code == 200
+    assert other(sync_requests.get("/")).status_code == 200
+
+
+def test_a_class_itself_is_not_decorated() -> None:
+    with pytest.raises(TypeError, match="limit of the class Dispatched is @method_decorator"):
+        limit_count(1, per="1h")(Dispatched)
+
+
+def test_what_is_decorated_stays_what_it_was() -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        """What it does."""
+        return HttpResponse()
+
+    view.csrf_exempt = True  # type: ignore[attr-defined]
+    decorated = limit_req("1/s")(view)
+    assert (decorated.__name__, decorated.__doc__) == ("view", "What it does.")
+    assert decorated.csrf_exempt  # type: ignore[attr-defined]
+
+
+# --- numbers of token buckets ---
+
+
+@pytest.mark.parametrize(
+    ("rate", "numbers"),
+    [
+        ("10/s", (100, 10, 1)),
+        ("7/s", (143, 7, 1)),
+        ("300/s", (10, 300, 3)),
+        ("3000/s", (1, 3000, 3)),
+        ("5/m", (12_000, 5, 1)),
+        ("100/h", (36_000, 100, 1)),
+        (0.5, (2000, 1, 1)),
+        (20, (50, 20, 1)),
+    ],
+)
+def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[int, int, int]) -> None:
+    assert bucket_numbers(rate, None) == numbers
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000])
+def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower(count: int) -> None:
+    interval, capacity, quantum = bucket_numbers(f"{count}/s", None)
+    assert quantum <= capacity
+    rate = quantum * 1000 / interval
+    assert 0.995 * count <= rate <= count * (1 + 1e-9)

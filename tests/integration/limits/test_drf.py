@@ -1,0 +1,297 @@
+"""The throttles of Django REST framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from django.utils.decorators import method_decorator
+from rest_framework.authentication import BasicAuthentication
+from rest_framework.decorators import api_view, authentication_classes, permission_classes, throttle_classes
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.test import APIRequestFactory, force_authenticate
+from rest_framework.views import APIView
+
+from resty_django.limits import Concurrency
+from resty_django.limits.decorators import limit, limit_conn, limit_count
+from resty_django.limits.drf import (
+    ConcurrencyThrottle,
+    FixedWindowThrottle,
+    LeakyBucketThrottle,
+    LimitThrottle,
+    SlidingWindowThrottle,
+    TokenBucketThrottle,
+)
+from resty_django.limits.signals import limited
+
+from .view_tools import limits_store
+
+__all__ = ["limits_store"]
+
+pytestmark = pytest.mark.usefixtures("limits_store")
+
+factory = APIRequestFactory()
+
+
+class Quiet(APIView):
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    def get(self, request: Request, **kwargs: Any) -> Response:
+        return Response("done")
+
+
+def view(*throttles: Any, base: Any = Quiet, **attributes: Any) -> Any:
+    return type("AView", (base,), {"throttle_classes": throttles, **attributes}).as_view()
+
+
+def ask(one: Any, user: Any = None, ip: str = "192.0.2.1", **kwargs: Any) -> Any:
+    request = factory.get("/", REMOTE_ADDR=ip)
+    if user is not None:
+        force_authenticate(request, user)
+    response = one(request, **kwargs)
+    if hasattr(response, "render"):
+        response.render()
+    response.close()
+    return response
+
+
+def statuses(one: Any, count: int, **options: Any) -> list[int]:
+    return [ask(one, **options).status_code for _ in range(count)]
+
+
+@pytest.fixture
+def rates() -> Iterator[Any]:
+    from django.conf import settings
+
+    entered = []
+
+    def enter(**given: Any) -> None:
+        override = override_settings(REST_FRAMEWORK={**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": given})
+        override.enable()
+        entered.append(override)
+
+    yield enter
+    for override in reversed(entered):
+        override.disable()
+
+
+def with_rate(base: type[LimitThrottle], rate: str, **attributes: Any) -> type[LimitThrottle]:
+    return type(f"A{base.__name__}", (base,), {"rate": rate, **attributes})
+
+
+@pytest.mark.parametrize(
+    ("base", "rate"),
+    [
+        (LeakyBucketThrottle, "1/h burst=2"),
+        (FixedWindowThrottle, "3/h"),
+        (SlidingWindowThrottle, "3/365d"),
+        (TokenBucketThrottle, "1/h capacity=3"),
+    ],
+)
+def test_so_many_requests_of_a_client_pass(base: type[LimitThrottle], rate: str) -> None:
+    one = view(with_rate(base, rate))
+    assert statuses(one, 5) == [200, 200, 200, 429, 429]
+    assert statuses(one, 1, ip="192.0.2.2") == [200]
+
+
+def test_headers_wait_and_signal() -> None:
+    heard: list[dict[str, Any]] = []
+
+    def receiver(**kwargs: Any) -> None:
+        heard.append(kwargs)
+
+    limited.connect(receiver)
+    one = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
+    passed, refused = ask(one), ask(one)
+    limited.disconnect(receiver)
+    assert passed["RateLimit"] == '"uploads";r=0;t=3600'
+    assert passed["X-RateLimit-Limit"] == "1"
+    assert refused["RateLimit-Policy"] == '"uploads";q=1;w=3600'
+    assert 3590 <= int(refused["Retry-After"]) <= 3600
+    assert "Expected available in 3" in refused.data["detail"]
+    (one_refusal,) = heard
+    assert (one_refusal["name"], one_refusal["key"]) == ("uploads", "ip:192.0.2.1")
+
+
+def test_users_have_their_own() -> None:
+    one = view(with_rate(FixedWindowThrottle, "1/h"))
+    for user in (User(pk=1), User(pk=2), None):
+        assert statuses(one, 2, user=user) == [200, 429]
+
+
+def test_a_user_who_came_by_the_authentication_of_drf(db: None) -> None:
+    User.objects.create_user("ann", password="secret")
+
+    @api_view(["GET"])
+    @authentication_classes([BasicAuthentication])
+    @permission_classes([AllowAny])
+    @throttle_classes([with_rate(FixedWindowThrottle, "1/h", key="user_or_ip")])
+    def one(request: Request) -> Response:
+        return Response(str(request.user))
+
+    known = {"HTTP_AUTHORIZATION": "Basic YW5uOnNlY3JldA==", "REMOTE_ADDR": "192.0.2.1"}
+    assert [one(factory.get("/", **known)).status_code for _ in range(2)] == [200, 429]
+    assert one(factory.get("/", REMOTE_ADDR="192.0.2.1")).status_code == 200
+
+
+def test_keys_and_costs() -> None:
+    one = view(with_rate(FixedWindowThrottle, "4/h", key="arg:pk", cost=2))
+    for pk in (1, 2):
+        assert statuses(one, 3, pk=pk) == [200, 200, 429]
+    one = view(with_rate(FixedWindowThrottle, "1/h", key=staticmethod(lambda request: None)))
+    assert statuses(one, 3) == [200] * 3
+
+
+def test_views_of_one_class_share_and_others_do_not() -> None:
+    throttle = with_rate(FixedWindowThrottle, "2/h")
+    assert statuses(view(throttle), 1) + statuses(view(throttle), 2) == [200, 200, 429]
+
+    class Other(FixedWindowThrottle):
+        rate = "2/h"
+
+    assert statuses(view(Other), 3) == [200, 200, 429]
+
+
+def test_scopes_of_views(rates: Any) -> None:
+    rates(search="2/h", upload="1/h", free=None)
+    search = view(FixedWindowThrottle, throttle_scope="search")
+    upload = view(FixedWindowThrottle, throttle_scope="upload")
+    assert statuses(search, 3) == [200, 200, 429]
+    assert statuses(upload, 2) == [200, 429]
+    assert statuses(view(FixedWindowThrottle, throttle_scope="free"), 3) == [200] * 3
+    assert statuses(view(FixedWindowThrottle), 3) == [200] * 3
+    assert "RateLimit" not in ask(view(FixedWindowThrottle))
+    rates(search="5/h", upload=None)
+    assert statuses(upload, 2) == [200, 200]
+
+
+def test_a_scope_of_the_throttle(rates: Any) -> None:
+    rates(burst="1/h burst=1")
+
+    class Burst(LeakyBucketThrottle):
+        scope = "burst"
+
+    assert statuses(view(Burst), 3) == [200, 200, 429]
+    with pytest.raises(ImproperlyConfigured, match="no rate for the scope 'gone'"):
+        ask(view(FixedWindowThrottle, throttle_scope="gone"))
+
+
+@pytest.mark.parametrize(
+    ("base", "rate"),
+    [
+        (LeakyBucketThrottle, "fast"),
+        (FixedWindowThrottle, "1.5/h"),
+        (FixedWindowThrottle, "5/h burst=2"),
+        (ConcurrencyThrottle, "5/h"),
+        (TokenBucketThrottle, "5/h capacity=x"),
+    ],
+)
+def test_what_is_no_rate_is_told(base: type[LimitThrottle], rate: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match="The rate of the throttle"):
+        ask(view(with_rate(base, rate)))
+
+
+def test_several_throttles_tell_of_all() -> None:
+    one = view(
+        with_rate(FixedWindowThrottle, "5/h", scope="wide"), with_rate(SlidingWindowThrottle, "2/365d", scope="tight")
+    )
+    passed = ask(one)
+    assert passed["RateLimit-Policy"].split(";")[0] == '"tight"'
+    assert passed["RateLimit"].count(";r=") == 2
+    assert passed["X-RateLimit-Limit"] == "2"
+
+
+def test_slots() -> None:
+    inside, go_on = threading.Barrier(3), threading.Event()
+
+    class Slow(Quiet):
+        def get(self, request: Request, **kwargs: Any) -> Response:
+            if "wait" in kwargs:
+                inside.wait(20)
+                go_on.wait(20)
+            if "fail" in kwargs:
+                raise ZeroDivisionError
+            return Response("done")
+
+    throttle = with_rate(ConcurrencyThrottle, "2")
+    one = view(throttle, base=Slow)
+    threads = [threading.Thread(target=ask, args=(one,), kwargs={"wait": True}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(20)
+    assert statuses(one, 2) == [429, 429]
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    refusing = view(throttle, with_rate(FixedWindowThrottle, "1/h"), base=Slow)
+    assert statuses(refusing, 5) == [200] + [429] * 4
+    for _ in range(4):
+        with pytest.raises(ZeroDivisionError):
+            ask(one, fail=True)
+    assert statuses(one, 4) == [200] * 4
+
+
+def test_decorators_on_views_of_drf() -> None:
+    @limit_count(1, per="1h")
+    @api_view(["GET"])
+    @permission_classes([AllowAny])
+    def outside(request: Request) -> Response:
+        return Response("done")
+
+    @limit_count(1, per="1h")
+    @api_view(["GET"])
+    @permission_classes([AllowAny])
+    def beside(request: Request) -> Response:
+        return Response("done")
+
+    @api_view(["GET"])
+    @permission_classes([AllowAny])
+    @limit_count(1, per="1h", key="user_or_ip")
+    def inside(request: Request) -> Response:
+        return Response("done")
+
+    class ByMethod(Quiet):
+        @limit_count(1, per="1h", key="user_or_ip")
+        def get(self, request: Request, **kwargs: Any) -> Response:
+            return Response("done")
+
+    @method_decorator(limit_count(1, per="1h"), name="dispatch")
+    class ByDispatch(Quiet):
+        pass
+
+    for one in (outside, beside, inside, ByMethod.as_view(), ByDispatch.as_view()):
+        assert statuses(one, 2) == [200, 429]
+
+
+def test_a_slot_of_a_decorated_view_is_held_until_its_response_is_closed() -> None:
+    conn = Concurrency(1, prefix="drf:", name="conn")
+    one = limit(conn)(Quiet.as_view())
+    response = one(factory.get("/", REMOTE_ADDR="192.0.2.1"))
+    assert statuses(one, 1) == [429]
+    response.render()
+    response.close()
+    assert statuses(one, 3) == [200] * 3
+    assert statuses(limit_conn(1)(Quiet.as_view()), 3) == [200] * 3
+
+
+@pytest.mark.parametrize("limits_store", ["lmdb"], indirect=True)
+def test_drf_is_imported_by_its_own_module_alone(limits_store: str) -> None:
+    code = (
+        "import os, sys; os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"
+        "from django.conf import settings; settings.configure(INSTALLED_APPS=['resty_django', 'resty_django.limits'])\n"
+        "import django; django.setup()\n"
+        "import resty_django.limits.decorators, resty_django.limits.middleware\n"
+        "print([name for name in sys.modules if name.startswith('rest_framework')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,52 @@
+"""What `resty_check` says of limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from resty_django import health
+from resty_django.limits import Decision, stats
+from resty_django.limits.models import LimitPolicy
+from tests.integration.limits.policy_tools import limits_site, make_policy
+
+__all__ = ["limits_site"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.db,
+    pytest.mark.usefixtures("limits_site"),
+]
+
+
+def findings() -> list[tuple[str, str, str]]:
+    return [(found.level, found.subject, found.message) for _, found in health.run(["limits"])]
+
+
+def test_all_is_well() -> None:
+    make_policy()
+    stats.record("pay", "k", Decision(True))
+    stats.flush()
+    assert findings() == [("ok", "limits", "1 policy can be used; the store had a part in all decisions.")]
+
+
+def test_a_policy_that_cannot_be_used_is_named() -> None:
+    make_policy()
+    LimitPolicy.objects.update(window="soon")
+    [(level, subject, message)] = findings()
+    assert (level, subject) == ("error", "policy pay")
+    assert message.startswith("It cannot be used. window: ")
+
+
+def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
+    for _ in range(3):
+        stats.record("pay", "k", Decision(True, failed=True))
+    stats.flush()
+    assert findings() == [("warning", "limit pay", "In the last 10 minutes 3 decisions were made without the store.")]
+
+
+def test_a_store_that_does_not_answer_is_told(settings: Any) -> None:
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
+    [(level, subject, _)] = findings()
+    assert (level, subject) == ("error", "store limits")

@@ -1,0 +1,282 @@
+"""Limits before the view: by rules of the settings and policies of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import include, path
+
+from resty_django.limits import Concurrency, policy
+from resty_django.limits.decorators import limit_count
+from resty_django.limits.models import LimitPolicy
+
+from . import served_urls
+from .view_tools import limits_store
+
+__all__ = ["limits_store"]
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "resty_django.limits.middleware.LimitMiddleware",
+]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Broken(Exception):
+    pass
+
+
+def view(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    return HttpResponse(b"done")
+
+
+async def aview(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    return HttpResponse(b"done")
+
+
+def broken(request: HttpRequest) -> HttpResponse:
+    raise Broken
+
+
+def stream(request: HttpRequest) -> StreamingHttpResponse:
+    return StreamingHttpResponse(iter([b"a", b"b"]))
+
+
+urls = [
+    path("api/items/", view, name="items"),
+    path("api/async/", aview, name="async"),
+    path("shop/", include(([path("pay/<int:pk>/", view, name="pay"), path("list/", view, name="list")], "shop"))),
+    path("broken/", broken),
+    path("stream/", stream),
+    path("decorated/", limit_count(5, per="1h", name="inner")(view)),
+    path("free/", view),
+]
+
+Site = Callable[..., None]
+
+
+@pytest.fixture
+def rules(limits_store: str) -> Iterator[Site]:
+    """Give the site these rules; they are policies by their fields."""
+    from django.conf import settings
+
+    before, served_urls.urlpatterns = served_urls.urlpatterns, urls
+    entered = []
+
+    def enter(*given: dict[str, Any], **settings_: Any) -> None:
+        section = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": given, **settings_}}
+        override = override_settings(RESTY_DJANGO=section, ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=MIDDLEWARE)
+        override.enable()
+        entered.append(override)
+
+    yield enter
+    for override in reversed(entered):
+        override.disable()
+    served_urls.urlpatterns = before
+    policy.reset()
+
+
+def rule(name: str, limit: int = 2, **values: Any) -> dict[str, Any]:
+    return {"name": name, "algorithm": "fixed_window", "limit": limit, "window": "1h", **values}
+
+
+class Asking:
+    """Requests by a handler of Django, sync or async."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+
+    def statuses(self, url: str, count: int, method: str = "get", **options: Any) -> list[int]:
+        return [response.status_code for response in self.responses(url, count, method, **options)]
+
+    def responses(self, url: str, count: int = 1, method: str = "get", user: Any = None, **options: Any) -> list[Any]:
+        if not self.asynchronous:
+            client = Client(raise_request_exception=False)
+            if user is not None:
+                client.force_login(user)
+            return [getattr(client, method)(url, **options) for _ in range(count)]
+
+        async def ask() -> list[Any]:
+            client = AsyncClient(raise_request_exception=False)
+            if user is not None:
+                await client.aforce_login(user)
+            return [await getattr(client, method)(url, **options) for _ in range(count)]
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture(params=["sync", "async"])
+def asking(request: pytest.FixtureRequest) -> Asking:
+    return Asking(request.param == "async")
+
+
+def test_by_path(rules: Site, asking: Asking) -> None:
+    rules(rule("api", path="/api/*"))
+    assert asking.statuses("/api/items/", 1) == [200]
+    assert asking.statuses("/api/async/", 2) == [200, 429]
+    assert asking.statuses("/free/", 3) == [200] * 3
+
+
+def test_by_route_and_namespace(rules: Site, asking: Asking) -> None:
+    rules(rule("shop", 3, route="shop:*"), rule("pay", 1, route="shop:pay"))
+    assert asking.statuses("/shop/pay/1/", 2) == [200, 429]
+    assert asking.statuses("/shop/list/", 3) == [200, 200, 429]
+    assert asking.statuses("/api/items/", 3) == [200] * 3
+
+
+def test_by_view_and_method_and_argument(rules: Site, asking: Asking) -> None:
+    rules(rule("posts", 1, view=f"{__name__}.*", methods="POST", key="ip+path"))
+    assert asking.statuses("/shop/pay/1/", 2) == [200, 200]
+    assert asking.statuses("/shop/pay/1/", 2, "post") == [200, 429]
+    assert asking.statuses("/shop/pay/2/", 2, "post") == [200, 429]
+    rules(rule("args", 1, route="shop:pay", key="arg:pk"))
+    assert asking.statuses("/shop/pay/1/", 2) == [200, 429]
+    assert asking.statuses("/shop/pay/2/", 2) == [200, 429]
+
+
+def test_headers_and_refusal(rules: Site, asking: Asking) -> None:
+    rules(rule("api", 1, path="/api/*", status=503))
+    first, refused = asking.responses("/api/items/", 2)
+    assert first["RateLimit"] == '"api";r=0;t=3600'
+    assert (refused.status_code, refused["RateLimit-Policy"]) == (503, '"api";q=1;w=3600')
+    assert refused.json()["violated-policies"] == ["api"]
+    assert "RateLimit" not in asking.responses("/free/")[0]
+
+
+def test_the_limits_of_a_view_come_on_top(rules: Site, asking: Asking) -> None:
+    rules(rule("outer", 3, path="/decorated/"))
+    first = asking.responses("/decorated/")[0]
+    assert first["RateLimit"] == '"outer";r=2;t=3600, "inner";r=4;t=3600'
+    assert first["X-RateLimit-Limit"] == "3"
+    assert asking.statuses("/decorated/", 3) == [200, 200, 429]
+
+
+def test_several_rules_decide_together(rules: Site, asking: Asking) -> None:
+    rules(rule("wide", 5, path="/api/*"), rule("narrow", 2, path="/api/items/"))
+    assert asking.statuses("/api/items/", 4) == [200, 200, 429, 429]
+    assert asking.statuses("/api/async/", 4) == [200, 200, 200, 429]
+
+
+def test_users(rules: Site, asking: Asking) -> None:
+    rules(rule("users", 1, path="/api/*", key="user_or_ip"))
+    users = [User.objects.create_user(f"u{number}") for number in range(2)]
+    for user in (*users, None):
+        assert asking.statuses("/api/async/", 2, user=user) == [200, 429]
+
+
+def test_sessions_that_a_client_makes_up_are_one(rules: Site, asking: Asking) -> None:
+    rules(rule("sessions", 2, path="/api/*", key="session"))
+    found = []
+    for number in range(4):
+        headers = {"Cookie": f"sessionid=madeup{number:026}"}
+        found += asking.statuses("/api/items/", 1, headers=headers)
+    assert found == [200, 200, 429, 429]
+    user = User.objects.create_user("someone")
+    assert asking.statuses("/api/items/", 3, user=user) == [200, 200, 429]
+
+
+def test_exempt_networks(rules: Site, asking: Asking) -> None:
+    rules(rule("api", 1, path="/api/*"), EXEMPT_NETWORKS=["127.0.0.0/8"])
+    assert asking.statuses("/api/items/", 3) == [200] * 3
+
+
+def test_shadow_and_off(rules: Site, asking: Asking) -> None:
+    rules(rule("seen", 1, path="/api/*", mode="shadow"), rule("gone", 1, path="/api/*", mode="off"))
+    responses = asking.responses("/api/items/", 3)
+    assert [response.status_code for response in responses] == [200] * 3
+    assert "RateLimit" not in responses[0]
+
+
+def test_slots_are_given_back(rules: Site, asking: Asking) -> None:
+    rules({"name": "slots", "algorithm": "concurrency", "limit": 1, "path": "/*", "lease": "1h"})
+    found = policy.named("slots")
+    assert found is not None
+    limiter = found.limiter
+    assert isinstance(limiter, Concurrency)
+    assert asking.statuses("/api/items/", 2) == [200, 200]
+    assert asking.statuses("/broken/", 2) == [500, 500]
+    assert asking.statuses("/decorated/", 7) == [200] * 5 + [429] * 2
+    assert limiter.peek("127.0.0.1").remaining == 1
+    taken = limiter.hit("127.0.0.1")
+    assert asking.statuses("/api/items/", 2) == [429, 429]
+    limiter.leaving("127.0.0.1", token=taken.token)
+    assert asking.statuses("/api/items/", 1) == [200]
+
+
+def test_a_stream_holds_its_slot(rules: Site) -> None:
+    rules({"name": "slots", "algorithm": "concurrency", "limit": 1, "path": "/*"})
+    response = Client().get("/stream/")
+    assert Client().get("/free/").status_code == 429
+    assert b"".join(response.streaming_content) == b"ab"  # type: ignore[arg-type]
+    assert Client().get("/free/").status_code == 200
+
+
+def test_delays(rules: Site, asking: Asking) -> None:
+    rules({"name": "queue", "algorithm": "leaky_bucket", "rate": "10/s", "burst": 5, "path": "/*"}, MAX_DELAY=1)
+    began = time.monotonic()
+    assert asking.statuses("/free/", 4) == [200] * 4
+    assert time.monotonic() - began >= 0.25
+
+
+def test_a_policy_of_the_database(rules: Site, asking: Asking) -> None:
+    rules(rule("api", 1, path="/api/*"))
+    assert asking.statuses("/api/items/", 2) == [200, 429]
+    row = LimitPolicy.objects.create(name="api", algorithm="sliding_window", limit=2, window="365d", path="/free/")
+    policy.refresh()
+    assert asking.statuses("/api/items/", 3) == [200] * 3
+    assert asking.statuses("/free/", 3) == [200, 200, 429]
+    row.delete()
+    policy.refresh()
+    assert asking.statuses("/free/", 3) == [200] * 3
+    assert asking.statuses("/api/items/", 1) == [429]
+
+
+def test_what_has_no_view_is_not_limited(rules: Site, asking: Asking) -> None:
+    rules(rule("all", 1, path="/*"))
+    assert asking.statuses("/nowhere/", 3) == [404] * 3
+
+
+# --- wrong rules ---
+
+
+def test_wrong_rules_are_told_before_the_first_request(rules: Site) -> None:
+    rules(rule("bad", limit=0, path="/*"))
+    with pytest.raises(ImproperlyConfigured, match=r"RULES.*policy 'bad': limit"):
+        Client().get("/free/")
+    (error,) = [one for one in run_checks() if one.id == "resty_limits.E001"]
+    assert "policy 'bad': limit" in error.msg
+
+
+def test_two_rules_of_one_name(rules: Site) -> None:
+    rules(rule("twin", path="/*"), rule("twin", path="/a"))
+    (error,) = [one for one in run_checks() if one.id == "resty_limits.E001"]
+    assert "two rules with the name 'twin'" in error.msg
+
+
+def test_rules_that_nobody_asks_for(rules: Site) -> None:
+    rules(rule("alone", path="/*"))
+    assert not [one for one in run_checks() if one.id == "resty_limits.W001"]
+    with override_settings(MIDDLEWARE=MIDDLEWARE[:2]):
+        (warning,) = [one for one in run_checks() if one.id == "resty_limits.W001"]
+    assert "LimitMiddleware is not in MIDDLEWARE" in warning.msg
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("x", "must be a list of dicts"), ([1], "holds an item of type int"), ([{1: 2}], "an item of type dict")],
+)
+def test_rules_of_a_wrong_type(given: Any, text: str) -> None:
+    with override_settings(RESTY_DJANGO={"LIMITS": {"RULES": given}}):
+        (error,) = [one for one in run_checks() if one.id == "resty_django.E002"]
+    assert text in error.msg

@@ -1,0 +1,288 @@
+"""A store that goes and comes back, for each `on_error`; and keys that hold something else."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import override_settings
+from django_redis.pool import ConnectionFactory
+
+from resty_django.limits import (
+    Concurrency,
+    Decision,
+    FixedWindow,
+    ForeignData,
+    LeakyBucket,
+    SlidingWindow,
+    StoreFailed,
+    TokenBucket,
+    acombine,
+    combine,
+    outage,
+)
+from resty_django.limits.stores import store_of
+from resty_django.shdict import SharedDict, UnknownDict
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.redis import RedisDict
+from tests import servers
+from tests.dictionaries import MIB, Clock
+from tests.limiting import Bench
+from tests.servers import Server
+
+LOG = "resty_django.limits"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with servers.one() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[RedisDict]:
+    """A dictionary on a server that the test may kill."""
+    ConnectionFactory._pools.clear()
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
+    with override_settings(CACHES={"default": cache}):
+        server.call("FLUSHALL")
+        yield RedisDict("limits")
+    if server.process is None:
+        server.start()
+
+
+def rested(store: Any) -> None:
+    """Let the pause between two tries be over."""
+    store_of(store).watch._again = 0.0
+
+
+@pytest.mark.redis
+async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    count = FixedWindow(3, 3600, store=store, on_error="open")
+    assert count.hit("k") == Decision(True, 0.0, 2, 3, 2, 3600.0)
+    server.kill()
+    for found in (count.hit("k"), count.peek("k"), await count.ahit("k"), count.hit("k", 99)):
+        assert found == Decision(True, limit=3, remaining=3, failed=True)
+    assert count.uncommit("k") == await count.auncommit("k") == 0
+    told = store_of(store).watch.outage()
+    assert told is not None
+    assert told in outage.current()
+    assert (told.store, told.decisions) == ("limits", 4)
+    assert told.error
+    assert abs(time.time() - told.since) < 60
+    server.start()
+    rested(store)
+    assert (await count.ahit("k")).state == 2
+    assert store_of(store).watch.outage() is None
+    assert told not in outage.current()
+    texts = [record.getMessage() for record in caplog.records if record.name == LOG]
+    assert len(texts) == 2
+    assert texts[0].startswith("limits are decided without the store 'limits'")
+    assert texts[1].startswith("limits are decided with the store 'limits' again after")
+    assert texts[1].endswith("4 decisions without it")
+
+
+@pytest.mark.redis
+async def test_closed(store: RedisDict, server: Server) -> None:
+    count = FixedWindow(3, 3600, store=store, on_error="closed")
+    server.kill()
+    for found in (count.hit("k"), await count.ahit("k")):
+        assert found == Decision(False, limit=3, retry_after=outage.PAUSE, failed=True)
+    server.start()
+    rested(store)
+    assert count.hit("k").allowed
+
+
+@pytest.mark.redis
+async def test_local(store: RedisDict, server: Server) -> None:
+    count = FixedWindow(3, 3600, store=store, on_error="local")
+    slots = Concurrency(2, store=store, on_error="local", prefix="c:")
+    free = Concurrency(1, store=store, on_error="local", prefix="f:", lease=None)
+    server.kill()
+    assert [count.hit("k").allowed, (await count.ahit("k")).allowed, count.hit("k").allowed] == [True] * 3
+    last = count.hit("k")
+    assert (last.allowed, last.failed, last.limit) == (False, True, 3)
+    taken = slots.hit("k")
+    assert taken.failed
+    assert taken.token.startswith("local:")
+    assert slots.is_committed()
+    assert (await slots.ahit("k")).state == 2
+    assert not slots.hit("k")
+    assert not slots.is_committed()
+    assert slots.renew("k", taken.token)
+    loose = free.hit("k")
+    assert not free.hit("k")
+    assert await free.aleaving("k", token=loose.token) == 0
+    server.start()
+    rested(store)
+    assert slots.hit("k").state == 1
+    assert slots.leaving("k", token=taken.token) == 1  # in this process; the slot in the store is held by another
+    assert slots.peek("k").state == 2
+
+
+@pytest.mark.redis
+async def test_taking_what_is_available(store: RedisDict, server: Server) -> None:
+    server.kill()
+    for on_error, wanted in (("open", [4, 4, 4]), ("closed", [0, 0, 0]), ("local", [4, 1, 0])):
+        bucket = TokenBucket(3_600_000, 5, store=store, on_error=on_error)
+        got = [bucket.take_available("k", 4), await bucket.atake_available("k", 4), bucket.take_available("k", 4)]
+        assert got == wanted
+    with pytest.raises(StoreFailed):
+        TokenBucket(1, 5, store=store, on_error="raise").take_available("k", 4)
+
+
+@pytest.mark.redis
+async def test_raise(store: RedisDict, server: Server) -> None:
+    slots = Concurrency(3, store=store, on_error="raise")
+    server.kill()
+    for call in (slots.hit, slots.peek, slots.leaving, slots.uncommit):
+        with pytest.raises(StoreFailed, match=r"'limits' cannot be decided now.* 'default'"):
+            call("k")
+    for acall in (slots.ahit, slots.apeek, slots.aleaving, slots.auncommit):
+        with pytest.raises(StoreFailed, match="'limits'"):
+            await acall("k")
+    assert not slots.is_committed()
+    server.start()
+    assert slots.hit("k").state == 1  # at once: it does not pause
+
+
+@pytest.mark.redis
+async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Server, monkeypatch: Any) -> None:
+    count = FixedWindow(3, 3600, store=store, on_error="open")
+    kept = store_of(store)
+    tries = []
+    decide, adecide = type(kept).decide, type(kept).adecide
+    monkeypatch.setattr(type(kept), "decide", lambda *args: tries.append(1) or decide(*args))
+    monkeypatch.setattr(type(kept), "adecide", lambda *args: tries.append(1) or adecide(*args))
+    monkeypatch.setattr(outage, "PAUSE", 3600.0)
+    server.kill()
+    for _ in range(20):
+        count.hit("k")
+        await count.ahit("k")
+    assert len(tries) == 1
+    rested(store)
+    for _ in range(5):
+        count.hit("k")
+    assert len(tries) == 2
+    assert kept.watch.decisions == 45
+
+
+@pytest.mark.redis
+async def test_combined(store: RedisDict, server: Server) -> None:
+    def limits(on_error: str) -> list[Any]:
+        return [
+            FixedWindow(2, 3600, store=store, on_error=on_error, prefix="f:"),
+            Concurrency(5, store=store, on_error=on_error, prefix="c:"),
+        ]
+
+    keys = ["k", "k"]
+    assert combine(limits("open"), keys).allowed
+    server.kill()
+    found = combine(limits("open"), keys)
+    assert (found.allowed, found.failed, found.token) == (True, True, "")
+    assert not (await acombine(limits("closed"), keys)).allowed
+    mixed = [limits("local")[0], limits("open")[1]]
+    assert [combine(mixed, keys).allowed for _ in range(3)] == [True, True, False]
+    with pytest.raises(StoreFailed):
+        combine(limits("raise"), keys)
+    with pytest.raises(StoreFailed):
+        await acombine(limits("raise"), keys)
+    server.start()
+    rested(store)
+    combine(limits("open"), keys)
+    found = await acombine(limits("raise"), keys)
+    assert [one and one.state for one in found.decisions] == [0, 2]
+
+
+async def test_lmdb_that_cannot_be_opened(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    store = LmdbDict("gone", 8 * MIB, "/proc/nowhere", clock)
+    for on_error, allowed in (("open", True), ("closed", False), ("local", True)):
+        for cls, numbers in ((LeakyBucket, (1, 1)), (SlidingWindow, (2, 1)), (Concurrency, (2,))):
+            limiter: Any = cls(*numbers, store=store, on_error=on_error)
+            for found in (limiter.hit("k"), await limiter.ahit("k")):
+                assert (found.allowed, found.failed, found.limit) == (allowed, True, 2)
+    with pytest.raises(StoreFailed, match="gone"):
+        FixedWindow(1, 1, store=store, on_error="raise").hit("k")
+    assert "gone" in [one.store for one in outage.current()]
+    assert len([record for record in caplog.records if record.name == LOG]) == 1
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_the_setting_decides_where_the_limiter_does_not(settings: Any) -> None:
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {"gone": {"PATH": "/proc/nowhere"}},
+        "LIMITS": {"STORE": "gone", "ON_ERROR": "closed"},
+    }
+    assert FixedWindow(1, 1).hit("k") == Decision(False, limit=1, retry_after=outage.PAUSE, failed=True)
+    settings.RESTY_DJANGO = {"LIMITS": {"STORE": "default"}}
+    limiter = FixedWindow(1, 1, prefix="test_outage:")
+    assert limiter.hit("k") == Decision(True, 0.0, 0, 1, 0, 1.0)
+    assert limiter.reset("k")
+
+
+async def test_an_unknown_store_is_no_outage() -> None:
+    limiter = FixedWindow(1, 1, store="nobody")
+    with pytest.raises(UnknownDict, match="'nobody'"):
+        limiter.hit("k")
+    with pytest.raises(UnknownDict, match="'nobody'"):
+        await limiter.ahit("k")
+
+
+FOREIGN: list[Any] = ["text", 7, b"1234567", b"", 1.5, {"a": 1}, True]
+KINDS: list[tuple[type[Any], tuple[Any, ...]]] = [
+    (LeakyBucket, (1,)),
+    (FixedWindow, (1, 1)),
+    (SlidingWindow, (1, 1)),
+    (Concurrency, (1,)),
+    (TokenBucket, (1, 1)),
+]
+
+
+def put(store: Any, key: str, value: Any) -> None:
+    if isinstance(store, SharedDict):
+        store.set(key, value)
+    else:
+        store.revise(key, lambda old: (value, 0, None))
+
+
+def kept(store: Any, key: str) -> Any:
+    return store.get(key) if isinstance(store, SharedDict) else store.revise(key, lambda old: (None, None, old))
+
+
+@pytest.mark.parametrize(("cls", "numbers"), KINDS)
+async def test_foreign_data(cls: type[Any], numbers: tuple[Any, ...], stored: Bench) -> None:
+    limiter = stored.make(cls, *numbers)
+    other = stored.make(*((FixedWindow, 1, 1) if cls is not FixedWindow else (LeakyBucket, 1)))
+    for value in FOREIGN:
+        put(stored.store, "k", value)
+        for call in (limiter.hit, limiter.peek, limiter.uncommit):
+            with pytest.raises(ForeignData, match="shdict abused by other users"):
+                await call("k")
+        with pytest.raises(ForeignData):
+            await stored.combine([stored.make(FixedWindow, 9, 9, prefix="o:"), limiter], ["k", "k"])
+        assert kept(stored.store, "k") == value
+    stored.store.delete("k")
+    if isinstance(stored.store, SharedDict):
+        stored.store.rpush("k", "item")
+        with pytest.raises(ForeignData):
+            await limiter.hit("k")
+        stored.store.delete("k")
+    await other.hit("k")
+    with pytest.raises(ForeignData):
+        await limiter.hit("k")
+    assert store_of(stored.store).watch.outage() is None
+
+
+def test_foreign_data_is_decided_as_on_error_says_and_told_once(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = LmdbDict("shared", 8 * MIB, str(tmp_path))
+    store.set("k", "text")
+    limiter = FixedWindow(1, 60, store=store, on_error="closed")
+    assert [limiter.hit("k").allowed for _ in range(3)] == [False] * 3
+    assert limiter.hit("other").state == 0  # other keys are not concerned
+    assert len([record for record in caplog.records if record.name == LOG]) == 1
+    store.close()

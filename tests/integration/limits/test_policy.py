@@ -1,0 +1,336 @@
+"""Policies change while the site runs: at once in this process, within a moment in all others."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection, transaction
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext, override_settings
+from django.urls import ResolverMatch
+
+from resty_django.events import process as events
+from resty_django.limits import LeakyBucket, policy
+from resty_django.limits.background import background
+from resty_django.limits.changes import tell
+from resty_django.limits.models import LimitPolicy
+from resty_django.limits.spec import BadPolicy
+from tests.dictionaries import redis_cache
+from tests.integration.limits.policy_tools import Worker, eventually, limits_site, make_policy, worker
+
+__all__ = ["limits_site", "redis_cache", "worker"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.db,
+    pytest.mark.usefixtures("limits_site"),
+]
+
+WITHIN = 0.1
+"""Seconds in which a change acts in the other processes."""
+
+
+def limit(name: str = "pay") -> int | None:
+    found = policy.named(name)
+    return found.spec.limit if found is not None else None
+
+
+@pytest.fixture
+def broken() -> Iterator[Callable[[bool], None]]:
+    """Break the table of policies (True), or mend it."""
+    away = False
+
+    def change(breaking: bool) -> None:
+        nonlocal away
+        if away != breaking:
+            one, other = ("limitpolicy", "away") if breaking else ("away", "limitpolicy")
+            with connection.cursor() as cursor:
+                cursor.execute(f"ALTER TABLE resty_limits_{one} RENAME TO resty_limits_{other}")
+            away = breaking
+
+    yield change
+    change(False)
+
+
+# --- where policies come from ------------------------------------------------------------------------------------
+
+
+def test_the_database_takes_the_place_of_what_code_declares() -> None:
+    policy.declare("pay", "fixed_window", limit=5, window="1min", key="ip")
+    policy.declare("other", "leaky_bucket", rate="2/s")
+    assert limit() == 5
+    assert not policy.everything()["pay"].stored
+    row = make_policy(limit=7)
+    assert limit() == 7
+    assert policy.everything()["pay"].stored
+    assert isinstance(policy.everything()["other"].limiter, LeakyBucket)
+    row.delete()
+    assert limit() == 5
+    policy.withdraw("pay")
+    assert policy.named("pay") is None
+
+
+def test_a_declaration_that_is_wrong_is_refused() -> None:
+    with pytest.raises(BadPolicy, match="policy 'pay': window: Fixed window needs this"):
+        policy.declare("pay", "fixed_window", limit=5)
+    assert policy.named("pay") is None
+
+
+def test_a_declaration_made_late_acts_too() -> None:
+    assert policy.named("pay") is None
+    policy.declare("pay", "fixed_window", limit=5, window="1min")
+    assert limit() == 5
+
+
+# --- changes in this process ---------------------------------------------------------------------------------------
+
+
+def test_a_change_acts_when_its_commit_returns() -> None:
+    row = make_policy()
+    assert limit() == 3
+    row.limit = 8
+    with transaction.atomic():
+        row.save()
+        assert limit() == 3
+    assert limit() == 8
+    row.delete()
+    assert limit() is None
+
+
+def test_a_change_that_is_rolled_back_does_not_act() -> None:
+    row = make_policy()
+    assert limit() == 3
+    row.limit = 8
+    with transaction.atomic():
+        row.save()
+        transaction.set_rollback(True)
+    assert limit() == 3
+
+
+def test_changed_numbers_keep_the_state_and_another_algorithm_begins_anew() -> None:
+    row = make_policy(algorithm="leaky_bucket", rate="1/h", burst=1)
+    ask = lambda: bool(policy.everything()["pay"].limiter.hit("k"))  # noqa: E731
+    assert [ask() for _ in range(3)] == [True, True, False]
+    row.burst = 3
+    row.save()
+    assert [ask() for _ in range(3)] == [True, True, False]
+    row.algorithm, row.rate, row.burst, row.limit, row.window = "fixed_window", "", None, 1, "1h"
+    row.save()
+    assert [ask() for _ in range(2)] == [True, False]
+
+
+def test_policies_do_not_share_their_state() -> None:
+    make_policy(limit=1)
+    make_policy("other", limit=1)
+    assert [bool(found.limiter.hit("k")) for found in policy.everything().values()] == [True, True]
+
+
+def test_an_unchanged_policy_stays_the_same_object() -> None:
+    row = make_policy()
+    make_policy("other")
+    before = policy.everything()
+    row.limit = 9
+    row.save()
+    after = policy.everything()
+    assert after["other"] is before["other"]
+    assert after["pay"] is not before["pay"]
+
+
+def test_asking_takes_no_query_and_no_lock() -> None:
+    make_policy(path="*")
+    assert limit() == 3
+    request = RequestFactory().get("/")
+    with ThreadPoolExecutor(1) as other:  # a look at the database that does not end
+        other.submit(policy._looking.acquire).result()
+        with CaptureQueriesContext(connection) as queries:
+            for _ in range(10):
+                assert limit() == 3
+                assert len(policy.matching(request, None)) == 1
+        other.submit(policy._looking.release).result()
+    assert len(queries) == 0
+
+
+def test_each_save_has_a_version_of_its_own() -> None:
+    row = make_policy()
+    row.save()
+    row.save(update_fields=["limit"])
+    assert row.version == LimitPolicy.objects.get().version == 3
+
+
+# --- which apply to a request ----------------------------------------------------------------------------------------
+
+
+def view(request: Any) -> HttpResponse:
+    return HttpResponse()
+
+
+def test_matching_policies_come_in_order_and_without_those_that_are_off() -> None:
+    make_policy("late", path="/shop/*", order=5)
+    make_policy("early", route="shop:*", order=-1, mode="shadow")
+    make_policy("middle", view=f"{__name__}.view", methods="GET")
+    make_policy("off", path="*", mode="off")
+    make_policy("post", path="*", methods="POST")
+    make_policy("named-only")
+    match = ResolverMatch(view, (), {}, "pay", namespaces=["shop"])
+    found = policy.matching(RequestFactory().get("/shop/pay"), match)
+    assert [one.name for one in found] == ["early", "middle", "late"]
+    assert [one.mode for one in found] == ["shadow", "enforce", "enforce"]
+    off = policy.named("off")
+    assert off is not None
+    assert off.mode == "off"
+
+
+# --- changes that no event tells of ----------------------------------------------------------------------------------
+
+
+def test_a_change_without_an_event_is_found_at_the_next_look() -> None:
+    with override_settings(RESTY_DJANGO={"LIMITS": {"REFRESH": 0.05}}):
+        make_policy()
+        assert limit() == 3
+        LimitPolicy.objects.update(limit=4)
+        assert eventually(lambda: limit() == 4)
+
+
+def test_a_broken_row_leaves_what_was_before(caplog: pytest.LogCaptureFixture) -> None:
+    make_policy()
+    make_policy("other")
+    assert limit() == 3
+    with caplog.at_level(logging.ERROR, "resty_django.limits"):
+        LimitPolicy.objects.filter(name="pay").update(window="soon")
+        LimitPolicy.objects.filter(name="other").update(limit=4)
+        policy.refresh()
+        policy.refresh()
+    assert limit() == 3
+    assert limit("other") == 4
+    assert "is not a span of time" in policy.faults()["pay"]
+    assert len([record for record in caplog.records if "acts on" in record.message]) == 1
+    policy.reset()
+    assert policy.named("pay") is None
+    policy.declare("pay", "fixed_window", limit=6, window="1h")
+    assert limit() == 6
+    LimitPolicy.objects.filter(name="pay").update(window="1h")
+    policy.refresh()
+    assert limit() == 3
+    assert policy.faults() == {}
+
+
+def test_a_database_that_is_down_keeps_the_last_table(
+    broken: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    row = make_policy()
+    assert limit() == 3
+    broken(True)
+    with caplog.at_level(logging.WARNING, "resty_django.limits"):
+        assert not policy.refresh()
+        assert not policy.refresh()
+        assert limit() == 3
+        policy.declare("late", "fixed_window", limit=1, window="1s")
+        assert limit("late") == 1
+        broken(False)
+        row.limit = 4
+        row.save()
+    assert limit() == 4
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_a_process_that_starts_without_a_database_has_what_code_declares(
+    broken: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    make_policy()
+    policy.declare("late", "fixed_window", limit=1, window="1s")
+    policy.reset()
+    broken(True)
+    assert limit() is None
+    assert limit("late") == 1
+    broken(False)
+    policy.refresh_soon()
+    assert eventually(lambda: limit() == 3)
+
+
+async def test_the_first_use_in_an_event_loop() -> None:
+    await sync_to_async(make_policy)()
+    assert not policy.ready()
+    assert limit() == 3
+    policy.reset()
+    await policy.aready()
+    assert policy.ready()
+    assert limit() == 3
+
+
+# --- other processes ----------------------------------------------------------------------------------------------
+
+
+def test_an_event_makes_a_process_look() -> None:
+    make_policy()
+    assert limit() == 3
+    events.start()
+    LimitPolicy.objects.update(limit=4)
+    tell("pay")
+    assert eventually(lambda: limit() == 4)
+    assert background.running
+
+
+def test_events_that_fail_do_not_undo_a_change(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"events": {"PATH": "/proc/nowhere"}}}
+    with caplog.at_level(logging.WARNING, "resty_django.limits"):
+        make_policy()
+    assert limit() == 3
+    assert "at their next look only" in caplog.text
+
+
+def heard_within(others: list[Worker], changes: int) -> list[float]:
+    """Seconds from a change in this process until each of the others acts by it."""
+    row = make_policy(limit=1000)
+    for other in others:
+        other.wait_for(lambda line: line[:2] == ["watch", 1000])
+    found = []
+    for number in range(changes):
+        row.limit = number + 1
+        before = time.time()
+        row.save()
+        for other in others:
+            line = other.wait_for(lambda line, number=number: line[:2] == ["watch", number + 1])
+            found.append(line[2] - before)
+    return found
+
+
+@pytest.mark.e2e
+def test_a_change_reaches_other_processes_in_time(worker: Callable[..., Worker]) -> None:
+    others = [worker("watch", name="pay") for _ in range(2)]
+    assert statistics.median(heard_within(others, 15)) < WITHIN
+
+
+@pytest.mark.e2e
+@pytest.mark.redis
+def test_a_change_reaches_other_processes_in_time_over_redis(
+    redis_cache: str, settings: Any, worker: Callable[..., Worker]
+) -> None:
+    settings.RESTY_DJANGO = {
+        **settings.RESTY_DJANGO,
+        "SHARED_DICTS": {name: {"ENGINE": "redis", "ALIAS": "default"} for name in ("default", "events", "limits")},
+    }
+    others = [worker("watch", settings.CACHES, name="pay") for _ in range(2)]
+    assert statistics.median(heard_within(others, 15)) < WITHIN
+
+
+@pytest.mark.e2e
+def test_a_child_of_a_fork_hears_of_changes_and_counts_for_itself(worker: Callable[..., Worker]) -> None:
+    from resty_django.limits import stats
+
+    row = make_policy()
+    forked = worker("fork", name="pay")
+    forked.wait_for(lambda line: line[:2] == ["child", 3])
+    row.limit = 4
+    row.save()
+    forked.wait_for(lambda line: line[:2] == ["child", 4])
+    forked.end()
+    assert ["child ended"] in forked.lines
+    assert stats.totals()["pay"].passed == 6

@@ -1,0 +1,231 @@
+"""Places under a limit for plain code."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, Limited, TokenBucket
+
+from .view_tools import limits_store
+
+__all__ = ["limits_store"]
+
+pytestmark = pytest.mark.usefixtures("limits_store")
+
+
+class Calls:
+    """`acquire` and `slot`, or their twins for asyncio."""
+
+    def __init__(self, twins: bool) -> None:
+        self.twins = twins
+
+    async def acquire(self, limiter: Any, *args: Any, **options: Any) -> Any:
+        found = (limiter.aacquire if self.twins else limiter.acquire)(*args, **options)
+        return await found if inspect.isawaitable(found) else found
+
+    async def within(self, slot: Any, work: Any) -> Any:
+        if self.twins:
+            async with slot as decision:
+                return work(decision)
+        with slot as decision:
+            return work(decision)
+
+
+@pytest.fixture(params=["sync", "async"])
+def calls(request: pytest.FixtureRequest) -> Calls:
+    return Calls(request.param == "async")
+
+
+async def test_what_passes_at_once(calls: Calls) -> None:
+    limiter = FixedWindow(2, 3600, prefix="slots:")
+    assert (await calls.acquire(limiter, "k")).remaining == 1
+    assert (await calls.acquire(limiter, "k")).remaining == 0
+    with pytest.raises(Limited, match="Over the limit of 2") as refused:
+        await calls.acquire(limiter, "k")
+    assert 3500 < refused.value.decision.retry_after <= 3600
+
+
+async def test_a_delay_is_slept(calls: Calls) -> None:
+    limiter = LeakyBucket(10, 5, prefix="slots:")
+    began = time.monotonic()
+    for _ in range(4):
+        await calls.acquire(limiter, "k", wait=30)
+    assert 0.28 <= time.monotonic() - began < 20
+
+
+async def test_without_waiting_nothing_is_delayed(calls: Calls) -> None:
+    limiter = LeakyBucket(1 / 60, 5, prefix="slots:")
+    await calls.acquire(limiter, "k")
+    for _ in range(3):
+        with pytest.raises(Limited) as refused:
+            await calls.acquire(limiter, "k")
+        assert 55 < refused.value.decision.retry_after <= 60
+        assert not refused.value.decision
+    assert limiter.peek("k").delay <= 60
+
+
+async def test_a_delay_longer_than_the_wait_is_given_back(calls: Calls) -> None:
+    limiter = TokenBucket(60_000, 1, prefix="slots:")
+    await calls.acquire(limiter, "k")
+    with pytest.raises(Limited):
+        await calls.acquire(limiter, "k", wait=1)
+    assert limiter.peek("k").delay <= 60
+
+
+async def test_a_refused_call_tries_again(calls: Calls) -> None:
+    limiter = FixedWindow(1, 0.3, prefix="slots:")
+    began = time.monotonic()
+    for _ in range(3):
+        await calls.acquire(limiter, "k", wait=None)
+    assert 0.5 <= time.monotonic() - began < 20
+
+
+async def test_waiting_in_vain_is_not_begun(calls: Calls) -> None:
+    limiter = FixedWindow(1, 3600, prefix="slots:")
+    await calls.acquire(limiter, "k")
+    began = time.monotonic()
+    with pytest.raises(Limited):
+        await calls.acquire(limiter, "k", wait=100)
+    assert time.monotonic() - began < 50
+
+
+@pytest.mark.parametrize("wait", [-1, float("nan")])
+async def test_a_wait_is_not_below_zero(calls: Calls, wait: float) -> None:
+    with pytest.raises(ValueError, match="wait for a limit is at least 0"):
+        await calls.acquire(FixedWindow(1, 3600, prefix="slots:"), "k", wait=wait)
+
+
+async def test_costs(calls: Calls) -> None:
+    limiter = FixedWindow(5, 3600, prefix="slots:")
+    assert (await calls.acquire(limiter, "k", cost=3)).remaining == 2
+    with pytest.raises(Limited):
+        await calls.acquire(limiter, "k", cost=3)
+
+
+async def test_a_slot_is_held_for_a_block(calls: Calls) -> None:
+    limiter = Concurrency(2, prefix="slots:", default_delay=0.5)
+    for _ in range(5):
+        assert await calls.within(limiter.slot("k"), lambda decision: limiter.peek("k").remaining) == 1
+    assert limiter.peek("k").remaining == 2
+    assert limiter.unit_delay < 0.5
+
+
+async def test_a_block_that_fails_gives_its_slot_back(calls: Calls) -> None:
+    limiter = Concurrency(2, prefix="slots:")
+    with pytest.raises(ZeroDivisionError):
+        await calls.within(limiter.slot("k"), lambda decision: 1 / 0)
+    assert limiter.peek("k").remaining == 2
+
+
+async def test_all_slots_are_taken(calls: Calls) -> None:
+    limiter = Concurrency(1, prefix="slots:")
+
+    async def inner() -> None:
+        await calls.within(limiter.slot("k", wait=0.05), lambda decision: None)
+
+    token = limiter.hit("k").token
+    with pytest.raises(Limited):
+        await inner()
+    limiter.leaving("k", token=token)
+    await inner()
+
+
+async def test_a_slot_of_another_kind_of_limiter_is_a_place_in_it(calls: Calls) -> None:
+    limiter = FixedWindow(2, 3600, prefix="slots:")
+    assert await calls.within(limiter.slot("k"), lambda decision: decision.remaining) == 1
+    assert limiter.peek("k").remaining == 1
+
+
+def test_threads_wait_for_each_other() -> None:
+    limiter = Concurrency(2, prefix="slots:")
+    at_once, most = 0, 0
+    counting = threading.Lock()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        nonlocal at_once, most
+        try:
+            for _ in range(5):
+                with limiter.slot("k", wait=60):
+                    with counting:
+                        at_once += 1
+                        most = max(most, at_once)
+                    time.sleep(0.005)
+                    with counting:
+                        at_once -= 1
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert most == 2
+    assert limiter.peek("k").remaining == 2
+
+
+async def test_tasks_wait_for_each_other() -> None:
+    limiter = Concurrency(2, prefix="slots:")
+    at_once, most = 0, 0
+
+    async def work() -> None:
+        nonlocal at_once, most
+        async with limiter.slot("k", wait=60):
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0.01)
+            at_once -= 1
+
+    await asyncio.gather(*(work() for _ in range(10)))
+    assert most == 2
+    assert limiter.peek("k").remaining == 2
+
+
+async def test_a_cancelled_task_holds_no_slot() -> None:
+    limiter = Concurrency(2, prefix="slots:")
+
+    async def work(seconds: float) -> None:
+        async with limiter.slot("k", wait=60):
+            await asyncio.sleep(seconds)
+
+    for turns in range(15):
+        task = asyncio.create_task(work(3600))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(20):
+        while limiter.peek("k").remaining < 2:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_its_turn_gives_it_back() -> None:
+    limiter = LeakyBucket(1 / 3600, 5, prefix="slots:")
+    await limiter.aacquire("k")
+    task = asyncio.create_task(limiter.aacquire("k", wait=None))
+    async with asyncio.timeout(20):
+        while limiter.peek("k").remaining != 4:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert limiter.peek("k").remaining == 5
+
+
+@pytest.mark.parametrize("lease", [None, 60.0])
+async def test_a_slot_that_costs_more_is_given_back_whole(calls: Calls, lease: float | None) -> None:
+    limiter = Concurrency(5, lease=lease, prefix="slots:")
+    during = await calls.within(limiter.slot("k", cost=3), lambda decision: limiter.peek("k").remaining)
+    assert during == 2
+    assert limiter.peek("k").remaining == 5
+    with pytest.raises(Limited):
+        await calls.within(limiter.slot("k", cost=6), lambda decision: None)
+    assert limiter.peek("k").remaining == 5

@@ -1,0 +1,211 @@
+"""Headers that a client makes up: whatever it sends, it is counted under its own address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.http import HttpRequest
+from django.test import RequestFactory, override_settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resty_django.limits import keys
+from resty_django.limits.decorators import limit_count
+
+from .view_tools import Site, empty_limits
+
+__all__ = ["empty_limits"]
+
+PROXY, INNER, CLIENT, OTHER = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100.7"
+ip = keys.make("ip")
+
+
+def request(remote: str, forwarded: str | None = None, header: str = "X-Forwarded-For") -> HttpRequest:
+    headers = {} if forwarded is None else {header: forwarded}
+    return RequestFactory().get("/", headers=headers, REMOTE_ADDR=remote)
+
+
+@pytest.fixture
+def behind() -> Iterator[Any]:
+    """The site stands behind these proxies."""
+    entered = []
+
+    def enter(*proxies: str, **settings: Any) -> None:
+        override = override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": list(proxies), **settings}})
+        override.enable()
+        entered.append(override)
+
+    yield enter
+    for override in reversed(entered):
+        override.disable()
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Client-IP", "True-Client-IP", "Via"])
+def test_without_proxies_no_header_counts(header: str) -> None:
+    assert ip(request(CLIENT, OTHER, header)) == CLIENT
+    assert ip(request(CLIENT, f"for={OTHER}", header)) == CLIENT
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "X-Real-IP", "X-Forwarded", "X-Client-IP", "X_Forwarded_For"])
+def test_behind_a_proxy_no_other_header_counts(behind: Any, header: str) -> None:
+    behind("10.0.0.0/8")
+    assert ip(request(PROXY, f"for={OTHER}", header)) in {PROXY}
+
+
+def test_who_is_no_proxy_is_not_believed(behind: Any) -> None:
+    behind("10.0.0.0/8")
+    assert ip(request(CLIENT, OTHER)) == CLIENT
+    assert ip(request(CLIENT, f"{OTHER}, {PROXY}")) == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        (CLIENT, CLIENT),
+        (f"{CLIENT}, {INNER}", CLIENT),
+        (f"{CLIENT},{INNER},{INNER}", CLIENT),
+        # what stands left of the client's address, the client has written
+        (f"{OTHER}, {CLIENT}", CLIENT),
+        (f"{INNER}, {CLIENT}", CLIENT),
+        (f"127.0.0.1, {PROXY}, {CLIENT}, {INNER}", CLIENT),
+        (f"{OTHER}, " * 5000 + CLIENT, CLIENT),
+        ("garbage, " * 5000 + CLIENT, CLIENT),
+        (f"<script>, {CLIENT}", CLIENT),
+        # all of them trusted: the one farthest away
+        (f"{INNER}, {PROXY}", INNER),
+        # what is no address ends the walk; the address before it counts
+        ("", PROXY),
+        ("unknown", PROXY),
+        (f"{CLIENT}, unknown", PROXY),
+        (f"{CLIENT}, unknown, {INNER}", INNER),
+        (f"{CLIENT},", PROXY),
+        (f"{CLIENT}, ,{INNER}", INNER),
+        (f"{CLIENT}, {INNER}x", PROXY),
+        (f"{CLIENT} {INNER}", PROXY),
+        (f"{CLIENT}, 10.0.0.256", PROXY),
+        (f"{CLIENT}, 10.0.0.02", PROXY),
+        (f"{CLIENT}, 0x0a000002", PROXY),
+        (f"{CLIENT}, 167772162", PROXY),
+        (f"{CLIENT}, {'1' * 4000}", PROXY),
+        # ports, brackets, and IPv4 within IPv6
+        (f"{CLIENT}:4711", CLIENT),
+        (f"{CLIENT}, {INNER}:80", CLIENT),
+        (f"::ffff:{CLIENT}", CLIENT),
+        (f"[::ffff:{CLIENT}]:80, ::ffff:{INNER}", CLIENT),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2:3::4]:80", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:3::4%eth0", "2001:db8:1:2::/64"),
+    ],
+)
+def test_x_forwarded_for_is_read_from_right_to_left(behind: Any, forwarded: str, client: str) -> None:
+    behind("10.0.0.0/8")
+    assert ip(request(PROXY, forwarded)) == client
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "client"),
+    [
+        (f"for={CLIENT}", CLIENT),
+        (f"FOR={CLIENT};proto=http;by=203.0.113.43", CLIENT),
+        (f'proto=https; for="{CLIENT}:4711"', CLIENT),
+        ('for="[2001:db8:1:2::3]:80"', "2001:db8:1:2::/64"),
+        (f"for={OTHER}, for={CLIENT}", CLIENT),
+        (f"for={CLIENT}, for={INNER};host=x", CLIENT),
+        # a quote that the client leaves open does not swallow what the proxy wrote
+        (f'for="{OTHER}, for={CLIENT}', CLIENT),
+        (f'for={OTHER};host=", for={CLIENT}', CLIENT),
+        (f'for="{OTHER}, for={CLIENT};host="x"', CLIENT),
+        # no address
+        ("for=unknown", PROXY),
+        ('for="_hidden"', PROXY),
+        ("", PROXY),
+        (CLIENT, PROXY),
+        (f"by={CLIENT}", PROXY),
+        (f"xfor={CLIENT}", PROXY),
+        (f"for={CLIENT};for={OTHER}", PROXY),
+        (f'for="{CLIENT}', PROXY),
+        ("for=[2001:db8::1]", PROXY),
+        ("for=", PROXY),
+        ('for="', PROXY),
+    ],
+)
+def test_forwarded_of_rfc_7239(behind: Any, forwarded: str, client: str) -> None:
+    behind("10.0.0.0/8", PROXY_HEADER="Forwarded")
+    assert ip(request(PROXY, forwarded, "Forwarded")) == client
+
+
+def test_only_the_header_of_the_settings_counts(behind: Any) -> None:
+    behind("10.0.0.0/8", PROXY_HEADER="Forwarded")
+    assert ip(request(PROXY, CLIENT)) == PROXY
+    behind("10.0.0.0/8", PROXY_HEADER="CF-Connecting-IP")
+    assert ip(request(PROXY, OTHER)) == PROXY
+    assert ip(request(PROXY, CLIENT, "CF-Connecting-IP")) == CLIENT
+
+
+def test_unix_sockets(behind: Any) -> None:
+    assert ip(request("", CLIENT)) == "-"
+    behind("10.0.0.0/8")
+    assert ip(request("", CLIENT)) == "-"
+    behind("10.0.0.0/8", "unix")
+    assert ip(request("", CLIENT)) == CLIENT
+    assert ip(request("", f"{OTHER}, {CLIENT}, {INNER}")) == CLIENT
+    assert ip(request("")) == "-"
+    assert ip(request(CLIENT, OTHER)) == CLIENT
+
+
+def test_proxies_with_ipv6(behind: Any) -> None:
+    behind("2001:db8:ffff::/48", "10.0.0.0/8")
+    assert ip(request("2001:db8:ffff::1", f"{CLIENT}, ::ffff:10.0.0.3")) == CLIENT
+    assert ip(request("::ffff:10.0.0.1", CLIENT)) == CLIENT
+    assert ip(request("2001:db8:fffe::1", CLIENT)) == "2001:db8:fffe::/64"
+
+
+def test_the_bits_of_a_client(behind: Any) -> None:
+    behind(IPV6_PREFIX=48)
+    assert ip(request("2001:db8:1:2::3")) == ip(request("2001:db8:1:ffff::9")) == "2001:db8:1::/48"
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(codec="latin-1", exclude_characters="\r\n")))
+def test_whatever_a_client_writes_before_its_address(text: str) -> None:
+    with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8"]}}):
+        made = RequestFactory().get("/", REMOTE_ADDR=PROXY)
+        made.META["HTTP_X_FORWARDED_FOR"] = f"{text}, {CLIENT}"
+        assert ip(made) == CLIENT
+    with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8"], "PROXY_HEADER": "Forwarded"}}):
+        made.META["HTTP_FORWARDED"] = f"{text}, for={CLIENT}"
+        assert ip(made) == CLIENT
+
+
+@pytest.mark.usefixtures("empty_limits")
+async def test_a_limit_is_not_evaded_by_new_headers(behind: Any) -> None:
+    behind("10.0.0.0/8")
+    site = Site(False)
+    view = site.view(limit_count(3, per="1h"))
+    found = [
+        (await site.get(view, ip=PROXY, headers={"X-Forwarded-For": f"198.51.100.{number}, {CLIENT}"})).status_code
+        for number in range(6)
+    ]
+    assert found == [200] * 3 + [429] * 3
+
+
+@pytest.mark.usefixtures("empty_limits")
+async def test_an_exemption_is_not_had_by_headers(behind: Any) -> None:
+    behind("10.0.0.0/8", EXEMPT_NETWORKS=["192.168.0.0/16"])
+    site = Site(False)
+    view = site.view(limit_count(1, per="1h", exempt_networks=["172.16.0.0/12"]))
+    for fake in ("192.168.0.1", "172.16.0.1", "::ffff:192.168.0.1"):
+        headers = {"X-Forwarded-For": f"{fake}, {CLIENT}"}
+        assert (await site.get(view, ip=PROXY, headers=headers)).status_code in {200, 429}
+    assert (await site.get(view, ip=PROXY, headers={"X-Forwarded-For": CLIENT})).status_code == 429
+    assert await site.statuses(view, 3, ip=PROXY, headers={"X-Forwarded-For": "192.168.0.1"}) == [200] * 3
+
+
+def test_wrong_proxies_are_told_by_the_settings() -> None:
+    from resty_django.conf import all_problems
+
+    with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8", "unix", "lan"]}}):
+        (problem,) = all_problems()
+    assert "'lan', which is not a network" in problem.message

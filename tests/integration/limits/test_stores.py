@@ -1,0 +1,279 @@
+"""What becomes of states in a shared dictionary: their expiry, their kind, clusters, and calls that were cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django_redis.pool import ConnectionFactory
+
+from resty_django.limits import (
+    Concurrency,
+    FixedWindow,
+    LeakyBucket,
+    SlidingWindow,
+    TokenBucket,
+    acombine,
+    combine,
+)
+from resty_django.limits.stores import store_of
+from resty_django.shdict import BadKey
+from resty_django.shdict.redis import RedisDict
+from tests import servers
+from tests.limiting import Bench
+from tests.servers import Server, until
+
+
+async def test_states_are_items_that_are_kept_as_long_as_they_matter(stored: Bench) -> None:
+    if stored.kind == "local":
+        return
+    limiters = {
+        (120, 200): stored.make(LeakyBucket, 1, 5, prefix="l:"),
+        (10, 10): stored.make(FixedWindow, 5, 10, prefix="f:"),
+        (10, 20): stored.make(SlidingWindow, 5, 10, prefix="s:"),
+        (120, 240): stored.make(Concurrency, 5, lease=60, prefix="c:"),
+        (30, 32): stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:"),
+    }
+    for (least, most), limiter in limiters.items():
+        await limiter.hit("k")
+        left = stored.store.ttl(f"{limiter.limiter.prefix}k")
+        assert least <= left <= most, limiter.limiter
+        assert type(stored.store.get(f"{limiter.limiter.prefix}k")) is bytes
+    for limiter in (
+        stored.make(LeakyBucket, 1, 5, idle=None),
+        stored.make(TokenBucket, 1000, 5),
+        stored.make(Concurrency, 1, lease=None),
+    ):
+        await limiter.hit("k")
+        assert stored.store.ttl("k") == 0
+        stored.store.delete("k")
+
+
+async def test_a_hot_key_outlives_its_first_expiry(stored: Bench) -> None:
+    """The expiry is not set with each request, but often enough."""
+    leaky = stored.make(LeakyBucket, 1 / 9, 0, idle=0, prefix="l:")
+    slots = stored.make(Concurrency, 3, lease=8, prefix="c:")
+    tokens = stored.make(TokenBucket, 10_000, 1, 1, 0, idle=0, prefix="t:")
+    held = [await slots.hit("k"), await slots.hit("k")]
+    for _ in range(100):
+        assert (await leaky.hit("k")).allowed
+        assert (await tokens.hit("k")).allowed
+        for pause in (3, 3, 2.999):
+            stored.clock.advance(pause)
+            held.append(await slots.hit("k"))
+            assert held[-1].state == 3
+            assert await slots.leaving("k", token=held.pop(0).token) == 2
+            assert not await leaky.hit("k")
+            assert not await tokens.hit("k")
+        stored.clock.advance(1.001)
+
+
+async def test_a_key_without_requests_is_as_new(stored: Bench) -> None:
+    leaky = stored.make(LeakyBucket, 1, 5, prefix="l:")
+    slots = stored.make(Concurrency, 2, lease=10, prefix="c:")
+    await leaky.hit("k", 5)
+    await slots.hit("k")
+    stored.clock.advance(3600)
+    assert (await leaky.hit("k", 6)).delay == 0
+    assert (await slots.hit("k")).state == 1
+
+
+async def test_slots_that_no_lease_gives_back_are_kept(stored: Bench) -> None:
+    """Also where limiters with and without leases use one key."""
+    leased = stored.make(Concurrency, 5, lease=10)
+    held = stored.make(Concurrency, 5, lease=None)
+    await leased.hit("k")
+    await held.hit("k")
+    await leased.hit("k")
+    stored.clock.advance(10_000)
+    assert (await held.peek("k")).state == 2
+    assert await held.leaving("k") == 0
+    assert await held.leaving("k") == -1
+    stored.clock.advance(10_000)
+    assert (await leased.hit("k")).state == 0
+    stored.clock.advance(10_000)
+    assert (await held.hit("k")).state == 0
+    assert (await held.hit("k")).state == 1
+
+
+@pytest.mark.redis
+async def test_one_round_trip(redis_cache: str, valkey: Any) -> None:
+    store = RedisDict("trips", alias=redis_cache)
+    count = FixedWindow(9, 60, store=store, prefix="f:", on_error="raise")
+    slots = Concurrency(9, store=store, prefix="c:", on_error="raise")
+    leaky = LeakyBucket(9, 9, store=store, prefix="l:", on_error="raise")
+
+    def evals() -> int:
+        stats = valkey.info("commandstats")
+        return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval"))
+
+    for call in (
+        lambda: count.hit("k"),
+        lambda: slots.hit("k"),
+        lambda: leaky.peek("k"),
+        lambda: count.uncommit("k"),
+        lambda: combine([leaky, count, slots], ["k", "k", "k"]),
+    ):
+        call()
+        before = evals()
+        call()
+        assert evals() - before == 1
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[Server]]:
+    with servers.cluster() as nodes:
+        yield nodes
+
+
+@pytest.mark.redis
+async def test_on_a_cluster(nodes: list[Server], settings: Any) -> None:
+    ConnectionFactory._pools.clear()
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": [node.url for node in nodes],
+            "OPTIONS": {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"},
+        }
+    }
+    store = RedisDict("spread")
+    kept: Any = store_of(store)
+    keys = [f"{number}" for number in range(20)]
+    spread = [FixedWindow(50, 60, store=store, prefix=f"{name}:", on_error="raise") for name in "ab"]
+    slots = Concurrency(50, store=store, prefix="c:", on_error="raise")
+    for key in keys:
+        assert (spread[0].hit(key).state, (await spread[0].ahit(key)).state) == (49, 48)
+    assert kept.together([*spread, slots], ["a:k", "b:k", "c:k"]) is None
+    assert await kept.atogether([*spread, slots], ["a:k", "b:k", "c:k"]) is None
+    for _ in range(50):
+        assert combine([*spread, slots], ["k", "k", "k"])
+    assert combine([*spread, slots], ["k", "k", "k"]).refused_by == 0
+    assert (await acombine([*spread, slots], ["k", "k", "k"])).refused_by == 0
+    assert slots.peek("k").remaining == 0
+    tagged = ["{t}k", "{t}j", "{t}i"]
+    assert kept.together([*spread, slots], ["a:{t}", "b:{t}", "c:{t}"]) is not None
+    assert [one.state for one in combine([*spread, slots], tagged).decisions if one] == [49, 49, 1]
+    assert [one.state for one in (await acombine([*spread, slots], tagged)).decisions if one] == [48, 48, 2]
+
+
+@pytest.mark.redis
+async def test_a_cluster_that_cannot_be_reached(settings: Any) -> None:
+    ConnectionFactory._pools.clear()
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": [f"redis://127.0.0.1:{servers.free_port()}"],
+            "OPTIONS": {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"},
+        }
+    }
+    store = RedisDict("unreachable")
+    limits = [FixedWindow(5, 60, store=store, prefix=f"{name}:", on_error="open") for name in "ab"]
+    assert combine(limits, ["k", "k"]).failed
+    assert (await acombine(limits, ["k", "k"])).failed
+    assert limits[0].hit("k").failed
+
+
+@pytest.mark.redis
+async def test_a_cancelled_call_holds_no_slot(redis_cache: str, valkey: Any) -> None:
+    slots = Concurrency(3, store=RedisDict("cancelled", alias=redis_cache), on_error="raise")
+    first = await slots.ahit("k")
+    valkey.client_pause(500)
+    task = asyncio.create_task(slots.ahit("k"))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert until(lambda: slots.peek("k").state == 2)
+    assert slots.leaving("k", token=first.token) == 0
+
+
+def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
+    """`update_many`: every kind of record that may be there before, and nothing changes where the function raises."""
+    from resty_django.shdict import Change
+    from resty_django.shdict.lmdb import LmdbDict
+    from tests.dictionaries import MIB
+
+    store = LmdbDict("together", 8 * MIB, str(tmp_path), clock)
+    long = "x" * 2000
+    keys = ["absent", "bytes", "text", "big", "over", long, "kept"]
+    store.set("bytes", b"1234", ttl=50, flags=7)
+    store.set("text", "text", ttl=50, flags=7)
+    store.set("big", b"b" * 10_000)
+    store.set("over", b"1234", ttl=1, flags=7)
+    store.set(long, b"1234", ttl=50)
+    store.set("kept", b"1234")
+    clock.advance(1)
+    seen: list[Any] = []
+
+    def change(values: list[Any]) -> Any:
+        seen.append(list(values))
+        return [
+            Change(b"5678"),
+            Change(b"5678"),
+            Change(b"5678"),
+            Change(b"5678"),
+            Change(b"5678", 9),
+            Change(b"5678"),
+            None,
+        ], "done"
+
+    assert store.update_many(keys, change) == "done"
+    assert seen == [[None, b"1234", "text", b"b" * 10_000, None, b"1234", b"1234"]]
+    assert [store.get(key) for key in keys] == [b"5678"] * 6 + [b"1234"]
+    assert [store.ttl(key) for key in keys] == [0, 49, 49, 0, 9, 49, 0]
+    assert [store.get_item(key).flags for key in keys] == [0, 7, 7, 0, 0, 0, 0]  # type: ignore[union-attr]
+    assert set(store.get_keys()) == set(keys)
+
+    def fail(values: list[Any]) -> Any:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        store.update_many(keys, fail)
+    store.flush_all()
+    assert store.update_many(["bytes"], lambda values: ([Change(b"9999")], values)) == [None]
+    assert (store.get("bytes"), store.ttl("bytes")) == (b"9999", 0)
+    with pytest.raises(RuntimeError, match="forked or closed it"):
+        store.update_many(["bytes"], lambda values: store.close() or ([Change(b"")], None))
+    store.close()
+
+
+def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
+    """`revise`: the quick way and the long one come to the same."""
+    from resty_django.shdict.lmdb import LmdbDict
+    from tests.dictionaries import MIB
+
+    store = LmdbDict("revised", 8 * MIB, str(tmp_path), clock)
+    long = "x" * 2000
+    for key in ("bytes", "text", "big", "over", long):
+        value: Any = {"text": "text", "big": b"b" * 10_000}.get(key, b"1234")
+        store.set(key, value, ttl=1 if key == "over" else 50, flags=7)
+    clock.advance(1)
+    seen = []
+    for key in ("absent", "bytes", "text", "big", "over", long):
+        assert store.revise(key, lambda old: seen.append(old) or (None, None, "kept")) == "kept"
+        assert store.revise(key, lambda old: (b"5678", None, old)) == seen[-1]
+        assert (store.get(key), store.ttl(key)) == (b"5678", 0 if key in {"absent", "over"} else 49)
+        assert store.revise(key, lambda old: (b"90", 9, old)) == b"5678"
+        assert (store.get(key), store.ttl(key)) == (b"90", 9)
+        assert store.revise(key, lambda old: (b"12", 0, old)) == b"90"
+        assert (store.get(key), store.ttl(key)) == (b"12", 0)
+        assert store.get_item(key).flags == (0 if key in {"absent", "over"} else 7)  # type: ignore[union-attr]
+    store.flush_all()
+    assert store.revise("bytes", lambda old: (b"34", None, old)) is None
+
+    def fail(old: Any) -> Any:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        store.revise("bytes", fail)
+    for key in ("", None):
+        with pytest.raises(BadKey):
+            store.revise(key, fail)
+    with pytest.raises(RuntimeError, match="is written to while this thread"):
+        store.revise("bytes", lambda old: store.set("other", 1))
+    with pytest.raises(RuntimeError, match="forked or closed it"):
+        store.revise("bytes", lambda old: store.close() or (b"56", None, None))
+    assert store.get("bytes") == b"34"
+    store.close()

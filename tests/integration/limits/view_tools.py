@@ -1,0 +1,87 @@
+"""Requests, views and stores for the tests of what limits do to views."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncRequestFactory, RequestFactory, override_settings
+
+from resty_django.shdict import shdicts
+from tests.dictionaries import ALIAS
+
+sync_requests = RequestFactory()
+async_requests = AsyncRequestFactory()
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def limits_store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The dictionary "limits" of the site, empty: on each engine."""
+    section: dict[str, Any] = {}
+    if request.param == "redis":
+        request.getfixturevalue("redis_cache")
+        section = {"SHARED_DICTS": {"limits": {"ENGINE": "redis", "ALIAS": ALIAS}}}
+    with override_settings(RESTY_DJANGO=section):
+        shdicts["limits"].flush_all()
+        yield request.param
+        shdicts["limits"].close()
+
+
+@pytest.fixture
+def empty_limits() -> None:
+    """The dictionary "limits" of the site, empty, on LMDB."""
+    shdicts["limits"].flush_all()
+
+
+@pytest.fixture(params=["sync", "async"])
+def site(request: pytest.FixtureRequest) -> Site:
+    return Site(request.param == "async")
+
+
+class Site:
+    """Views of one kind, and requests for them: one test for both twins."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+        self.factory = async_requests if asynchronous else sync_requests
+
+    def view(self, *decorators: Callable[[Any], Any], body: Callable[..., Any] | None = None) -> Any:
+        """A view with these decorators, the first of them outside. `body` is called with the request."""
+        work = body or (lambda request, **kwargs: HttpResponse(b"done"))
+        view: Any
+        if self.asynchronous:
+
+            async def view(request: HttpRequest, **kwargs: Any) -> Any:
+                answer = work(request, **kwargs)
+                return await answer if inspect.isawaitable(answer) else answer
+        else:
+
+            def view(request: HttpRequest, **kwargs: Any) -> Any:
+                return work(request, **kwargs)
+
+        view.__name__ = view.__qualname__ = f"view_{next(_numbers)}"
+        for decorator in reversed(decorators):
+            view = decorator(view)
+        return view
+
+    async def get(self, view: Any, path: str = "/", ip: str = "192.0.2.1", **options: Any) -> Any:
+        """The response of a view to a GET, or another `method`; `kwargs` are those of its URL, `user` who asks."""
+        kwargs, user = options.pop("kwargs", {}), options.pop("user", None)
+        request = self.factory.generic(options.pop("method", "GET"), path, **options)
+        request.META["REMOTE_ADDR"] = ip
+        if user is not None:
+            request.user = user
+        assert iscoroutinefunction(view) == self.asynchronous
+        answer = view(request, **kwargs)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def statuses(self, view: Any, count: int, **options: Any) -> list[int]:
+        return [(await self.get(view, **options)).status_code for _ in range(count)]
+
+
+_numbers = itertools.count()

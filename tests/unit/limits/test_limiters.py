@@ -1,0 +1,347 @@
+"""Limiters on a store in the process: their numbers, costs, setters, words, and wrong arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from resty_django.limits import (
+    Concurrency,
+    Decision,
+    FixedWindow,
+    LeakyBucket,
+    Limited,
+    LocalStore,
+    NotFound,
+    SlidingWindow,
+    TokenBucket,
+)
+from resty_django.shdict import BadKey
+from tests.dictionaries import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def options(clock: Clock) -> dict[str, Any]:
+    return {"store": LocalStore(clock=clock), "clock": clock}
+
+
+# --- what a decision tells -----------------------------------------------------------------------------------------
+
+
+def test_leaky_bucket_numbers(options: Any, clock: Clock) -> None:
+    limiter = LeakyBucket(2, 3, **options)
+    assert limiter.peek("k") == Decision(True, 0.0, 0.0, 4, 4, 0.0)
+    assert limiter.hit("k") == Decision(True, 0.0, 0.0, 4, 3, 0.5)
+    assert limiter.peek("k") == Decision(True, 0.5, 1.0, 4, 3, 0.5)
+    assert limiter.hit("k", 3) == Decision(True, 1.5, 3.0, 4, 0, 2.0)
+    assert limiter.peek("k") == limiter.hit("k") == Decision(False, 0.0, None, 4, 0, 2.0, 0.5)
+    assert limiter.hit("k", 2) == Decision(False, 0.0, None, 4, 0, 2.0, 1.0)
+    clock.advance(0.499)
+    assert not limiter.peek("k")
+    clock.advance(0.001)
+    assert limiter.peek("k").remaining == 1
+    assert limiter.peek("k", 2) == Decision(False, 0.0, None, 4, 1, 1.5, 0.5)
+    clock.advance(1.499)
+    assert limiter.peek("k").state == pytest.approx(0.002)
+    clock.advance(0.001)
+    assert limiter.peek("k") == Decision(True, 0.0, 0.0, 4, 4, 0.0)
+
+
+def test_fixed_window_numbers(options: Any, clock: Clock) -> None:
+    limiter = FixedWindow(3, 10, **options)
+    assert limiter.peek("k") == Decision(True, 0.0, 2, 3, 3, 0.0)
+    assert limiter.hit("k") == Decision(True, 0.0, 2, 3, 2, 10.0)
+    clock.advance(4)
+    assert limiter.peek("k") == Decision(True, 0.0, 1, 3, 2, 6.0)
+    assert limiter.peek("k", 3) == Decision(False, 0.0, None, 3, 2, 6.0, 6.0)
+    assert limiter.hit("k", 3) == Decision(False, 0.0, None, 3, 0, 6.0, 6.0)
+    assert limiter.uncommit("k", 3) == 2
+    assert limiter.hit("k", 2) == Decision(True, 0.0, 0, 3, 0, 6.0)
+
+
+def test_sliding_window_numbers(options: Any, clock: Clock) -> None:
+    limiter = SlidingWindow(10, 60, **options)
+    clock.milliseconds = 60_000 * 1000  # a window begins
+    assert limiter.peek("k") == Decision(True, 0.0, 9, 10, 10, 0.0)
+    assert limiter.hit("k", 8) == Decision(True, 0.0, 2, 10, 2, 120.0)
+    clock.advance(30)
+    assert limiter.hit("k", 3) == Decision(False, 0.0, None, 10, 2, 90.0, 37.5)
+    clock.advance(30)  # all 8 of the window before still count
+    assert limiter.peek("k", 2) == Decision(True, 0.0, 0, 10, 2, 60.0)
+    assert limiter.peek("k", 3) == Decision(False, 0.0, None, 10, 2, 60.0, 7.5)
+    clock.advance(15)  # three quarters of them: 6
+    assert limiter.hit("k", 4) == Decision(True, 0.0, 0, 10, 0, 105.0)
+    assert limiter.hit("k") == Decision(False, 0.0, None, 10, 0, 105.0, 7.5)
+    clock.advance(7.499)
+    assert not limiter.hit("k")
+    clock.advance(0.001)
+    assert limiter.hit("k").state == 0
+    assert limiter.uncommit("k", 2) == 2
+    clock.advance(120)
+    assert limiter.peek("k") == Decision(True, 0.0, 9, 10, 10, 0.0)
+    assert limiter.uncommit("k") == limiter.uncommit("other") == 10
+
+
+def test_sliding_window_retry_is_the_moment_at_which_it_passes(options: Any, clock: Clock) -> None:
+    limiter = SlidingWindow(7, 1.7, **options)
+    for pause in (0.3, 0.9, 0.1, 0.2, 1.1, 0.0, 0.6, 0.5, 2.2, 0.4, 0.3):
+        clock.advance(pause)
+        while limiter.hit("k"):
+            pass
+        wait = limiter.peek("k").retry_after
+        clock.advance(wait - 0.001)
+        assert not limiter.peek("k")
+        clock.advance(0.001)
+        assert limiter.peek("k")
+
+
+def test_sliding_window_and_a_clock_that_goes_back(options: Any, clock: Clock) -> None:
+    limiter = SlidingWindow(2, 10, **options)
+    assert [limiter.hit("k").allowed for _ in range(3)] == [True, True, False]
+    clock.advance(-60)
+    assert not limiter.hit("k")
+
+
+def test_concurrency_numbers(options: Any) -> None:
+    limiter = Concurrency(2, 1, 0.5, **options)
+    first, second = limiter.hit("k"), limiter.hit("k")
+    assert first[:8] == (True, 0.0, 1, 3, 2, 0.0, 0.0, False)
+    assert len({first.token, second.token, ""}) == 3
+    assert limiter.peek("k") == Decision(True, 0.5, 3, 3, 1)
+    assert limiter.hit("k", 2) == Decision(False, 0.0, None, 3, 1, 0.0, 0.5)
+    assert limiter.hit("j", 3)[:5] == (True, 0.5, 3, 3, 0)
+
+
+def test_token_bucket_numbers(options: Any, clock: Clock) -> None:
+    limiter = TokenBucket(500, 3, 1, 700, **options)
+    assert limiter.peek("k") == Decision(True, 0.0, 2, 3, 3, 0.0)
+    assert limiter.hit("k", 2) == Decision(True, 0.0, 1, 3, 1, 1.0)
+    assert limiter.take("k", 2, True) == Decision(True, 0.5, -1, 3, 0, 2.0)
+    clock.advance(0.1)
+    refused = limiter.hit("k")
+    assert refused == Decision(False, 0.0, None, 3, 0, 1.9, 0.2)
+    clock.advance(0.199)
+    assert not limiter.peek("k")
+    clock.advance(0.001)
+    assert limiter.peek("k").delay == 0.7
+
+
+# --- slots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_is_over_gives_its_slot_back(options: Any, clock: Clock) -> None:
+    limiter = Concurrency(2, lease=10, **options)
+    first, second = limiter.hit("k"), limiter.hit("k")
+    clock.advance(5)
+    assert limiter.renew("k", second.token)
+    clock.advance(4.999)
+    assert not limiter.hit("k")
+    clock.advance(0.001)
+    third = limiter.hit("k")
+    assert third.state == 2
+    assert not limiter.renew("k", first.token)
+    assert limiter.leaving("k", token=first.token) == 2  # it was given back before
+    assert limiter.leaving("k", token=second.token) == 1
+    assert limiter.leaving("k", token=second.token) == 1
+    assert limiter.leaving("k", token=third.token) == 0
+
+
+def test_leaving_without_a_token_frees_the_oldest_and_uncommit_the_newest(options: Any) -> None:
+    limiter = Concurrency(5, **options)
+    tokens = [limiter.hit("k").token for _ in range(4)]
+    assert limiter.leaving("k") == 3
+    assert limiter.uncommit("k") == 2
+    assert [limiter.renew("k", token) for token in tokens] == [False, True, True, False]
+
+
+def test_many_slots(options: Any, clock: Clock) -> None:
+    limiter = Concurrency(100, lease=10, **options)
+    tokens = [limiter.hit("k").token for _ in range(100)]
+    assert not limiter.hit("k")
+    for left, token in enumerate(reversed(tokens[10:90])):
+        assert limiter.leaving("k", token=token) == 99 - left
+    clock.advance(10)
+    assert limiter.peek("k").state == 1
+    assert limiter.hit("k").state == 1
+
+
+@pytest.mark.parametrize("token", ["x", "0g", "local:zz"])
+def test_a_token_that_is_none(token: str, options: Any) -> None:
+    with pytest.raises(ValueError, match="token must be that of a decision"):
+        Concurrency(1, **options).leaving("k", token=token)
+
+
+def test_a_latency_of_zero_counts(options: Any) -> None:
+    limiter = Concurrency(1, 5, 0.5, **options)
+    limiter.hit("k")
+    limiter.hit("k")
+    limiter.leaving("k", 0)
+    assert limiter.hit("k").delay == 0.25
+    with pytest.raises(NotFound):
+        limiter.leaving("j", 9)
+    assert limiter.unit_delay == 0.25
+
+
+# --- options and setters -------------------------------------------------------------------------------------------
+
+
+def test_a_clamped_clock_stands_still(options: Any, clock: Clock) -> None:
+    leaky = LeakyBucket(1, 1, clamp=True, prefix="l:", **options)
+    token = TokenBucket(1000, 2, 1, 0, clamp=True, prefix="t:", **options)
+    for limiter in (leaky, token):
+        assert [limiter.hit("k").allowed for _ in range(3)] == [True, True, False]
+    clock.advance(-5)
+    assert not leaky.hit("k")
+    assert not token.hit("k")
+    clock.advance(5)
+    assert not leaky.hit("k")
+    assert not token.hit("k")
+    clock.advance(1)
+    assert leaky.hit("k")
+    assert token.hit("k")
+
+
+def test_setters_act_at_once(options: Any) -> None:
+    leaky = LeakyBucket(1, 0, prefix="l:", **options)
+    leaky.hit("k")
+    assert not leaky.hit("k")
+    leaky.set_burst(2)
+    assert leaky.hit("k").delay == 1
+    leaky.set_rate(10)
+    assert leaky.hit("k").delay == 0.2
+    window = FixedWindow(1, 10, prefix="f:", **options)
+    window.set_limit(3)
+    window.set_window(20)
+    assert window.hit("k") == Decision(True, 0.0, 2, 3, 2, 20.0)
+    sliding = SlidingWindow(1, 10, prefix="s:", **options)
+    sliding.set_limit(3)
+    sliding.set_window(1)
+    assert sliding.hit("k").state == 2
+    slots = Concurrency(1, prefix="c:", **options)
+    slots.set_conn(2)
+    slots.set_burst(1)
+    assert [slots.hit("k").allowed for _ in range(4)] == [True, True, True, False]
+    token = TokenBucket(1000, 0, prefix="t:", **options)
+    assert token.hit("k").delay == 1
+    token.set_max_wait(500)
+    assert not token.hit("k")
+    token.set_max_wait(None)
+    assert token.hit("k").delay == 2
+
+
+def test_a_setter_that_is_refused_changes_nothing(options: Any) -> None:
+    leaky = LeakyBucket(1, 0, **options)
+    with pytest.raises(ValueError, match="rate must be greater than 0"):
+        leaky.set_rate(0)
+    assert leaky.rate == 1
+    assert leaky.hit("k").delay == 0
+
+
+def test_prefixes_keep_limiters_apart_and_keys_are_used_as_given(options: Any) -> None:
+    plain, one, other = (FixedWindow(1, 10, prefix=prefix, **options) for prefix in ("", "a:", "b:"))
+    assert one.hit("k")
+    assert other.hit("k")
+    assert not one.hit("k")
+    assert not plain.hit("a:k")
+    assert one.hit(b"\xff")
+    assert not one.hit(b"\xff")
+    assert one.hit(7)
+    assert not one.hit("7")
+
+
+def test_reset(options: Any) -> None:
+    limiter = FixedWindow(1, 10, **options)
+    assert not limiter.reset("k")
+    limiter.hit("k")
+    assert limiter.reset("k")
+    assert limiter.hit("k")
+
+
+def test_words(options: Any) -> None:
+    assert LeakyBucket(200, 100).describe() == "200 requests/s, up to 100 wait, then refused"
+    assert "5,000 requests per hour" in FixedWindow(5000, 3600).describe()
+    assert "in any minute" in SlidingWindow(10, 60).describe()
+    assert Concurrency(100, 20).describe() == "100 requests at a time, up to 20 wait, then refused"
+    assert "each 500 ms" in TokenBucket(500, 3, 1, 700).describe()
+    assert repr(LeakyBucket(1, name="search")) == "<LeakyBucket 'search': 1 request/s, then refused>"
+    assert str(Limited(Decision(False, limit=5, retry_after=1.5))) == "Over the limit of 5. Try again after 1.5 s."
+
+
+WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
+    (LeakyBucket, (0,), {}, "rate must be greater than 0"),
+    (LeakyBucket, (float("nan"),), {}, "rate must be greater than 0"),
+    (LeakyBucket, (float("inf"),), {}, "rate must be greater than 0"),
+    (LeakyBucket, ("5",), {}, "rate must be a number"),
+    (LeakyBucket, (True,), {}, "rate must be a number"),
+    (LeakyBucket, (1, -1), {}, "burst must be at least 0"),
+    (LeakyBucket, (1,), {"idle": -1}, "idle must be at least 0"),
+    (FixedWindow, (0, 1), {}, "limit must be greater than 0"),
+    (FixedWindow, (1.5, 1), {}, "limit must be a whole number"),
+    (FixedWindow, (1, 0), {}, "window must be greater than 0"),
+    (FixedWindow, (1, 0.0001), {}, r"window must be at least 0\.001 seconds"),
+    (SlidingWindow, (0, 1), {}, "limit must be greater than 0"),
+    (SlidingWindow, (1, -1), {}, "window must be greater than 0"),
+    (Concurrency, (0,), {}, "max must be greater than 0"),
+    (Concurrency, (1, -1), {}, "burst must be at least 0"),
+    (Concurrency, (1, 0, 0), {}, "default_delay must be greater than 0"),
+    (Concurrency, (1,), {"lease": 0}, "lease must be greater than 0"),
+    (TokenBucket, (0, 1), {}, "interval must be greater than 0"),
+    (TokenBucket, (1, -1), {}, "capacity must be at least 0"),
+    (TokenBucket, (1, 1, 0), {}, "quantum must be greater than 0"),
+    (TokenBucket, (1, 1, 1, -1), {}, "max_wait must be at least 0"),
+    (TokenBucket, (1, 1), {"idle": -1}, "idle must be at least 0"),
+    (FixedWindow, (1, 1), {"on_error": "shut"}, "on_error must be one of open, closed, local, raise"),
+    (FixedWindow, (1, 1), {"store": 5}, "store must be the name of a shared dictionary"),
+]
+
+
+@pytest.mark.parametrize(("cls", "numbers", "given", "text"), WRONG)
+def test_wrong_arguments(cls: type[Any], numbers: tuple[Any, ...], given: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        cls(*numbers, **given)
+
+
+@pytest.mark.parametrize("cost", [0, -1, 1.5, "2", None])
+async def test_wrong_costs(cost: Any, options: Any) -> None:
+    limiter = TokenBucket(1, 5, **options)
+    for call in (limiter.hit, limiter.peek, limiter.uncommit):
+        with pytest.raises(ValueError, match="cost must be a whole number of at least 1"):
+            call("k", cost)
+    for acall in (limiter.ahit, limiter.apeek, limiter.auncommit):
+        with pytest.raises(ValueError, match="cost must be"):
+            await acall("k", cost)
+    with pytest.raises(ValueError, match="cost must be"):
+        limiter.take("k", cost)
+
+
+def test_wrong_keys(options: Any, tmp_path: Any) -> None:
+    from resty_django.shdict.lmdb import LmdbDict
+
+    store = LmdbDict("keys", 1024 * 1024, str(tmp_path))
+    limiter = FixedWindow(1, 1, store=store, on_error="open")
+    for call in (limiter.hit, limiter.peek, limiter.uncommit):
+        with pytest.raises(ValueError, match="key of a limit is None"):
+            call(None)
+        with pytest.raises(BadKey):
+            call("")
+    token = TokenBucket(1, 1, store=store)
+    assert token.take_available(None, 1) == token.take_available(b"k", 1) == token.take_available("k", 0) == 0
+    store.close()
+
+
+def test_a_local_store_is_bounded_and_forgets_what_is_over(clock: Clock) -> None:
+    store = LocalStore(2, clock=clock)
+    limiter = FixedWindow(1, 10, store=store, clock=clock)
+    for key in "abc":
+        assert limiter.hit(key)
+    assert [limiter.peek(key).allowed for key in "abc"] == [True, False, False]
+    clock.advance(10)
+    assert not store.delete("b")
+    with pytest.raises(ValueError, match="size of a LocalStore"):
+        LocalStore(0)

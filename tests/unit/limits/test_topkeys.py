@@ -1,0 +1,64 @@
+"""The most frequent keys in fixed memory: what is told is true within the errors that are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resty_django.limits.topkeys import Frequent, TopKeys, merged
+
+SIZE = 4
+KEYS = st.lists(st.integers(0, 200).map(lambda number: f"k{number % 7 if number % 3 else number}"), max_size=400)
+
+
+def counted(keys: list[str]) -> list[Frequent]:
+    top = TopKeys(SIZE)
+    for key in keys:
+        top.add(key)
+    assert len(top) <= 8 * SIZE
+    return top.most()
+
+
+def check(found: list[Frequent], true: Counter[str]) -> None:
+    assert len(found) <= SIZE
+    assert [one.times for one in found] == sorted((one.times for one in found), reverse=True)
+    for one in found:
+        assert one.times - one.error <= true[one.key] <= one.times
+    listed = {one.key for one in found}
+    least = found[-1].times if len(found) == SIZE else 0
+    for key, count in true.items():
+        assert key in listed or count <= least, f"{key} came {count} times and is not listed"
+
+
+@settings(max_examples=200, deadline=None)
+@given(KEYS)
+def test_counts_are_within_their_errors_and_nothing_frequent_is_missed(keys: list[str]) -> None:
+    check(counted(keys), Counter(keys))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(KEYS, min_size=1, max_size=5))
+def test_merging_keeps_that(parts: list[list[str]]) -> None:
+    found: list[Frequent] = []
+    true: Counter[str] = Counter()
+    for keys in parts:
+        found = merged(found, counted(keys), SIZE)
+        true.update(keys)
+    check(found, true)
+
+
+def test_few_keys_are_counted_exactly() -> None:
+    assert counted(["a", "b", "a"]) == [Frequent("a", 2, 0), Frequent("b", 1, 0)]
+    assert merged([Frequent("a", 2)], [Frequent("a", 1), Frequent("c", 5)], SIZE) == [
+        Frequent("c", 5, 0),
+        Frequent("a", 3, 0),
+    ]
+
+
+def test_long_keys_are_shortened() -> None:
+    top = TopKeys(SIZE, longest=10)
+    top.add("x" * 5000)
+    top.add("x" * 5001)
+    assert top.most() == [Frequent("x" * 9 + "…", 2, 0)]

@@ -1,0 +1,39 @@
+"""Trying a policy: the decisions are those of the algorithm, on a clock of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from resty_django.limits import trial
+from resty_django.limits.spec import from_values
+
+
+def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[trial.Step]:
+    return list(trial.run(from_values({"name": "p", **values}), arrivals, interval, lasts))
+
+
+def test_the_first_example_of_the_leaky_bucket() -> None:
+    steps = tried(9, 0.1, algorithm="leaky_bucket", rate="2/s", burst=3)
+    delays = [step.decision.delay if step.decision else None for step in steps]
+    assert delays == pytest.approx([0, 0.4, 0.8, 1.2, None, 1.5, None, None, None], nan_ok=True)
+    assert [step.outcome for step in steps][:5] == ["passed", "delayed", "delayed", "delayed", "refused"]
+    assert [step.at for step in steps][:3] == [0, 0.1, 0.2]
+
+
+def test_a_window_ends_on_the_clock_of_the_trial() -> None:
+    steps = tried(12, 1, algorithm="fixed_window", limit=2, window="5s")
+    assert [bool(step.decision) for step in steps] == [True, True, False, False, False] * 2 + [True, True]
+
+
+def test_slots_are_given_back_after_a_while() -> None:
+    steps = tried(6, 0.1, 0.25, algorithm="concurrency", limit=2)
+    assert [step.outcome for step in steps] == ["passed", "passed", "refused", "passed", "passed", "refused"]
+    assert [step.running for step in steps] == [1, 2, 2, 2, 2, 2]
+
+
+def test_cost_and_the_bound_of_a_trial() -> None:
+    steps = tried(10_000, 0, algorithm="fixed_window", limit=10, window="1h", cost=4)
+    assert len(steps) == trial.MOST
+    assert [bool(step.decision) for step in steps[:3]] == [True, True, False]
