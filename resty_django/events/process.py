@@ -30,10 +30,16 @@ log = logging.getLogger("resty_django.events")
 CHILD_DELAY = 0.05
 """Seconds before a child of a fork listens; one that runs another program at once never gets there."""
 
+FORK_PATIENCE = 5.0
+"""Seconds that a fork waits for a thread that is about to begin."""
+
 C = TypeVar("C")
 
 _declared: list[tuple[Any, str | None, tuple[str, ...]]] = []
 _lock = threading.RLock()
+_beginning = threading.Lock()
+"""Held by a thread that begins, which imports the engine of the dictionary, and by a fork: a child could never import
+what another thread of its parent is importing."""
 _listener: Listener | None = None
 
 
@@ -205,7 +211,8 @@ def _begin(inherited: EventService | None = None) -> Begin:
         return *_of_site(), UNKNOWN
 
     def begin() -> None:
-        this.begin(*place())
+        with _beginning:
+            this.begin(*place())
 
     async def abegin() -> None:
         await this.abegin(*place())
@@ -304,11 +311,24 @@ _inherited: list[object] = []
 """What a child keeps of its parent, since the end of a task that waits in a loop of the parent would be reported."""
 
 
+_fork_holds = False
+
+
+def _before_fork() -> None:
+    global _fork_holds
+    _fork_holds = _beginning.acquire(timeout=FORK_PATIENCE)
+
+
+def _in_parent() -> None:
+    if _fork_holds:
+        _beginning.release()
+
+
 def _in_child() -> None:
-    global _lock, _service, _listener
+    global _lock, _beginning, _service, _listener
     parent, listener = _service, _listener
     _inherited.append((parent, listener))
-    _lock = threading.RLock()
+    _lock, _beginning = threading.RLock(), threading.Lock()
     _service = _new_service()
     _listener = None
     if listener is not None:
@@ -320,7 +340,7 @@ def _at_exit() -> None:
     stop()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
 atexit.register(_at_exit)
 
 __all__ = [

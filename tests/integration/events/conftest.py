@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,7 @@ class Worker:
     """A process that listens; prints a JSON list for each thing that happens to it."""
 
     def __init__(self, what: str, site: dict[str, Any], **options: Any) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - and no pipe, which its children would hold open
         self.process = subprocess.Popen(
             [sys.executable, str(WORKER), what, json.dumps(options)],
             env={
@@ -122,8 +125,9 @@ class Worker:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
+            start_new_session=True,
         )
         self.lines: list[Any] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -161,13 +165,19 @@ class Worker:
         if how is not None and self.process.poll() is None:
             self.process.send_signal(how)
         self.process.wait(30)
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # its children, should there be any left
         self._reader.join(5)
-        assert self.process.stderr is not None
-        error = self.process.stderr.read()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        error = self.errors()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
             if stream is not None:
                 stream.close()
         return error
+
+    def errors(self) -> str:
+        """What it has written to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])

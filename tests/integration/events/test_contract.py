@@ -19,6 +19,9 @@ from resty_django.shdict import Unavailable as DictUnavailable
 from tests.dictionaries import Clock
 from tests.integration.events.conftest import Make
 
+in_memory = pytest.mark.parametrize("dictionary", ["lmdb"], indirect=True)
+"""A stream of Redis has no numbers without data."""
+
 
 def wipe(channel: Channel) -> None:
     """Empty what carries the events; on Redis not in the millisecond of an event, of which ids are made."""
@@ -69,12 +72,11 @@ async def test_local_events_of_a_handler_come_before_its_other_events_and_all_in
     assert one.heard == ["e1", "e3", "e2"]
 
 
+@in_memory
 async def test_an_event_without_data_is_waited_for_and_dropped(
     make: Make, channel: Channel, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here two, which share one deadline."""
-    if isinstance(channel, StreamChannel):
-        pytest.skip("a stream has no numbers without data")
     one = await make().begin()
     await one.poll()
     channel.dictionary.incr(LAST, 2)
@@ -88,9 +90,8 @@ async def test_an_event_without_data_is_waited_for_and_dropped(
     assert "waiting for event data timed out" in caplog.text
 
 
+@in_memory
 async def test_data_that_comes_late_is_not_dropped(make: Make, channel: Channel, clock: Clock) -> None:
-    if isinstance(channel, StreamChannel):
-        pytest.skip("a stream has no numbers without data")
     one = await make().begin()
     await one.poll()
     record = channel.dictionary.get(f"event:{one.service.position}").replace(b"started", b"late")
@@ -421,6 +422,22 @@ async def test_a_poll_that_is_interrupted_is_gone_on_with_after_that_event(make:
         await one.poll()
     assert await one.poll() == "done"
     assert one.heard == ["started", "e1", "e2", "e3"]
+
+
+async def test_a_child_of_a_fork_in_a_handler_goes_on_with_that_event(make: Make) -> None:
+    """As far as a service can tell: it begins after the last event whose handlers are through."""
+    one = await make(1).begin()
+    await one.poll()
+    handled: list[Any] = []
+    one.on("e2", lambda: handled.append(one.service.handled))
+    for number in range(1, 4):
+        await one.post(f"e{number}")
+    await one.poll()
+    child = make(2)
+    assert one.service.options is not None
+    child.service.begin(one.channel, one.service.options, handled[0])
+    await child.poll()
+    assert child.heard == ["e2", "e3", "started"]
 
 
 async def test_a_unique_event_that_cannot_be_claimed_is_dropped(

@@ -95,6 +95,7 @@ def test_a_fault_of_the_settings_fails_no_request(
     outside_of_tests: None, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"INTERVAL": -1}}
+    settings.LOGGING_CONFIG = None  # django.setup() would take away the handler of `caplog`
     ask_wsgi()
     assert not events.running()
     assert "events are not heard in this process" in caplog.text
@@ -220,7 +221,7 @@ def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None
     [
         (
             {"DICT": "no"},
-            "names the shared dictionary 'no', which SHARED_DICTS does not have (it has default, events).",
+            "names the shared dictionary 'no', which SHARED_DICTS does not have (it has default, events, limits).",
         ),
         ({"INTERVAL": -1}, '["INTERVAL"] must be at least 0, not -1.0.'),
         ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0.'),

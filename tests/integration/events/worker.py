@@ -119,13 +119,41 @@ def fork(children: int) -> None:
         os.waitpid(pid, 0)
 
 
+class SlowImports:
+    """Lets each import of an engine take its time."""
+
+    def find_spec(self, name: str, *rest: Any) -> None:
+        if name.startswith("resty_django.shdict."):
+            say("importing", name)
+            time.sleep(0.5)
+
+
+def fork_at_once() -> None:
+    """Fork while the thread that is to listen imports what it needs."""
+    from resty_django import events, shdict
+
+    assert "resty_django.shdict.lmdb" not in sys.modules, shdict
+    assert "resty_django.shdict.redis" not in sys.modules
+    sys.meta_path.insert(0, SlowImports())  # type: ignore[arg-type]
+    events.start(wait=0)
+    time.sleep(0.1)
+    pid = os.fork()
+    if not pid:
+        events.post("s", "e")
+        say("posted")
+        os._exit(0)
+    say("forked", os.waitpid(pid, 0)[1])
+
+
 def main(what: str, options: dict[str, Any]) -> None:
     import django
     from django.conf import settings
 
     settings.configure(INSTALLED_APPS=["resty_django"], **json.loads(os.environ["RESTY_WORKER_SITE"]))
     django.setup()
-    {"listen": listen, "alisten": alisten, "chatter": chatter, "fork": fork}[what](**options)
+    {"listen": listen, "alisten": alisten, "chatter": chatter, "fork": fork, "fork_at_once": fork_at_once}[what](
+        **options
+    )
 
 
 if __name__ == "__main__":
