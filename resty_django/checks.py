@@ -6,6 +6,7 @@
 | `resty_django.E002` | a value of the wrong type |
 | `resty_django.E003` | a value out of its bounds, or one that does not fit another |
 | `resty_django.E004` | a part is set whose package is not installed |
+| `resty_django.E005` | an app of this package is installed without the core app `resty_django` |
 | `resty_django.W001` | a section is set whose app is not in `INSTALLED_APPS` |
 | `resty_django.W002` | a signing key of the UDP server is short enough to be guessed |
 """
@@ -27,7 +28,23 @@ IDS: Final[dict[Kind, str]] = {
     "value": "resty_django.E003",
     "missing": "resty_django.E004",
 }
+CORE: Final = "resty_django"
 SHORTEST_KEY: Final = 16
+
+
+def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Whether the core app is there; each of our other apps registers this check."""
+    if apps.is_installed(CORE):
+        return []
+    return [
+        Error(
+            f"{config.name} is in INSTALLED_APPS, but {CORE}, which it stands on, is not.",
+            hint=f'Add "{CORE}" to INSTALLED_APPS, or everything by resty_django.ALL_APPS. See {anchor(())}.',
+            id="resty_django.E005",
+        )
+        for config in apps.get_app_configs()
+        if config.name.startswith(f"{CORE}.")
+    ]
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:

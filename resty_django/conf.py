@@ -26,6 +26,7 @@ from resty_django.schema import (
     SETTING,
     Fault,
     Name,
+    Needs,
     Problem,
     above,
     at_least,
@@ -156,7 +157,7 @@ class IdsSettings:
     new_names_per_second: int = setting(50, check=at_least(0))
     eager: bool = setting(False)
     issue_log: str | None = setting(None, check=_not_blank)
-    lua: LuaSettings = section(LuaSettings, module="lupa", extra="lua")
+    lua: LuaSettings = section(LuaSettings, needs=Needs(("lupa",), "lua"))
     udp: UdpSettings = section(UdpSettings)
 
     def faults(self) -> Iterator[Fault]:
@@ -174,7 +175,9 @@ class SharedDictSettings:
     of its name), and `stale` the seconds that an expired item stays readable for `get_stale`.
     """
 
-    engine: str = setting("lmdb", check=one_of("lmdb", "redis"))
+    engine: str = setting(
+        "lmdb", check=one_of("lmdb", "redis"), needs={"redis": Needs(("redis", "django_redis"), "redis")}
+    )
     size: int = setting(32 * 1024 * 1024, check=at_least(1024 * 1024))
     path: str | None = setting(None, check=_not_blank)
     alias: str = setting("default", check=_known_cache)

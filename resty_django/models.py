@@ -23,6 +23,7 @@ class SharedDictionary(models.Model):
     objects: ClassVar[NoRows] = NoRows()
 
     class Meta:
+        app_label = "resty_django"  # so that the check for the missing core app is reached
         managed = False
         base_manager_name = "objects"
         verbose_name = _("shared dictionary")

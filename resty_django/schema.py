@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib.util
+import math
 import os
 import types
 import typing
@@ -43,6 +44,14 @@ class Name(str):
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a part of the settings takes: modules that must be importable, and the extra that brings them."""
+
+    modules: tuple[str, ...]
+    extra: str
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with the settings. `path` is the way to the key, e.g. `("IDS", "UDP", "PORT")`."""
 
@@ -56,21 +65,24 @@ class Problem:
         return anchor(self.path[:-1] if self.kind == "unknown" else self.path)
 
 
-def setting(default: Any, *, check: Callable[[Any], str | None] | None = None) -> Any:
+def setting(
+    default: Any, *, check: Callable[[Any], str | None] | None = None, needs: Mapping[str, Needs] | None = None
+) -> Any:
     """A field of a section.
 
     `check` gets a value of the right type and returns None or the end of a sentence that begins with the key
-    ("must be at least 1").
+    ("must be at least 1"). `needs`: what some of its values take.
     """
-    return dataclasses.field(default=default, metadata={"check": check})
+    of_values = needs or {}
+    return dataclasses.field(
+        default=default,
+        metadata={"check": check, "needs": lambda value: of_values.get(value) if isinstance(value, str) else None},
+    )
 
 
-def section(cls: type[Any], *, module: str = "", extra: str = "") -> Any:
-    """A field that holds a nested section with its own defaults.
-
-    `module` must be importable once a site sets the section; `extra` is the extra of this distribution that brings it.
-    """
-    return dataclasses.field(default_factory=cls, metadata={"module": module, "extra": extra})
+def section(cls: type[Any], *, needs: Needs | None = None) -> Any:
+    """A field that holds a nested section with its own defaults. `needs`: what it takes once a site sets it."""
+    return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs})
 
 
 def at_least(low: float) -> Callable[[Any], str | None]:
@@ -149,11 +161,12 @@ def missing_modules(cls: type[Any], raw: object, path: tuple[str, ...]) -> list[
         return []
     problems = []
     for key, field in keys(cls).items():
-        module = field.metadata.get("module")
-        if module and key in raw and importlib.util.find_spec(module) is None:
+        needs = field.metadata["needs"](raw[key]) if key in raw else None
+        missing = [name for name in needs.modules if importlib.util.find_spec(name) is None] if needs else []
+        if needs and missing:
             text = (
-                f"{key_text((*path, key))} is set, but the package {module} is not installed. "
-                f"Install resty-django[{field.metadata['extra']}] or take the setting away."
+                f"{key_text((*path, key))} needs packages that are not installed: {', '.join(missing)}. "
+                f"Install resty-django[{needs.extra}] or take the setting away."
             )
             problems.append(Problem("missing", (*path, key), text))
     return problems
@@ -229,6 +242,8 @@ def _convert(kind: Any, value: object, path: tuple[str, ...]) -> tuple[Any, list
         value = os.fspath(value)
     if kind is float and type(value) is int:
         value = float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, [Problem("value", path, f"{key_text(path)} must be a finite number, not {value}.")]
     if type(value) is kind or (isinstance(value, kind) and not isinstance(value, bool)):
         return value, []
     wanted = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}[kind]

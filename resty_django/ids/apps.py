@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class IdsConfig(AppConfig):
@@ -12,7 +13,10 @@ class IdsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from resty_django.checks import check_core
+
         from . import health, signals
 
+        checks.register(check_core, "resty_django")
         signals.connect()
         health.register()

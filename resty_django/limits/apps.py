@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core.checks import register
 
 
 class LimitsConfig(AppConfig):
@@ -12,8 +13,11 @@ class LimitsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from resty_django.checks import check_core
+
         from . import changes, checks, health
 
+        register(check_core, "resty_django")
         changes.connect()
         checks.connect()
         health.register()

@@ -88,6 +88,8 @@ class SharedDict(ABC):
     """
 
     engine: ClassVar[str]
+    stats_search: ClassVar[bool] = False
+    """Whether `stats()` looks through all keys of a server to count those of the dictionary."""
 
     def __init__(self, name: str) -> None:
         self.name = name

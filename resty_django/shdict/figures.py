@@ -7,9 +7,9 @@ from .base import SharedDict, Stats
 
 def quick_stats(dictionary: SharedDict) -> Stats:
     """As `stats()`, without what would take a look at all keys of a server. Raises as any call."""
-    if dictionary.engine == "lmdb":
-        return dictionary.stats()
-    return Stats(None, dictionary.capacity(), dictionary.free_space(), None)
+    if dictionary.stats_search:
+        return Stats(None, dictionary.capacity(), dictionary.free_space(), None)
+    return dictionary.stats()
 
 
 __all__ = ["quick_stats"]

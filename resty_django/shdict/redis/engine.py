@@ -33,6 +33,7 @@ class RedisDict(Whole):
     """
 
     engine: ClassVar[str] = "redis"
+    stats_search: ClassVar[bool] = True
 
     # --- reading ---
 
