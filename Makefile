@@ -30,7 +30,7 @@ test: venv ## Run the tests that need no outside server (PYTEST_ARGS="-k conf")
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 test-services: venv ## Run the tests again on MariaDB and an outside Redis (RESTY_TEST_DB, RESTY_TEST_REDIS)
-	$(PY) -m pytest -m "(django_db or db or redis or services) and not soak" $(PYTEST_ARGS)
+	$(PY) -m pytest -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
 
 lint: venv ## Format check, lint, types, import rules
 	$(VENV)/bin/ruff format --check .

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
+from django.apps import AppConfig
 from django.conf import settings
+from django.db import transaction
+from django.db.models import Model
+from django.db.models.signals import post_migrate
+
+from tests.dictionaries import remove_dictionaries
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -21,16 +26,51 @@ if TYPE_CHECKING:
 # the processes that it starts, and never meets the dictionaries of a demo site or of another run.
 settings.SECRET_KEY = os.environ["DJANGO_SECRET_KEY"] = f"tests-{secrets.token_hex(16)}"
 
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
+
+MEMORY = Path("/dev/shm")  # noqa: S108
+if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEMORY, os.W_OK):
+    # The same files and locks as on a disk; but nothing waits for a disk after each of thousands of commits.
+    settings.DATABASES["default"]["TEST"]["NAME"] = MEMORY / f"resty-tests-{os.getpid()}.sqlite3"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_dictionaries() -> Iterator[None]:
     """Remove the shared dictionaries of the test run."""
     yield
-    from resty_django.shdict import places, shdicts
+    from resty_django.shdict import shdicts
 
     shdicts.close_all()
-    for base in (places.MEMORY, Path(tempfile.gettempdir())):
-        shutil.rmtree(base / places.site(), ignore_errors=True)
+    remove_dictionaries(settings.SECRET_KEY, os.environ["DJANGO_SETTINGS_MODULE"])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """The test database. What `migrate` puts into its tables comes back after each flush, all at once.
+
+    Django would make permissions and content types anew, model by model, after each test that has committed. That
+    takes longer than most tests.
+    """
+    from django.contrib.auth.models import Permission
+    from django.contrib.contenttypes.management import create_contenttypes
+    from django.contrib.contenttypes.models import ContentType
+
+    with django_db_blocker.unblock():
+        made: list[tuple[type[Model], list[Any]]] = [
+            (model, list(model._default_manager.all())) for model in (ContentType, Permission)
+        ]
+
+    def restore(sender: AppConfig, using: str, **kwargs: Any) -> None:
+        if sender.name == "django.contrib.contenttypes":
+            with transaction.atomic(using):
+                for model, rows in made:
+                    model._default_manager.using(using).bulk_create(rows)
+
+    assert post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
+    assert post_migrate.disconnect(create_contenttypes)
+    post_migrate.connect(restore, weak=False)
 
 
 def _embedded_valkey() -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,21 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from resty_django.shdict import SharedDict
+from resty_django.shdict import SharedDict, places
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 
 MIB = 1024 * 1024
 ALIAS = "dictionaries"
 """The cache of django-redis that `redis_cache` sets up."""
+
+
+def remove_dictionaries(secret_key: str, settings_module: str) -> None:
+    """Remove the shared dictionaries of a site without a PATH, whose processes have ended."""
+    with pytest.MonkeyPatch.context() as patch, override_settings(SECRET_KEY=secret_key):
+        patch.setenv("DJANGO_SETTINGS_MODULE", settings_module)
+        for base in (places.MEMORY, Path(tempfile.gettempdir())):
+            shutil.rmtree(base / places.site(), ignore_errors=True)
 
 
 class Clock:

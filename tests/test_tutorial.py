@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.dictionaries import remove_dictionaries
 from tests.docs_reader import ROOT, Block, page
 
 pytestmark = pytest.mark.e2e
@@ -173,6 +174,10 @@ class Reader:
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+        for made in self.folder.glob("*/settings.py"):
+            found = re.search(r"""^SECRET_KEY = ["'](.+)["']$""", made.read_text(), re.MULTILINE)
+            assert found is not None
+            remove_dictionaries(found[1], self.env["DJANGO_SETTINGS_MODULE"])
 
 
 @pytest.fixture

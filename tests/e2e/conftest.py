@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,7 +62,7 @@ class Site:
             text=True,
         )
         self.processes.append(process)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.settimeout(0.1)
             sock.connect(("127.0.0.1", port))
@@ -74,7 +75,7 @@ class Site:
                     return process
                 except (TimeoutError, ConnectionRefusedError):
                     time.sleep(0.05)
-        pytest.fail("runidserver did not answer within 20 s")
+        pytest.fail("runidserver did not answer within 60 s")
 
     def end(self) -> None:
         for process in self.processes:
@@ -88,19 +89,27 @@ class Site:
                 process.communicate()
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of SQLite that is migrated and otherwise empty, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "site.sqlite3"
+    Site({**os.environ, "RESTY_DB_NAME": str(path), "PYTHONWARNINGS": "ignore"}).manage("migrate", "-v", "0")
+    return path
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """A migrated site whose processes end with the test."""
     env = {**os.environ, "RESTY_VAR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     kind = os.environ.get("RESTY_TEST_DB", "sqlite")
     name = f"resty_e2e_{os.getpid()}"
+    found = Site(env)
     if kind == "sqlite":
-        env["RESTY_DB_NAME"] = str(tmp_path / "site.sqlite3")
+        env["RESTY_DB_NAME"] = str(shutil.copy(request.getfixturevalue("migrated"), tmp_path / "site.sqlite3"))
     else:
         env["RESTY_DB_NAME"] = name
         _server_database(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
-    found = Site(env)
-    found.manage("migrate", "-v", "0")
+        found.manage("migrate", "-v", "0")
     try:
         yield found
     finally:

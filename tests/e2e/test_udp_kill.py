@@ -96,7 +96,7 @@ def test_no_id_comes_twice_in_twenty_kills(site: Site, tmp_path: Path, udp_port:
 def test_a_clean_stop_leaves_no_gap(site: Site, tmp_path: Path, udp_port: int) -> None:
     site.rule(**RULE)
     paths = []
-    for n in range(3):
+    for n in range(2):
         server = site.serve(udp_port)
         path = tmp_path / f"client-{n}"
         paths.append(path)
@@ -109,7 +109,7 @@ def test_a_clean_stop_leaves_no_gap(site: Site, tmp_path: Path, udp_port: int) -
     numbers = sorted(int(made[-8:]) for made in issued(paths))
     assert len(set(numbers)) == len(numbers)
     # A client that is ended between a reply and its line loses that line, no more.
-    assert len(numbers) >= max(numbers) + 1 - 3
+    assert len(numbers) >= max(numbers) + 1 - 2
 
 
 def test_a_killed_child_is_started_again(site: Site, tmp_path: Path, udp_port: int) -> None:
@@ -118,16 +118,21 @@ def test_a_killed_child_is_started_again(site: Site, tmp_path: Path, udp_port: i
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     assert len(children) == 2
     path = tmp_path / "client"
+    path.touch()
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(udp_port), str(path), "shop"])
     try:
         subprocess.run(["kill", "-KILL", *children], check=True)
-        time.sleep(2.5)
+        until = time.monotonic() + 20
+        after: set[str] = set()
+        while len(after - set(children)) < 2 or len(issued([path])) < 300:
+            assert time.monotonic() < until, after
+            time.sleep(0.05)
+            after = set(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split())
     finally:
         client.terminate()
         client.wait()
-    after = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     assert len(after) == 2
-    assert not set(after) & set(children)
+    assert not after & set(children)
     check(issued([path]), 1)
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import pathlib
+import secrets
 import site
 import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterator
 from email import message_from_string
 
 import pytest
 
 import resty_django
+from tests.dictionaries import remove_dictionaries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-BARE_SITE = """
+SECRET_KEY = secrets.token_hex(16)
+BARE_SITE = f"""
 import resty_django
-SECRET_KEY = "only for this test"
+SECRET_KEY = "{SECRET_KEY}"
 USE_TZ = True
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", *resty_django.ALL_APPS]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "bare.sqlite3"}}
+DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "bare.sqlite3"}}}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 """
 
@@ -103,6 +107,13 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
     assert {"api", "celery", "dev", "embedded", "lua", "metrics", "mysql", "redis", "speed"} <= set(extras)
 
 
+@pytest.fixture
+def _no_dictionaries_left() -> Iterator[None]:
+    yield
+    remove_dictionaries(SECRET_KEY, "bare")
+
+
+@pytest.mark.usefixtures("_no_dictionaries_left")
 def test_a_bare_site_checks_migrates_and_issues_an_id(bare_python: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (tmp_path / "bare.py").write_text(BARE_SITE)
     env = {"DJANGO_SETTINGS_MODULE": "bare", "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +15,9 @@ from django.core import checks
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
+import resty_django
 from resty_django import health
-from resty_django.checks import check_settings
+from resty_django.checks import check_core, check_settings
 from resty_django.health import Finding
 
 
@@ -78,6 +81,68 @@ def test_a_part_without_its_package_names_the_extra(settings: Settings, monkeypa
     assert "resty-django[lua]" in message.msg
     settings.RESTY_DJANGO = {"IDS": {"STEP": 1}}
     assert check_settings() == []
+
+
+def test_the_engine_redis_needs_its_packages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "redis"}, "events": {}}}
+    assert check_settings() == []
+    for gone in (["django_redis"], ["redis", "django_redis"]):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, gone=gone: None if name in gone else real(name))
+        (message,) = check_settings()
+        assert message.id == "resty_django.E004"
+        assert message.msg == (
+            'RESTY_DJANGO["SHARED_DICTS"]["hits"]["ENGINE"] needs packages that are not installed: '
+            f"{', '.join(gone)}. Install resty-django[redis] or take the setting away."
+        )
+        assert message.hint == "See docs/settings.md#shared_dicts-engine."
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "lmdb"}}}
+    assert check_settings() == []
+
+
+CHECK = """
+import sys
+sys.modules.update(dict.fromkeys({gone!r}))
+import django
+from django.conf import settings
+settings.configure(**{options!r})
+django.setup()
+from django.core.management import call_command
+call_command("check")
+"""
+
+
+def checked(gone: list[str], **options: Any) -> str:
+    """What `manage.py check` of a site with these settings says, where some packages are not installed."""
+    code = CHECK.format(gone=gone, options=options)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+
+
+def test_a_site_without_redis_is_told_by_manage_check() -> None:
+    cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
+    options: dict[str, Any] = {"INSTALLED_APPS": ["resty_django"], "CACHES": {"default": cache}}
+    wanted = {"SHARED_DICTS": {"hits": {"ENGINE": "redis"}}}
+    told = checked(["redis", "django_redis"], RESTY_DJANGO=wanted, **options)
+    assert "(resty_django.E004)" in told
+    assert "resty-django[redis]" in told
+    assert checked(["redis", "django_redis"], **options) == ""
+
+
+def test_each_app_tells_that_the_core_app_is_missing(settings: Settings) -> None:
+    assert check_core() == []
+    settings.INSTALLED_APPS = ["django.contrib.contenttypes", "resty_django.ids"]
+    (message,) = check_core()
+    assert message.id == "resty_django.E005"
+    assert message.msg == "resty_django.ids is in INSTALLED_APPS, but resty_django, which it stands on, is not."
+    assert 'Add "resty_django" to INSTALLED_APPS' in str(message.hint)
+    assert "docs/settings.md#settings." in str(message.hint)
+
+
+@pytest.mark.parametrize("app", sorted(set(resty_django.ALL_APPS) - {"resty_django"}))
+def test_an_app_without_the_core_app_is_told_by_manage_check(app: str) -> None:
+    admin = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "sessions", "messages")]
+    assert f"(resty_django.E005) {app} is in INSTALLED_APPS" in checked([], INSTALLED_APPS=[app])
+    assert f"(resty_django.E005) {app} is in INSTALLED_APPS" in checked([], INSTALLED_APPS=[*admin, app])
 
 
 def test_a_section_of_an_app_that_is_not_installed_is_a_warning(settings: Settings) -> None:

@@ -12,7 +12,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from pytest_django import Settings
 
-from resty_django.conf import SECTIONS, IdsSettings, SharedDictSettings, UdpSettings, all_problems, conf
+from resty_django.conf import (
+    SECTIONS,
+    EventsSettings,
+    IdsSettings,
+    SharedDictSettings,
+    UdpSettings,
+    all_problems,
+    conf,
+)
 from resty_django.schema import anchor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -151,7 +159,15 @@ def test_documented_defaults_are_those_of_the_code() -> None:
 def test_a_site_has_dictionaries_that_it_does_not_name() -> None:
     assert conf.shared_dicts["default"] == SharedDictSettings()
     assert conf.shared_dicts["default"].size == 32 * 1024 * 1024
-    assert "events" in conf.shared_dicts
+    assert conf.shared_dicts["events"] == SharedDictSettings(size=4 * 1024 * 1024)
+    assert conf.shared_dicts["default"] == SharedDictSettings(
+        engine="lmdb", size=32 * 1024 * 1024, path=None, alias="default", prefix=None, stale=60.0
+    )
+
+
+def test_what_a_site_says_of_a_dictionary_that_is_always_there_leaves_the_rest_of_it(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": {"PATH": "/run/site"}}}
+    assert conf.shared_dicts["events"] == SharedDictSettings(size=4 * 1024 * 1024, path="/run/site")
 
 
 def test_dictionaries_have_the_names_that_the_site_gives_them(settings: Settings, tmp_path: pathlib.Path) -> None:
@@ -190,10 +206,22 @@ WRONG_DICTS: list[tuple[object, str]] = [
         'RESTY_DJANGO["SHARED_DICTS"]["hits"]["SIZE"] must be at least 1048576, not 1000. '
         "See docs/settings.md#shared_dicts-size.",
     ),
+    ({"hits": {"SIZE": 1024 * 1024 - 1}}, '["hits"]["SIZE"] must be at least 1048576, not 1048575.'),
+    ({"hits": {"SIZE": 1e7}}, '["hits"]["SIZE"] must be a whole number, not float.'),
+    ({"hits": {"SIZE": True}}, '["hits"]["SIZE"] must be a whole number, not bool.'),
+    ({"hits": {"SIZE": None}}, '["hits"]["SIZE"] must be a whole number, not None.'),
+    ({"hits": {"size": 2**21}}, '["hits"]["size"] is not a setting. Did you mean "SIZE"?'),
     ({"hits": {"ENGINE": "memcached"}}, """["hits"]["ENGINE"] must be "lmdb" or "redis", not 'memcached'."""),
+    ({"hits": {"ENGINE": "LMDB"}}, """["hits"]["ENGINE"] must be "lmdb" or "redis", not 'LMDB'."""),
+    ({"hits": {"ENGINE": None}}, '["hits"]["ENGINE"] must be a text, not None.'),
+    ({"hits": {"ENGINE": ["redis"]}}, '["hits"]["ENGINE"] must be a text, not list.'),
     ({"hits": {"PATH": " "}}, '["hits"]["PATH"] must not be empty.'),
     ({"hits": {"PATH": 5}}, '["hits"]["PATH"] must be a text or None, not int.'),
+    ({"hits": {"PREFIX": ""}}, '["hits"]["PREFIX"] must not be empty.'),
+    ({"hits": {"PREFIX": b"x"}}, '["hits"]["PREFIX"] must be a text or None, not bytes.'),
     ({"hits": {"STALE": -1}}, '["hits"]["STALE"] must be at least 0, not -1.0.'),
+    ({"hits": {"STALE": "60"}}, '["hits"]["STALE"] must be a number, not str.'),
+    ({"hits": {"ALIAS": None}}, '["hits"]["ALIAS"] must be a text, not None.'),
     ({"hits": {"ALIAS": "store"}}, """["hits"]["ALIAS"] names the cache 'store', which CACHES does not have (it has"""),
     ({"default": {"SIZE": 1}}, '["default"]["SIZE"] must be at least 1048576, not 1.'),
     ({"good": {}, "bad": {"SIZE": "1"}}, '["bad"]["SIZE"] must be a whole number, not str.'),
@@ -223,3 +251,100 @@ def test_another_cache_may_be_named_once_it_is_there(settings: Settings) -> None
 def test_the_settings_of_a_dictionary_tell_it_apart() -> None:
     assert hash(SharedDictSettings()) == hash(SharedDictSettings())
     assert SharedDictSettings() != SharedDictSettings(size=1024 * 1024)
+
+
+def test_bounds_of_a_dictionary_are_allowed(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"SIZE": 1024 * 1024, "STALE": 0, "PATH": None, "PREFIX": None}}}
+    assert conf.shared_dicts["hits"] == SharedDictSettings(size=1024 * 1024, stale=0.0)
+
+
+# --- EVENTS ---
+
+
+def test_events_have_their_defaults() -> None:
+    assert conf.events == EventsSettings()
+    assert conf.events == EventsSettings(
+        dict="events",
+        interval=0.05,
+        timeout=2.0,
+        wait_interval=0.01,
+        wait_max=0.5,
+        retries=999,
+        keep=10_000,
+        autostart=True,
+    )
+
+
+def test_all_keys_of_events_and_their_bounds(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {"news": {}},
+        "EVENTS": {
+            "DICT": "news",
+            "INTERVAL": 0,
+            "TIMEOUT": 0.001,
+            "WAIT_INTERVAL": 0,
+            "WAIT_MAX": 0,
+            "RETRIES": 0,
+            "KEEP": 100,
+            "AUTOSTART": False,
+        },
+    }
+    assert conf.events == EventsSettings(
+        dict="news",
+        interval=0.0,
+        timeout=0.001,
+        wait_interval=0.0,
+        wait_max=0.0,
+        retries=0,
+        keep=100,
+        autostart=False,
+    )
+    assert type(conf.events.interval) is float
+
+
+WRONG_EVENTS: list[tuple[object, str]] = [
+    ([], 'RESTY_DJANGO["EVENTS"] must be a dict, not list. See docs/settings.md#events.'),
+    ({"SHM": "x"}, 'RESTY_DJANGO["EVENTS"]["SHM"] is not a setting. Known keys: AUTOSTART, DICT,'),
+    ({"TIMEOUTS": 1}, '["TIMEOUTS"] is not a setting. Did you mean "TIMEOUT"? See docs/settings.md#events.'),
+    (
+        {"DICT": "news"},
+        """["DICT"] names the shared dictionary 'news', which SHARED_DICTS does not have (it has default, events, limits). """
+        "See docs/settings.md#events-dict.",
+    ),
+    ({"DICT": None}, '["DICT"] must be a text, not None.'),
+    ({"INTERVAL": -0.001}, '["INTERVAL"] must be at least 0, not -0.001. See docs/settings.md#events-interval.'),
+    ({"INTERVAL": "1"}, '["INTERVAL"] must be a number, not str.'),
+    ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0. See docs/settings.md#events-timeout.'),
+    ({"TIMEOUT": None}, '["TIMEOUT"] must be a number, not None.'),
+    ({"WAIT_INTERVAL": -1}, '["WAIT_INTERVAL"] must be at least 0, not -1.0.'),
+    ({"WAIT_INTERVAL": True}, '["WAIT_INTERVAL"] must be a number, not bool.'),
+    ({"WAIT_MAX": -1}, '["WAIT_MAX"] must be at least 0, not -1.0.'),
+    ({"WAIT_MAX": []}, '["WAIT_MAX"] must be a number, not list.'),
+    ({"RETRIES": -1}, '["RETRIES"] must be at least 0, not -1.'),
+    ({"RETRIES": 1.0}, '["RETRIES"] must be a whole number, not float.'),
+    ({"KEEP": 99}, '["KEEP"] must be at least 100, not 99.'),
+    ({"KEEP": "100"}, '["KEEP"] must be a whole number, not str.'),
+    ({"AUTOSTART": 1}, '["AUTOSTART"] must be True or False, not int.'),
+]
+
+
+@pytest.mark.parametrize(("raw", "sentence"), WRONG_EVENTS)
+def test_a_wrong_setting_of_events_is_named(settings: Settings, raw: Any, sentence: str) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": raw}
+    with pytest.raises(ImproperlyConfigured) as caught:
+        _ = conf.events
+    assert sentence in str(caught.value)
+    assert [problem.message for problem in all_problems()] == [str(caught.value).partition(" See docs/")[0]]
+
+
+@pytest.mark.parametrize("key", ["INTERVAL", "TIMEOUT", "WAIT_INTERVAL", "WAIT_MAX"])
+def test_durations_are_finite(settings: Settings, key: str) -> None:
+    for value in ("nan", "inf"):
+        settings.RESTY_DJANGO = {"EVENTS": {key: float(value)}}
+        with pytest.raises(ImproperlyConfigured, match=rf'\["{key}"\] must be a finite number, not {value}\. See '):
+            _ = conf.events
+
+
+def test_events_may_travel_by_a_dictionary_that_is_always_there(settings: Settings) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": {"DICT": "default"}}
+    assert conf.events.dict == "default"

@@ -657,6 +657,7 @@ settings.configure(
     INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "rest_framework", "resty_django",
                     "resty_django.ids"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    RESTY_DJANGO={"EVENTS": {"AUTOSTART": False}},
 )
 import django
 django.setup()

@@ -13,7 +13,7 @@ from resty_django.ids import next_id, service
 from resty_django.ids.errors import StepChanged
 from resty_django.ids.models import IdCounter, IdRule
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from resty_django.ids.importing import OriginalRow, Plan, Refused, make_plan, re
 from resty_django.ids.models import IdCounter, IdRule
 
 pytest.importorskip("lupa")
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 SCRIPT = """
 function min_counter() return {low} end
@@ -332,10 +332,13 @@ def test_rows_without_a_rule_or_with_a_name_that_no_one_can_ask_for_are_left_out
 
 
 def test_more_names_than_a_rule_allows_raise_its_bound(original: Original, counter_table: Any) -> None:
-    counter_table(*((0, 1, 0, "order_id", f"n{number}") for number in range(10_001)))
-    run(original(), database="original")
-    assert IdRule.objects.get().max_names == 20_002
-    assert IdCounter.objects.count() == 10_001
+    path = original()
+    run(path)
+    IdRule.objects.update(max_names=30)
+    counter_table(*((0, 1, 0, "order_id", f"n{number}") for number in range(31)))
+    assert "31 application names: its max_names becomes 62." in run(path, update=True, database="original")
+    assert IdRule.objects.get().max_names == 62
+    assert IdCounter.objects.count() == 31
 
 
 def test_a_table_written_just_now_is_a_warning(original: Original, counter_table: Any) -> None:

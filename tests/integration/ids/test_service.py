@@ -231,7 +231,7 @@ def test_processes_at_once_give_out_nothing_twice(order: IdRule, worker: Callabl
 def test_killed_processes_leave_gaps_but_no_duplicates(order: IdRule, worker: Callable[..., Any]) -> None:
     every: list[str] = []
     ids = {"MAX_SEGMENT": 100}
-    for round_ in range(5):
+    for round_ in range(3):
         workers = [worker("flood", "order", "", "60", str(batch), ids=ids) for batch in (1, 7)]
         for one in workers:
             one.wait_for(200 + 300 * round_ % 700)
@@ -240,7 +240,7 @@ def test_killed_processes_leave_gaps_but_no_duplicates(order: IdRule, worker: Ca
             every += one.lines
     assert len(set(every)) == len(every) > 2000
     # What a kill loses is what was reserved: two segments, and the one batch that was on its way to the test.
-    assert bound() - len(every) <= 10 * (2 * 100 + 107)
+    assert bound() - len(every) <= 6 * (2 * 100 + 107)
     assert int(next_id("order")) >= max(numbers(every))
 
 

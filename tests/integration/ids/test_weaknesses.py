@@ -93,7 +93,7 @@ def test_row_01_no_id_before_its_reservation_is_committed(order: IdRule, worker:
     assert len(set(seen)) == 3
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(90, marks=[pytest.mark.soak, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("seconds", [2, pytest.param(90, marks=[pytest.mark.soak, pytest.mark.timeout(300)])])
 def test_row_01_kills_at_random_moments_with_a_failing_database(
     order: IdRule, worker: Callable[..., Any], locked: Callable[[], Any], seconds: int
 ) -> None:

@@ -284,6 +284,32 @@ async def test_a_wait_that_is_cancelled_leaves_no_lock(dictionary: SharedDict) -
     await one.arelease()
 
 
+async def test_a_call_that_is_cancelled_before_its_reply_leaves_no_lock(
+    dictionary: SharedDict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has taken the lock, but nobody waits for that any more."""
+    aadd = dictionary.aadd
+    stored = asyncio.Event()
+
+    async def late(*args: Any) -> Any:
+        reply = await aadd(*args)
+        stored.set()
+        await asyncio.sleep(60)
+        return reply
+
+    one = Lock(dictionary)
+    with monkeypatch.context() as patch:
+        patch.setattr(dictionary, "aadd", late)
+        waiting = asyncio.create_task(one.aacquire("a"))
+        await stored.wait()
+        assert dictionary.get("a") is not None
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert dictionary.get("a") is None
+    assert not one.locked
+
+
 @pytest.mark.parametrize("call", ["acquire", "release", "expire"])
 async def test_a_store_that_is_down_is_told(
     call: str, make: Callable[..., Twin], dictionary: SharedDict, redis_cache: str, settings: Any, tmp_path: Path

@@ -27,12 +27,27 @@ from tests.dictionaries import Clock
 
 from .structure import check
 
-KEYS = st.sampled_from(["a", "b", "c", "*", "l" * 480, "l" * 481, "l" * 2000, "k" * 65535])
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.sampled_from(["x" * 1850, "y" * 4081])
+LONG: dict[str, Any] = {
+    **{"l480": "l" * 480, "l481": "l" * 481, "l2000": "l" * 2000, "k65535": "k" * 65535},
+    **{"x1850": "x" * 1850, "y4081": "y" * 4081, "z60000": b"z" * 60_000},
+}
+
+
+def of_name(name: str) -> Any:
+    return LONG[name]
+
+
+def long(*names: str) -> st.SearchStrategy[Any]:
+    """Some of these by their names: hypothesis keeps, for each example, a text of all that it may choose from."""
+    return st.sampled_from(names).map(of_name)
+
+
+KEYS = st.sampled_from(["a", "b", "c", "*"]) | long("l480", "l481", "l2000", "k65535")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | long("x1850", "y4081")
 INTS = st.integers(-5, 5) | st.sampled_from([2**63 - 1, -(2**63)])
 FLOATS = st.floats(allow_nan=False)
 ITEMS = TEXTS | INTS | FLOATS | st.binary(max_size=3)
-VALUES = ITEMS | st.booleans() | st.lists(INTS, max_size=2) | st.just(b"z" * 60_000)
+VALUES = ITEMS | st.booleans() | st.lists(INTS, max_size=2) | long("z60000")
 TTLS = st.sampled_from([0, 0, 0.001, 1, 2.5, 100])
 FLAGS = st.sampled_from([0, 0, 1, 2**32 - 1])
 

@@ -141,6 +141,18 @@ async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
     assert await calls.get_item("k") == Item("g", 0, False)
 
 
+@pytest.mark.parametrize("new", [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}])
+@pytest.mark.parametrize("old", [5, 2.5, b"abcdefgh", "abcdefgh", True, b"y", [3, 4]])
+async def test_update_may_change_the_type(calls: Calls, old: Any, new: Any) -> None:
+    """Whether or not the bytes of both are equally many."""
+    await calls.set("k", old, 8, 6)
+    assert await calls.update("k", lambda value: Change(new, result=value)) == old
+    item = await calls.get_item("k")
+    assert item == Item(new, 6, False)
+    assert type(item.value) is type(new)
+    assert await calls.ttl("k") == 8
+
+
 async def test_update_that_keeps_or_deletes(calls: Calls) -> None:
     await calls.set("k", "v", 5, 1)
     assert await calls.update("k", lambda old: Keep(old * 2)) == "vv"

@@ -29,6 +29,18 @@ def fill(dictionary: LmdbDict, size: int = 1000, ttl: float = 0, prefix: str = "
     raise AssertionError
 
 
+def fill_safely(dictionary: LmdbDict, ttl: float = 0) -> Stored:
+    """Store items as long as that throws out nothing; the keys, in order."""
+    keys: Stored = []
+    while True:
+        key = f"k{len(keys)}"
+        try:
+            assert dictionary.safe_set(key, "x" * 1000, ttl) is Outcome.STORED
+        except NoMemory:
+            return keys
+        keys.append(key)
+
+
 def there(dictionary: LmdbDict) -> set[str]:
     return set(dictionary.get_keys(0))
 
@@ -98,6 +110,41 @@ def test_expired_items_go_before_any_other(small: LmdbDict, clock: Clock) -> Non
     check(small)
 
 
+@pytest.mark.parametrize("before", [0, 5, 500])
+def test_an_expiry_given_by_update_or_expire_is_known_when_room_is_needed(
+    small: LmdbDict, clock: Clock, before: float
+) -> None:
+    for number in range(100):
+        small.set(f"updated{number}", "x" * 1000, before)
+        small.set(f"expired{number}", "x" * 1000, before)
+        small.set(f"ever{number}", "x" * 1000)
+    for number in range(100):
+        small.update(f"updated{number}", lambda old: Change("y" * 1000, 50))
+        assert small.expire(f"expired{number}", 50)
+    check(small)
+    clock.advance(49)
+    assert small.flush_expired() == 0
+    clock.advance(1)
+    for number in range(150):
+        assert small.set(f"new{number}", "x" * 1000) is Outcome.STORED
+    assert small.stats().forcible == 0
+    assert there(small) == {f"ever{number}" for number in range(100)} | {f"new{number}" for number in range(150)}
+    small.flush_expired()
+    assert check(small) == 250
+
+
+@pytest.mark.parametrize("before", [0, 5, 500])
+def test_an_expiry_given_by_update_is_known_where_there_is_room(small: LmdbDict, clock: Clock, before: float) -> None:
+    for number in range(10):
+        small.set(f"k{number}", number, before)
+        small.update(f"k{number}", lambda old: Change(old + 1, 50))
+    assert check(small) == 10
+    clock.advance(49)
+    assert small.flush_expired() == 0
+    clock.advance(1)
+    assert small.flush_expired() == 10
+
+
 def test_flushed_items_go_before_any_other(small: LmdbDict) -> None:
     keys = fill(small)
     before = small.stats().forcible
@@ -112,27 +159,25 @@ def test_flushed_items_go_before_any_other(small: LmdbDict) -> None:
 
 
 def test_an_expired_item_stored_anew_does_not_hide_the_others(small: LmdbDict, clock: Clock) -> None:
-    keys = fill(small, ttl=10)[:-1]
-    left = [key for key in keys if small.get(key)]
-    before = small.stats().forcible
-    small.expire(left[0], 1)
+    """It is the first to have expired, and the one that must not be thrown out for its own new value."""
+    ever = [f"ever{number}" for number in range(50)]
+    for key in ever:
+        small.set(key, "x" * 1000)
+    small.set("first", "x", ttl=1)
+    assert len(fill_safely(small, ttl=10)) > 50
     clock.advance(10)
-    assert small.set(left[0], "x" * 2000) is Outcome.STORED
-    assert small.set("new", "x" * 3000) is Outcome.STORED
-    assert small.stats().forcible == before
-    assert there(small) == {left[0], "new"}
+    assert small.set("first", "x" * 3000) is Outcome.STORED
+    assert small.stats().forcible == 0
+    assert small.get("first") == "x" * 3000
+    assert there(small) == {*ever, "first"}
+    check(small)
 
 
 def test_safe_calls_throw_out_nothing_that_lives(small: LmdbDict, clock: Clock) -> None:
     keys = [f"short{number}" for number in range(100)]
     for key in keys:
         assert small.safe_set(key, "x" * 1000, ttl=1) is Outcome.STORED
-    for number in itertools.count():
-        keys.append(f"k{number}")
-        try:
-            assert small.safe_set(keys[-1], "x" * 1000) is Outcome.STORED
-        except NoMemory:
-            break
+    keys += fill_safely(small)
     for _ in range(3):
         for call in (small.safe_set, small.safe_add):
             with pytest.raises(NoMemory, match=re.escape("""SHARED_DICTS"]["small"]. Raise its SIZE (1048576).""")):
@@ -140,14 +185,14 @@ def test_safe_calls_throw_out_nothing_that_lives(small: LmdbDict, clock: Clock) 
         for push in (small.lpush, small.rpush):
             with pytest.raises(NoMemory):
                 push("list", "x" * 3000)
-    assert small.get_keys(0) == keys[:-1]
+    assert small.get_keys(0) == keys
     assert small.safe_set("k0", "y" * 1000) is Outcome.STORED
     clock.advance(1)
     for number in range(50):
         assert small.safe_add(f"more{number}", "x" * 1000) is Outcome.STORED
         assert small.rpush("list", "x" * 100) == number + 1
     assert small.stats().forcible == 0
-    assert there(small) >= set(keys[100:-1])
+    assert there(small) >= set(keys[100:])
     check(small)
 
 

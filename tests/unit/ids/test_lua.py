@@ -472,14 +472,14 @@ def agree(what: str, s: str, p: str, extra: str = "", n: int | None = None) -> N
     assert OURS(*ask) == STOCK(*ask), ask
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(SUBJECTS, PATTERNS, st.none() | st.integers(-12, 12), st.sampled_from(["", "", "", "plain"]))
 def test_find_and_match_are_stock_luas(s: str, p: str, init: int | None, plain: str) -> None:
     agree("find", s, p, plain, init)
     agree("match", s, p, "", init)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     SUBJECTS,
     PATTERNS,
