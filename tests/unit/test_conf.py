@@ -308,8 +308,8 @@ WRONG_EVENTS: list[tuple[object, str]] = [
     ({"TIMEOUTS": 1}, '["TIMEOUTS"] is not a setting. Did you mean "TIMEOUT"? See docs/settings.md#events.'),
     (
         {"DICT": "news"},
-        """["DICT"] names the shared dictionary 'news', which SHARED_DICTS does not have (it has default, events, limits). """
-        "See docs/settings.md#events-dict.",
+        """["DICT"] names the shared dictionary 'news', which SHARED_DICTS does not have """
+        "(it has default, events, limits). See docs/settings.md#events-dict.",
     ),
     ({"DICT": None}, '["DICT"] must be a text, not None.'),
     ({"INTERVAL": -0.001}, '["INTERVAL"] must be at least 0, not -0.001. See docs/settings.md#events-interval.'),
