@@ -14,6 +14,7 @@ ALL_APPS: Final[tuple[str, ...]] = (
     "resty_django",
     "resty_django.ids",
     "resty_django.limits",
+    "resty_django.cache",
 )
 
 __all__ = ["ALL_APPS", "__version__"]

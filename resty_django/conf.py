@@ -51,6 +51,9 @@ ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 """The shared dictionaries that every site has, and what they have where the site says nothing else."""
 
+ALWAYS_CACHES: Final[Mapping[str, Mapping[str, object]]] = {"default": {}}
+"""The caches that every site has."""
+
 
 def _known_database(alias: str) -> str | None:
     if alias in settings.DATABASES:
@@ -89,6 +92,10 @@ def _header(value: str) -> str | None:
     return None if re.fullmatch("[A-Za-z0-9-]+", value) else f"must be letters, digits and hyphens, not {value!r}"
 
 
+def _dotted_path(value: str) -> str | None:
+    return _dotted((value,)) and f'must be a dotted path such as "shop.caches.to_product", not {value!r}'
+
+
 def _dotted(values: tuple[str, ...]) -> str | None:
     for value in values:
         if not all(part.isidentifier() for part in value.split(".")) or "." not in value:
@@ -98,6 +105,10 @@ def _dotted(values: tuple[str, ...]) -> str | None:
 
 def _no_empty(values: tuple[str, ...]) -> str | None:
     return None if all(values) else "holds an empty text"
+
+
+def _share(value: float) -> str | None:
+    return None if 0 <= value < 1 else f"must be at least 0 and less than 1, not {value}"
 
 
 def _not_blank(value: str) -> str | None:
@@ -247,6 +258,52 @@ class TxidSettings:
     commands: tuple[str, ...] = setting(("manage.py", "django-admin", "django/__main__.py"), check=_no_empty)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLockSettings:
+    """The lock of a callback: `exptime` is when it frees itself, `timeout` the longest wait, both in seconds; tries are
+    `step` seconds apart at first, then `ratio` times longer each, up to `max_step`."""
+
+    exptime: float = setting(30.0, check=above(0))
+    timeout: float = setting(5.0, check=at_least(0))
+    step: float = setting(0.001, check=above(0))
+    ratio: float = setting(2.0, check=above(0))
+    max_step: float = setting(0.5, check=above(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """One cache.
+
+    `shm`: the shared dictionary of L2; `shm_miss`: another for cached None; `shm_locks`: another for the locks;
+    `shm_stats`: another for the counts. `lru_size`: items in the memory of each process. `ttl`, `neg_ttl`: seconds
+    that a value and a cached None live (0: for ever). `resurrect_ttl`: seconds that an expired value is served for
+    when the source fails (None: not at all). `stale_while_revalidate`: seconds after its time in which a value is
+    served while it is refreshed. `jitter`: the share of up to which times to live are shortened at random.
+    `shm_set_tries`: attempts to store in L2. `ipc`: whether other processes are told by events; `ipc_shm`: the
+    dictionary of a channel of its own. `serializer`, `l1_serializer`: dotted paths of an object with `encode` and
+    `decode`, and of a function. `failures`: dotted paths of exceptions of callbacks that count as a failing source.
+    `lock`: the lock of a callback.
+    """
+
+    shm: str = setting("default", check=_known_dict)
+    shm_miss: str | None = setting(None, check=_known_dict)
+    shm_locks: str | None = setting(None, check=_known_dict)
+    shm_stats: str | None = setting(None, check=_known_dict)
+    lru_size: int = setting(100, check=at_least(1))
+    ttl: float = setting(30.0, check=at_least(0))
+    neg_ttl: float = setting(5.0, check=at_least(0))
+    resurrect_ttl: float | None = setting(None, check=at_least(0))
+    stale_while_revalidate: float = setting(0.0, check=at_least(0))
+    jitter: float = setting(0.0, check=_share)
+    shm_set_tries: int = setting(3, check=at_least(1))
+    ipc: bool = setting(True)
+    ipc_shm: str | None = setting(None, check=_known_dict)
+    serializer: str | None = setting(None, check=_dotted_path)
+    l1_serializer: str | None = setting(None, check=_dotted_path)
+    failures: tuple[str, ...] = setting((), check=_dotted)
+    lock: CacheLockSettings = section(CacheLockSettings)
+
+
 class Section(Generic[T]):
     """One line of the table of sections: its key, its dataclass, the app that it configures."""
 
@@ -311,6 +368,7 @@ class Conf:
     events = Section[EventsSettings]("EVENTS", EventsSettings, "resty_django")
     limits = Section[LimitsSettings]("LIMITS", LimitsSettings, "resty_django.limits")
     txid = Section[TxidSettings]("TXID", TxidSettings, "resty_django")
+    caches = NamedSections("CACHES", CacheSettings, "resty_django.cache", ALWAYS_CACHES)
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}
@@ -373,6 +431,8 @@ setting_changed.connect(_forget, dispatch_uid="resty_django.conf")
 
 __all__ = [
     "SECTIONS",
+    "CacheLockSettings",
+    "CacheSettings",
     "Conf",
     "EventsSettings",
     "IdsSettings",

@@ -1,0 +1,134 @@
+"""Many operations in one call: what is in no level is fetched by several threads or tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from .errors import BadKey, BadOption
+from .options import check
+from .records import key_text
+from .results import L1, Answer, Result
+from .stats import Stats
+
+
+class Operation(NamedTuple):
+    key: str
+    callback: Callable[..., Any]
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+
+class Bulk:
+    """The operations of a `get_bulk`, in order. A key may come more than once."""
+
+    def __init__(self) -> None:
+        self._operations: list[Operation] = []
+
+    def add(self, key: object, callback: Callable[..., Any], /, *args: Any, **options: Any) -> Bulk:
+        """Add a `get` with these arguments; the callback must be there. Raises `BadKey`, `BadOption`."""
+        position = f"operation {len(self._operations) + 1}: "
+        try:
+            text = key_text(key)
+            check(options)
+        except (BadKey, BadOption) as error:
+            raise type(error)(f"{position}{error}") from None
+        if not callable(callback):
+            raise BadOption(f"{position}callback must be a function or a coroutine function, not {callback!r}.")
+        self._operations.append(Operation(text, callback, args, options))
+        return self
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def operations(self) -> tuple[Operation, ...]:
+        return tuple(self._operations)
+
+
+class Results:
+    """What became of each operation, as far as it is known. Counts it, too."""
+
+    def __init__(self, count: int, counts: Stats) -> None:
+        self._results: list[Result | None] = [None] * count
+        self._counts = counts
+
+    def found(self, position: int, answer: Answer | None) -> None:
+        """Note an answer; None: it is still missing."""
+        if answer is not None:
+            self._results[position] = Result(answer[0], None, answer[1])
+            if answer[1] is not L1:
+                self._counts.add(answer[1])
+
+    @contextmanager
+    def of(self, position: int) -> Iterator[None]:
+        """Note what is raised within."""
+        try:
+            yield
+        except Exception as error:
+            self._results[position] = Result(None, error, None)
+            self._counts.errors += 1
+
+    def missing(self) -> list[int]:
+        return [position for position, result in enumerate(self._results) if result is None]
+
+    def all(self) -> list[Result]:
+        return [result for result in self._results if result is not None]
+
+
+def check_concurrency(bulk: object, concurrency: object) -> None:
+    """Raises `BadOption`."""
+    if not isinstance(bulk, Bulk):
+        raise BadOption(f"bulk must be what new_bulk() made, not {bulk!r}.")
+    if type(concurrency) is not int or concurrency < 1:
+        raise BadOption(f"concurrency must be a whole number greater than 0, not {concurrency!r}.")
+
+
+def chunks(missing: list[int], concurrency: int) -> list[list[int]]:
+    """The positions in parts of the same length, but for the last; no more parts than `concurrency`."""
+    length = math.ceil(len(missing) / concurrency) or 1
+    return [missing[at : at + length] for at in range(0, len(missing), length)]
+
+
+def in_threads(parts: list[list[int]], work: Callable[[int], None]) -> None:
+    """Do the work of each part in a thread of its own, and of the first one here."""
+    threads = []
+    for part in parts[1:]:
+        context = contextvars.copy_context()
+        threads.append(threading.Thread(target=context.run, args=(_all_of, part, work), name="resty-cache-bulk"))
+        threads[-1].start()
+    try:
+        for position in parts[0] if parts else ():
+            work(position)
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+async def in_tasks(parts: list[list[int]], work: Callable[[int], Awaitable[None]]) -> None:
+    """Do the work of each part in a task of its own."""
+
+    async def all_of(part: list[int]) -> None:
+        for position in part:
+            await work(position)
+
+    async with asyncio.TaskGroup() as group:
+        for part in parts:
+            group.create_task(all_of(part))
+
+
+def _all_of(part: list[int], work: Callable[[int], None]) -> None:
+    try:
+        for position in part:
+            work(position)
+    finally:
+        connections.close_all()
+
+
+__all__ = ["Bulk", "Results", "check_concurrency", "chunks", "in_tasks", "in_threads"]

@@ -1,0 +1,105 @@
+"""Which responses may be kept, and for how long: the rules of HTTP for a shared cache, and those of Django."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.http import parse_http_date_safe
+
+from .errors import BadOption
+from .options import check, is_number
+
+ALLOWED: Final = frozenset({"authorization", "cookies", "no-store", "private", "session"})
+STATUSES: Final = (200, 301, 308)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What `cache_view` is told; see there."""
+
+    ttl: float
+    user: bool = False
+    headers: tuple[str, ...] = ()
+    language: bool = True
+    query: tuple[str, ...] | None = None
+    key: Callable[[HttpRequest], Any] | None = None
+    max_age: int | None = None
+    statuses: tuple[int, ...] = STATUSES
+    allow: Collection[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check({"ttl": self.ttl, **self.options})
+        if "l1_serializer" in self.options:
+            raise BadOption("l1_serializer is not an option of cache_view: pages are kept as they are.")
+        for name in ("headers", "query"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, tuple | list) and all(isinstance(x, str) for x in given)):
+                raise BadOption(f"{name} must be a tuple of names, not {given!r}.")
+        if isinstance(self.allow, str) or not set(self.allow) <= ALLOWED:
+            raise BadOption(f"allow must be a set with some of {', '.join(sorted(ALLOWED))}, not {self.allow!r}.")
+        if self.max_age is not None and not (is_number(self.max_age) and self.max_age >= 0):
+            raise BadOption(f"max_age must be None or a number of seconds of at least 0, not {self.max_age!r}.")
+
+    def passes(self, request: HttpRequest) -> bool:
+        """Whether the cache has nothing to do with this request."""
+        return request.method not in ("GET", "HEAD") or (
+            "HTTP_AUTHORIZATION" in request.META and "authorization" not in self.allow
+        )
+
+
+def directives(response: HttpResponseBase) -> dict[str, str]:
+    """Those of `Cache-Control`, with their values, in lower case."""
+    found = {}
+    for one in response.get("Cache-Control", "").lower().split(","):
+        name, _, value = one.partition("=")
+        found[name.strip()] = value.strip().strip('"')
+    return found
+
+
+def lifetime(response: HttpResponseBase, rules: Rules) -> float:
+    """Seconds for which the response may be kept, 0 for ever and below 0 not at all: the time of the rules, or a
+    shorter one that the response tells."""
+    told = directives(response)
+    for name in ("s-maxage", "max-age"):
+        if name in told and "no-store" not in rules.allow:
+            seconds = float(told[name]) if told[name].isdecimal() else 0.0
+            break
+    else:
+        if "Expires" not in response or "max-age" in told:
+            return rules.ttl
+        seconds = (parse_http_date_safe(response["Expires"]) or 0) - time.time()
+    if seconds <= 0:
+        return -1
+    return min(rules.ttl, seconds) if rules.ttl else seconds
+
+
+def refusal(request: HttpRequest, response: HttpResponseBase, rules: Rules, session_used: bool) -> str | None:
+    """Why the response may not be kept; None where it may."""
+    told, allow = directives(response), rules.allow
+    checks: tuple[tuple[bool, str], ...] = (
+        (not isinstance(response, HttpResponse) or response.streaming, "it is a stream"),
+        (response.status_code not in rules.statuses, f"its status is {response.status_code}"),
+        (bool(response.cookies) and "cookies" not in allow, "it sets cookies"),
+        (bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE")), "it has a CSRF token"),
+        (bool(getattr(request, "_csp_nonce", None)), "it has a nonce of its content security policy"),
+        (_has_messages(request), "it shows messages to one visitor"),
+        (session_used and "session" not in allow, "the session was used"),
+        ("private" in told and "private" not in allow, "it is private"),
+        (not {"no-store", "no-cache"}.isdisjoint(told) and "no-store" not in allow, "it says no-store or no-cache"),
+        ("*" in response.get("Vary", ""), "it varies on everything"),
+        (lifetime(response, rules) < 0, "its time is over at once"),
+    )
+    return next((reason for found, reason in checks if found), None)
+
+
+def _has_messages(request: HttpRequest) -> bool:
+    messages = getattr(request, "_messages", None)
+    return messages is not None and getattr(messages, "used", False) and len(messages) > 0
+
+
+__all__ = ["ALLOWED", "STATUSES", "Rules", "directives", "lifetime", "refusal"]
