@@ -8,6 +8,7 @@ app_name = "shop"
 
 urlpatterns = [
     path("", views.home, name="home"),
+    path("items/", views.items, name="items"),
     path("orders/<str:number>/", views.order, name="order"),
     path("stock/", views.stock, name="stock"),
     path("api/prices/", api.PricesView.as_view(), name="prices"),

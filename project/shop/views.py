@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 
 from django.db import transaction
+from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from project.shop.forms import OrderForm
+from project.shop.forms import ITEMS, OrderForm
 from project.shop.models import Order
+from resty_django.cache import cache_view, cached, invalidate_view
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
 from resty_django.limits import limit_count, limit_req, policy
@@ -31,9 +33,22 @@ def place(item: str, quantity: int) -> Order:
     number = next_id("order_id", app=SHOP)
     with transaction.atomic():
         invoice = next_id("invoice", app=SHOP)
+        transaction.on_commit(lambda: forget_sold(item), robust=True)
         order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
     log.info("order %s is placed", number)
     return order
+
+
+@cached(ttl=300)
+def units_sold(item: str) -> int:
+    """How many of an item were ordered so far, over all processes as of the last order."""
+    return Order.objects.filter(item=item).aggregate(Sum("quantity"))["quantity__sum"] or 0
+
+
+def forget_sold(item: str) -> None:
+    """After the commit of an order. Whoever asks next counts again."""
+    units_sold.invalidate(item)
+    invalidate_view("shop:items")
 
 
 def count_visit() -> int | None:
@@ -79,3 +94,10 @@ def order(request: HttpRequest, number: str) -> HttpResponse:
 @limit_req("50/s", burst=100, nodelay=True, name="stock")
 def stock(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"in_stock": ["Tea", "Coffee"]})
+
+
+@cache_view(300, query=(), max_age=0, stale_while_revalidate=60)
+@require_http_methods(["GET", "HEAD"])
+def items(request: HttpRequest) -> HttpResponse:
+    """What there is to buy. The page is made again after an order, and browsers ask whether it is still the same."""
+    return render(request, "shop/items.html", {"items": [(item, units_sold(item)) for item in ITEMS]})
