@@ -100,7 +100,7 @@ def test_an_error_of_the_id_service_is_shown_with_its_status(client: Client, mon
 
 def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
     views.place("Tea", 1)
-    for address in ("/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
+    for address in ("/", "/items/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
         reply = client.get(address)
         assert reply.status_code == 200
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
@@ -161,3 +161,22 @@ def test_the_limit_of_pages_of_orders_can_be_changed(client: Client) -> None:
     found.save()
     assert client.get(page).status_code == 200
     assert "in any minute, then refused" not in client.get("/").content.decode()
+
+
+def test_the_page_of_items_is_kept_until_an_order_comes(client: Client) -> None:
+    views.place("Tea", 2)
+    first = client.get("/items/")
+    assert re.search(r"<td>Tea</td><td[^>]*>2<", first.content.decode())
+    Order.objects.update(quantity=50)
+    second = client.get("/items/", headers={"if-none-match": first.headers["ETag"]})
+    assert second.status_code == 304, "nobody told the cache"
+    views.place("Tea", 3)
+    assert re.search(r"<td>Tea</td><td[^>]*>53<", client.get("/items/").content.decode())
+
+
+def test_an_order_does_not_fail_with_the_cache(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*args: object, **kwargs: object) -> int:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(shdicts["default"], "delete", down)
+    assert views.place("Tea", 1).number

@@ -1,0 +1,140 @@
+"""What the tests of caches share: processes in this one, with an L1 each, over both engines and under one clock."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.cache import LRU, MLCache, ShmChannel, SourceError
+from resty_django.cache.errors import CacheError
+from resty_django.events import process as events_process
+from resty_django.shdict import SharedDict, SharedDictError
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.redis import RedisDict
+from tests.dictionaries import MIB, Clock, clock, redis_cache
+from tests.integration.locks.conftest import Pauses, naps
+
+__all__ = ["clock", "naps", "redis_cache"]
+
+Shared = Callable[..., SharedDict]
+Told = tuple[Any, str | None, int | None]
+"""Value, message of the error, level: what the original returns."""
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def shared(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Shared]:
+    """Make dictionaries of each engine by name, whose time is `clock`."""
+    made: dict[str, SharedDict] = {}
+
+    def make(name: str, size: int = 4 * MIB) -> SharedDict:
+        if name not in made:
+            if request.param == "redis":
+                made[name] = RedisDict(name, alias=request.getfixturevalue("redis_cache"), clock=clock)
+            else:
+                made[name] = LmdbDict(name, size, str(tmp_path / "dictionaries"), clock)
+        return made[name]
+
+    yield make
+    for one in made.values():
+        one.close()
+
+
+class Process:
+    """A process of its own as far as a cache can tell: with an L1, a channel, and the common dictionaries.
+
+    The calls are to be awaited; they are sync, or the twins. A callback is given as a plain function, and becomes a
+    coroutine function for the twins.
+    """
+
+    def __init__(self, shared: Shared, clock: Clock, naps: Pauses, who: str, twins: bool, options: dict[str, Any]):
+        self.twins = twins
+        self.runs = 0
+        channel = ShmChannel(shared("ipc"), me=who, sleep=naps.sleep, asleep=naps.asleep)
+        settings = {"ipc": channel, "lru": LRU(100, clock), "clock": clock, **options}
+        self.cache = MLCache("c", shared("values"), **settings)
+
+    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            self.runs += 1
+            return function(*args)
+
+        async def awaited(*args: Any) -> Any:
+            return counted(*args)
+
+        return awaited if self.twins else counted
+
+    async def do(self, name: str, *args: Any, **options: Any) -> Any:
+        result = getattr(self.cache, f"a{name}" if self.twins else name)(*args, **options)
+        return await result if inspect.isawaitable(result) else result
+
+    async def lookup(self, key: str, callback: Any = None, *args: Any, **options: Any) -> Told:
+        """What `lookup` tells, and an error as the original tells it."""
+        given = () if callback is None else (self._callback(callback), *args)
+        try:
+            hit = await self.do("lookup", key, *given, **options)
+        except SourceError as error:
+            return error.value, str(error), None
+        except CacheError as error:
+            return None, str(error), None
+        return hit.value, None, int(hit.level)
+
+    async def update(self, timeout: float = 0.3) -> str | None:
+        """The message of the error, or None."""
+        try:
+            await self.do("update", timeout)
+        except CacheError as error:
+            return str(error)
+        return None
+
+
+Make = Callable[..., Process]
+
+
+@pytest.fixture(params=["call", "twin"])
+def make(request: pytest.FixtureRequest, shared: Shared, clock: Clock, naps: Pauses) -> Make:
+    """Make a `Process`, and again one that uses the calls for asyncio. Its options are those of the cache."""
+
+    def make(who: str = "A", **options: Any) -> Process:
+        return Process(shared, clock, naps, who, request.param == "twin", options)
+
+    return make
+
+
+def value(given: Any) -> Callable[[], Any]:
+    """A callback that returns this."""
+    return lambda: given
+
+
+def fails(error: Any, given: Any = None) -> Callable[[], Any]:
+    """A callback whose source cannot answer."""
+
+    def callback() -> Any:
+        raise SourceError(error, given)
+
+    return callback
+
+
+def raises(error: Exception) -> Callable[[], Any]:
+    def callback() -> Any:
+        raise error
+
+    return callback
+
+
+@pytest.fixture
+def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
+    """A site with dictionaries of the test's own, whose events nobody hears yet; nothing is left of it."""
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events")},
+        "EVENTS": {"INTERVAL": 0.01},
+    }
+    events_process.reset()
+    yield settings
+    events_process.reset()
+
+
+__all__ += ["Make", "Process", "Shared", "SharedDictError", "fails", "make", "raises", "shared", "site", "value"]

@@ -1,0 +1,266 @@
+"""What the shared dictionary may hold under our keys, and is not of us: it counts as absent, and nothing of it runs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+from django.http import HttpResponse
+
+from resty_django.cache import entries
+from resty_django.shdict import SharedDict, shdicts
+from tests.integration.cache.backends import OURS, Api, fresh
+
+KEY = ":1:k"
+HEAD = struct.calcsize("<Bdd")
+
+loaded: list[str] = []
+
+
+def explode() -> None:
+    loaded.append("boom")
+
+
+class Bomb:
+    """Tells when it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return explode, ()
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def kind(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Iterator[str]:
+    loaded.clear()
+    for _ in fresh(request, settings, tmp_path, request.param):
+        yield request.param
+    loaded.clear()
+
+
+@pytest.fixture(params=["call", "twin"])
+def api(request: pytest.FixtureRequest, kind: str) -> Api:
+    return Api(kind, request.param == "twin")
+
+
+@pytest.fixture
+def shm(kind: str) -> SharedDict:
+    return shdicts["pages"]
+
+
+async def is_a_miss(api: Api, caplog: pytest.LogCaptureFixture, reason: str, key: str = "k") -> None:
+    """It counts as absent, with one line in the log and nothing loaded, and its place is free."""
+    api.cache.store.lru.flush_all()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        assert await api.get(key, "absent") == "absent"
+        assert await api.get(key, "absent") == "absent"
+    assert loaded == []
+    assert [record.message for record in caplog.records if reason in record.message and key in record.message]
+    assert len(caplog.records) == 1
+    assert await api.add(key, "new") is True
+    assert await api.get(key) == "new"
+
+
+async def test_what_is_signed_is_loaded(api: Api) -> None:
+    """So that the other tests show something."""
+    await api.set("k", Bomb())
+    await api.get("k")
+    assert loaded == ["boom"]
+
+
+@pytest.mark.parametrize("where", [HEAD, HEAD + 31, HEAD + 32, -1], ids=["signature", "its end", "pickle", "its end"])
+async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, where: int) -> None:
+    await api.set("k", Bomb())
+    raw = bytearray(shm.get(KEY))
+    raw[where] ^= 1
+    shm.set(KEY, bytes(raw))
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_entry_moved_from_another_key(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    await api.set("other", Bomb())
+    shm.set(KEY, shm.get(":1:other"))
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_entry_moved_from_another_version_or_prefix(
+    api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture
+) -> None:
+    await api.set("k", Bomb(), version=2)
+    await api.of("prefixed").set("k", Bomb())
+    for name in (":2:k", "other:1:k"):
+        shm.set(KEY, shm.get(name))
+        await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_entry_moved_from_another_dictionary(
+    api: Api, shm: SharedDict, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.CACHES = {**settings.CACHES, "elsewhere": {"BACKEND": OURS, "LOCATION": "default"}}
+    await api.of("elsewhere").set("k", Bomb())
+    shdicts["pages"].set(KEY, shdicts["default"].get(KEY))
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_entry_without_signature(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    data = pickle.dumps(Bomb())
+    head = struct.pack("<Bdd", entries.SIGNED, 0, 0)
+    for raw in (head + data, head + bytes(32) + data, head + data[:5]):
+        shm.set(KEY, raw)
+        await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_entry_of_another_site(
+    api: Api, shm: SharedDict, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = settings.SECRET_KEY
+    settings.SECRET_KEY = "the key of another site"
+    await api.set("k", Bomb())
+    settings.SECRET_KEY = before
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_old_keys_still_read(api: Api, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    await api.set("k", {1, 2})
+    await api.set("again", {1, 2})
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "a new key"
+    assert await api.get("k") == {1, 2}
+    await api.set("new", {3})
+    await api.set("again", {4})
+    settings.SECRET_KEY_FALLBACKS = []
+    api.cache.store.lru.flush_all()
+    assert await api.get("new") == {3}
+    assert await api.get("again") == {4}
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+FOREIGN = [
+    "a text",
+    True,
+    [1, 2],
+    {"a": 1},
+    b"",
+    b"bytes",
+    pickle.dumps(Bomb()),
+    b"\x00" * 100,
+    struct.pack("<Bdd", entries.PLAIN, 0, 0),
+    struct.pack("<Bdd", entries.SIGNED, 0, 0),
+]
+
+
+async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    for raw in FOREIGN:
+        shm.set(KEY, raw)
+        assert await api.touch("k", 100) is False
+        await is_a_miss(api, caplog, "it is no entry of this cache")
+
+
+async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    for body in (b"\xc1", b"\x92\x01", b"\x01\x02"):
+        shm.set(KEY, struct.pack("<Bdd", entries.PLAIN, 0, 0) + body)
+        await is_a_miss(api, caplog, "it cannot be read")
+
+
+async def test_a_list_of_others_stays(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    shm.rpush(KEY, "item")
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        assert await api.get("k", "absent") == "absent"
+    assert "it is no entry of this cache" in caplog.text
+    assert shm.lpop(KEY) == "item"
+
+
+async def test_a_class_that_is_gone(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = type("Gone", (), {"__module__": __name__, "__qualname__": "Gone"})
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "Gone", gone, raising=False)
+    await api.set("k", gone())
+    monkeypatch.delattr(module, "Gone")
+    await is_a_miss(api, caplog, "it cannot be loaded: AttributeError")
+
+
+async def test_what_nobody_can_store_is_an_error_of_the_caller(api: Api) -> None:
+    await api.set("k", "old")
+    for call in (api.set, api.add):
+        with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
+            await call("k", lambda: None)
+    assert await api.get("k") == "old"
+
+
+async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> None:
+    for value, kept in (
+        (1, int),
+        (1.5, float),
+        ("text", entries.PLAIN),
+        (None, entries.PLAIN),
+        (True, entries.PLAIN),
+        ([1, {"a": [b"x", None]}], entries.PLAIN),
+        (2**64, entries.SIGNED),
+        ((1,), entries.SIGNED),
+        ([(1,)], entries.SIGNED),
+        (HttpResponse("x"), entries.SIGNED),
+    ):
+        await api.set("k", value)
+        raw = shm.get(KEY)
+        assert (raw[0] if type(raw) is bytes else type(raw)) == kept, value
+
+
+async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is too large is not stored, nor is what was there before it; that is no error."""
+    if api.kind == "redis":
+        pytest.skip("the room of Redis is that of its server")
+    settings.RESTY_DJANGO = {
+        "SHARED_DICTS": {
+            "pages": {"PATH": str(tmp_path / "small"), "SIZE": 1024 * 1024},
+            "events": {"PATH": str(tmp_path / "small")},
+        }
+    }
+    await api.set("k", "old")
+    assert await api.get("k") == "old"
+    large = b"x" * 1024 * 1024
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        await api.set("k", large)
+        assert await api.get("k") is None
+        assert await api.add("k", large) is False
+        assert await api.set_many({"small": 1, "large": large}) == ["large"]
+    assert "is not in" in caplog.text
+    assert await api.get("small") == 1
+
+
+async def test_who_reads_while_another_writes_keeps_nothing_old(api: Api) -> None:
+    """A reader that has the old value from L2, and comes to L1 after the writer was there."""
+    await api.set("k", "old")
+    store = caches["default"].store
+    version = store.lru.version(KEY)
+    raw = store.shm.get(KEY)
+    await api.set("k", "new")
+    assert store._understood(KEY, raw, version) == ("old",)
+    assert await api.get("k") == "new"
+
+
+async def test_what_is_counted(api: Api) -> None:
+    await api.set_many({"k": "text", "n": 1})
+    for key in ("k", "k", "k", "n", "absent"):
+        await api.get(key)
+    found = await api.stats()
+    assert (found.l1, found.l2, found.misses) == (2, 2, 1)
+
+
+async def test_without_l1(kind: str, request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> None:
+    for twins in (False, True):
+        for _ in fresh(request, settings, tmp_path, kind, LRU_SIZE=0):
+            api = Api(kind, twins)
+            await api.set("k", "text")
+            for _ in range(3):
+                assert await api.get("k") == "text"
+            assert shdicts["pages"].delete(KEY) is True
+            assert await api.get("k") is None
+            assert (await api.stats()).l1 == 0

@@ -1,0 +1,503 @@
+"""`@cached`: functions, methods, static and class methods, sync and async, over both engines."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import enum
+import inspect
+import pickle
+import threading
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from django.utils.functional import cached_property
+from django.views.decorators.http import require_GET
+
+from resty_django.cache import (
+    LRU,
+    BadOption,
+    BadValue,
+    Fresh,
+    MLCache,
+    NoChannel,
+    ShmChannel,
+    SourceError,
+    UnknownCache,
+    cached,
+    mlcaches,
+)
+from tests.dictionaries import Clock
+from tests.integration.cache.conftest import Shared
+
+calls: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> None:
+    calls.clear()
+
+
+@pytest.fixture
+def site(site: Any) -> Any:
+    mlcaches["default"].lru.flush_all()  # of an earlier test, where it still lives
+    return site
+
+
+@pytest.fixture
+def cache(shared: Shared, clock: Clock) -> MLCache:
+    return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc_shm=shared("ipc"))
+
+
+@cached(ttl=60)
+def load(number: int, language: str = "en", *, full: bool = False) -> str:
+    """Load it."""
+    calls.append((number, language, full))
+    return f"{number} {language} {full}"
+
+
+@cached(ttl=60)
+async def aload(number: int, language: str = "en") -> str:
+    calls.append((number, language))
+    return f"{number} {language}"
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+    @cached()
+    def shown(self) -> str:
+        calls.append(self)
+        return self.name
+
+
+class Product:
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+    @cached(by="pk")
+    def price(self, currency: str = "EUR") -> str:
+        calls.append(self.pk)
+        return f"{self.pk} {currency}"
+
+    @cached(by=lambda self: self.pk)
+    async def aprice(self, currency: str = "EUR") -> str:
+        calls.append(self.pk)
+        return f"{self.pk} {currency}"
+
+    @cached(by=type)
+    def table(self) -> list[str]:
+        calls.append(self.pk)
+        return [type(self).__name__]
+
+    @cached(key=lambda self, number: (self.pk, number % 10))
+    def digit(self, number: int) -> int:
+        calls.append(number)
+        return number % 10
+
+    @cached()
+    @staticmethod
+    def static(number: int) -> int:
+        calls.append(number)
+        return number * 2
+
+    @cached()
+    @classmethod
+    def made(cls, number: int) -> str:
+        calls.append(number)
+        return f"{cls.__name__} {number}"
+
+    @cached()
+    def without(self) -> int:
+        return self.pk
+
+
+class Tea(Product):
+    pass
+
+
+# --- functions ---
+
+
+def test_a_result_is_kept_for_its_arguments_however_they_are_given(site: Any) -> None:
+    assert load(7) == load(7, "en") == load(number=7) == load(7, full=False, language="en") == "7 en False"
+    assert calls == [(7, "en", False)]
+    assert load(8) == "8 en False"
+    assert load(7, "de") == "7 de False"
+    assert len(calls) == 3
+
+
+def test_types_are_kept_apart(cache: MLCache) -> None:
+    @cached(cache, name="kind")
+    def kind(value: object) -> str:
+        return type(value).__name__
+
+    assert [kind(value) for value in (1, "1", True, 1.0, None, "None", b"1")] == [
+        *("int", "str", "bool", "float", "NoneType", "str", "bytes"),
+    ]
+
+
+def test_it_looks_like_the_function() -> None:
+    assert load.__name__ == "load"
+    assert load.__doc__ == "Load it."
+    assert list(inspect.signature(load).parameters) == ["number", "language", "full"]
+    assert load.__wrapped__(1) == "1 en False"
+    assert pickle.loads(pickle.dumps(load)) is load  # noqa: S301
+    assert copy.deepcopy(load) is load
+    assert not iscoroutinefunction(load)
+    assert iscoroutinefunction(aload)
+
+
+def test_keys(site: Any) -> None:
+    begin = f"{__name__}.load"
+    assert load.key(7) == f"{begin}(7, 'en', False)"
+    long = load.key(7, "x" * 500)
+    assert long.startswith(f"{begin}#")
+    assert load(7, "x" * 500) == load(7, "x" * 500)
+    assert len(calls) == 1
+    assert load.peek(7, "x" * 500) is not None
+
+
+def test_the_options_are_those_of_the_cache(cache: MLCache, clock: Clock) -> None:
+    @cached(cache, name="f", ttl=10, neg_ttl=1)
+    def f(value: Any) -> Any:
+        calls.append(value)
+        return value
+
+    f(1)
+    f(None)
+    clock.advance(2)
+    f(1)
+    f(None)
+    assert calls == [1, None, None]
+    clock.advance(10)
+    f(1)
+    assert calls == [1, None, None, 1]
+
+
+def test_fresh_gives_a_time_of_its_own(cache: MLCache, clock: Clock) -> None:
+    @cached(cache, name="f", ttl=10)
+    def f(ttl: float) -> Any:
+        calls.append(ttl)
+        return Fresh("value", ttl)
+
+    for ttl in (100, -1):
+        assert f(ttl) == f.refresh(ttl) == "value"
+    clock.advance(50)
+    assert f(100) == f(-1) == "value"
+    assert calls == [100, 100, -1, -1, -1]
+
+
+def test_a_failing_source_and_a_stale_value(cache: MLCache, clock: Clock) -> None:
+    down = False
+
+    @cached(cache, name="f", ttl=10, resurrect_ttl=5, failures=(OSError,))
+    def f() -> str:
+        if down:
+            raise OSError("no route")
+        return "old"
+
+    assert f() == "old"
+    down = True
+    clock.advance(11)
+    assert f() == "old"
+    f.invalidate()
+    with pytest.raises(SourceError, match="no route"):
+        f()
+
+
+def test_invalidate_refresh_and_peek(cache: MLCache, clock: Clock) -> None:
+    @cached(cache, name="f", ttl=10)
+    def f(number: int) -> int:
+        calls.append(number)
+        return len(calls)
+
+    assert f.peek(7) is None
+    assert f(7) == 1
+    peek = f.peek(number=7)
+    assert peek is not None
+    assert (peek.value, round(peek.ttl)) == (1, 10)
+    f.invalidate(7)
+    assert f(7) == 2
+    clock.advance(9)
+    assert f.refresh(7) == 3
+    clock.advance(9)
+    assert f(7) == 3
+
+
+def test_a_refresh_that_fails_leaves_the_old_value(cache: MLCache) -> None:
+    down = False
+
+    @cached(cache, name="f")
+    def f() -> str:
+        if down:
+            raise LookupError("gone")
+        return "old"
+
+    f()
+    down = True
+    with pytest.raises(LookupError, match="gone"):
+        f.refresh()
+    assert f() == "old"
+
+
+def test_other_processes_hear_of_it(shared: Shared, clock: Clock) -> None:
+    one, other = (
+        MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=ShmChannel(shared("ipc"), me=who))
+        for who in ("A", "B")
+    )
+
+    def f() -> int:
+        calls.append(1)
+        return len(calls)
+
+    mine, theirs = cached(one, name="f")(f), cached(other, name="f")(f)
+    assert mine() == theirs() == 1
+    assert theirs.refresh() == 2
+    one.update()
+    assert mine() == 2
+    theirs.invalidate()
+    one.update()
+    assert mine() == 3
+
+
+def test_what_the_function_raises_comes_out_as_it_is(cache: MLCache) -> None:
+    @cached(cache, name="f")
+    def f() -> None:
+        calls.append(1)
+        raise LookupError("gone")
+
+    for _ in range(2):
+        with pytest.raises(LookupError, match="gone") as caught:
+            f()
+        assert caught.value.__context__ is None
+    assert len(calls) == 2
+
+
+def test_a_function_that_calls_itself(cache: MLCache) -> None:
+    @cached(cache, name="fibonacci")
+    def fibonacci(n: int) -> int:
+        calls.append(n)
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    assert fibonacci(20) == 6765
+    assert len(calls) == 21
+
+
+def test_a_storm_of_threads_calls_it_once(site: Any) -> None:
+    together = threading.Barrier(4)
+
+    @cached(name="slow")
+    def slow() -> int:
+        calls.append(1)
+        threading.Event().wait(0.1)
+        return 7
+
+    def run() -> None:
+        together.wait()
+        assert slow() == 7
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+
+
+def test_the_cache_is_looked_up_when_it_is_used(site: Any) -> None:
+    load(7)
+    assert mlcaches["default"].peek(load.key(7)) is not None
+    missing = cached("missing", name="f")(lambda: 1)
+    with pytest.raises(UnknownCache, match="missing"):
+        missing()
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"missing": {}}}
+    assert missing() == 1
+
+
+# --- errors ---
+
+
+def test_arguments_that_cannot_be_in_a_key(site: Any) -> None:
+    with pytest.raises(TypeError, match=r"load\(\) cannot be cached by its argument 'language': .* a list"):
+        load(7, ["en"])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'number'"):
+        load()  # type: ignore[call-arg]
+    assert calls == []
+
+
+def test_a_value_that_cannot_be_cached(cache: MLCache) -> None:
+    with pytest.raises(BadValue, match="object"):
+        cached(cache, name="f")(object)()
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(BadOption, match="tll is not an option"):
+        cached(tll=5)
+    with pytest.raises(BadOption, match="with brackets"):
+        cached(lambda: 1)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="by and key"):
+        cached(by="pk", key=lambda self: 1)
+    with pytest.raises(BadOption, match="made inside of a function"):
+        cached()(lambda: 1)
+    with pytest.raises(BadOption, match="no self"):
+        cached(by="pk", name="f")(lambda: 1)
+
+
+def test_a_cache_that_cannot_tell_others(shared: Shared) -> None:
+    alone = cached(MLCache("c", shared("values"), ipc=None), name="f")(lambda: 1)
+    assert alone() == 1
+    for call in (alone.invalidate, alone.refresh):
+        with pytest.raises(NoChannel):
+            call()
+
+
+# --- methods ---
+
+
+def test_methods_by_an_attribute(site: Any) -> None:
+    assert Product(1).price() == Product(1).price(currency="EUR") == "1 EUR"
+    assert Product(2).price() == "2 EUR"
+    assert calls == [1, 2]
+    assert Product.price(Product(1)) == "1 EUR"
+    assert Tea(1).price() == "1 EUR"
+    assert calls == [1, 2, 1], "objects of another class are other objects"
+
+
+def test_the_calls_of_a_method_know_their_object(site: Any) -> None:
+    product = Product(1)
+    product.price("EUR")
+    peek = product.price.peek("EUR")
+    assert peek is not None
+    assert peek.value == "1 EUR"
+    assert product.price.key() == f"{__name__}.Product.price('{__name__}.Product', 1, 'EUR')"
+    Product(1).price.invalidate()
+    assert product.price.peek() is None
+    assert product.price.refresh() == "1 EUR"
+    assert calls == [1, 1]
+    assert product.price.__name__ == "price"
+
+
+def test_methods_by_their_class(site: Any) -> None:
+    assert Product(1).table() == Product(2).table() == ["Product"]
+    assert Tea(3).table() == ["Tea"]
+    assert calls == [1, 3]
+
+
+def test_methods_by_a_function_of_all_arguments(site: Any) -> None:
+    assert Product(1).digit(7) == Product(1).digit(17) == 7
+    assert Product(2).digit(7) == 7
+    assert calls == [7, 7]
+    Product(1).digit.invalidate(27)
+    assert Product(1).digit(37) == 7
+    assert calls == [7, 7, 37]
+
+
+def test_static_and_class_methods(site: Any) -> None:
+    assert Product.static(2) == Product(1).static(2) == Tea.static(2) == 4
+    assert Product.made(2) == Product(9).made(2) == "Product 2"
+    assert Tea.made(2) == "Tea 2"
+    assert calls == [2, 2, 2]
+    Product.static.invalidate(2)
+    Tea.made.invalidate(2)
+    assert (Product.static.peek(2), Tea.made.peek(2)) == (None, None)
+    assert Product.made.peek(2) is not None
+
+
+def test_a_self_that_is_an_enum_needs_nothing(site: Any) -> None:
+    assert Colour.RED.shown() == Colour.RED.shown() == "RED"
+    assert calls == [Colour.RED]
+
+
+def test_a_self_that_nothing_tells_apart(site: Any) -> None:
+    with pytest.raises(TypeError, match=r"without\(\) cannot be cached by its argument 'self'.*by="):
+        Product(1).without()
+
+
+def test_it_stacks_with_other_decorators(site: Any) -> None:
+    class Shop:
+        pk = 1
+
+        @cached_property
+        def names(self) -> list[str]:
+            return self.found()
+
+        @cached(name="found", key=lambda self: self.pk)
+        def found(self) -> list[str]:
+            calls.append(1)
+            return ["tea"]
+
+    assert Shop().names == Shop().names == ["tea"]
+    assert len(calls) == 1
+
+    @require_GET
+    @cached(name="body", key=lambda request: request.path, l1_serializer=HttpResponse)
+    def view(request: HttpRequest) -> Any:
+        calls.append(request.path)
+        return "body"
+
+    requests = RequestFactory()
+    assert view(requests.get("/a")).content == view(requests.get("/a")).content == b"body"
+    assert view(requests.post("/a")).status_code == 405
+    assert calls == [1, "/a"]
+
+
+# --- asyncio ---
+
+
+async def test_coroutine_functions(site: Any) -> None:
+    assert await aload(7) == await aload(number=7) == "7 en"
+    assert calls == [(7, "en")]
+    await aload.ainvalidate(7)
+    assert await aload.apeek(7) is None
+    assert await aload.arefresh(7) == "7 en"
+    peek = await aload.apeek(7)
+    assert peek is not None
+    assert peek.value == "7 en"
+    assert len(calls) == 2
+
+
+async def test_async_methods(site: Any) -> None:
+    product = Product(1)
+    assert await product.aprice() == await Product(1).aprice("EUR") == "1 EUR"
+    await product.aprice.ainvalidate()
+    assert await product.aprice.arefresh() == "1 EUR"
+    assert calls == [1, 1]
+    assert iscoroutinefunction(product.aprice)
+    assert not iscoroutinefunction(product.price)
+
+
+async def test_a_storm_of_tasks_calls_it_once(site: Any) -> None:
+    @cached(name="slow")
+    async def slow() -> int:
+        calls.append(1)
+        await asyncio.sleep(0.05)
+        return 7
+
+    assert await asyncio.gather(*(slow() for _ in range(10))) == [7] * 10
+    assert len(calls) == 1
+
+
+async def test_what_a_coroutine_function_raises_comes_out_as_it_is(site: Any) -> None:
+    @cached(name="f")
+    async def f() -> None:
+        raise LookupError("gone")
+
+    for call in (f, f.arefresh):
+        with pytest.raises(LookupError, match="gone"):
+            await call()
+
+
+async def test_the_twins_of_a_plain_function(site: Any) -> None:
+    assert await load.arefresh(7) == "7 en False"
+    await load.ainvalidate(7)
+    assert await load.apeek(7) is None
+
+
+def test_a_coroutine_function_from_sync_code(site: Any) -> None:
+    assert aload.refresh(7) == "7 en"
+    aload.invalidate(7)
+    assert aload.peek(7) is None

@@ -1,0 +1,186 @@
+"""Whole processes: a storm on a cold key, a holder of the lock that hangs or is killed, forks, a Redis that goes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django_redis.pool import ConnectionFactory
+
+from resty_django.cache import LRU, CacheError, Level, MLCache
+from resty_django.shdict import Unavailable, shdicts
+from resty_django.shdict.redis import RedisDict
+from tests import servers
+from tests.integration.cache.conftest import value
+from tests.integration.events import conftest as of_events
+
+WORKER = Path(__file__).with_name("worker.py")
+NAMES = ("default", "events", "counts")
+
+
+class Worker(of_events.Worker):
+    """A process of `worker.py`."""
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """The settings of a site whose dictionaries are of each engine."""
+    events = {"INTERVAL": 0.01}
+    if request.param == "lmdb":
+        dicts: dict[str, Any] = {name: {"PATH": str(tmp_path / "dicts")} for name in NAMES}
+        return {"RESTY_DJANGO": {"SHARED_DICTS": dicts, "EVENTS": events}}
+    request.getfixturevalue("valkey")
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": request.getfixturevalue("valkey_url")}
+    dicts = {name: {"ENGINE": "redis"} for name in NAMES}
+    return {"CACHES": {"default": cache}, "RESTY_DJANGO": {"SHARED_DICTS": dicts, "EVENTS": events}}
+
+
+@pytest.fixture
+def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
+    """Start a `Worker`; all are ended after the test."""
+    monkeypatch.setattr(of_events, "WORKER", WORKER)
+    started: list[Worker] = []
+
+    def start(what: str, **options: Any) -> Worker:
+        started.append(Worker(what, wide_site, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.stdout is not None and not one.process.stdout.closed:
+            one.end()
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+def joined(wide_site: dict[str, Any], settings: Any) -> None:
+    """This process has the dictionaries of the workers."""
+    for name, one in wide_site.items():
+        setattr(settings, name, one)
+
+
+def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) -> None:
+    """Eight processes, half of them with coroutines, which all ask for the same keys at the same time."""
+    workers = [start("storm", twins=number % 2 == 1, keys=3) for number in range(8)]
+    for worker in workers:
+        worker.wait_for("ready", seconds=60)
+    for number in range(3):
+        for worker in workers:
+            worker.say(f"round{number}")
+        for worker in workers:
+            worker.wait_for("through", f"round{number}", seconds=60)
+    for name in (f"round{number} {key}" for number in range(3) for key in range(3)):
+        assert shdicts["counts"].get(name) == 1, "the source was asked more than once"
+        told = [line[1] for worker in workers for line in worker.lines if line[0] == "got"]
+        assert len({one for one in told if one.startswith(name)}) == 1, "not everybody got the same value"
+
+
+def test_a_holder_of_the_lock_that_is_killed(start: Start) -> None:
+    """The lock frees itself after its `exptime`, and another process asks the source."""
+    holder = start("hang", lock_options={"exptime": 2})
+    holder.wait_for("inside")
+    other = start("ask", lock_options={"timeout": 30})
+    other.wait_for("ready")
+    holder.end(signal.SIGKILL)
+    other.say("k value")
+    other.wait_for("hit", "value", 3)
+
+
+def test_a_callback_that_hangs(start: Start) -> None:
+    holder = start("hang")
+    holder.wait_for("inside")
+    other = start("ask", lock_options={"timeout": 0.3})
+    other.wait_for("ready")
+    other.say("k value")
+    other.wait_until(lambda: any(line[0] == "error" for line in other.lines))
+    (line,) = (line for line in other.lines if line[0] == "error")
+    assert line[1] == "LockTimeout"
+    assert line[2] >= 0.3
+    other.say("l value")
+    other.wait_for("hit", "value", 3)
+
+
+def test_a_callback_that_hangs_while_there_is_a_stale_value(start: Start) -> None:
+    options = {"ttl": 0.2, "resurrect_ttl": 10, "lock_options": {"timeout": 0.3}}
+    other = start("ask", **options)
+    other.wait_for("ready")
+    other.say("k old")
+    other.wait_for("hit", "old", 3)
+    time.sleep(0.25)
+    start("hang", **options).wait_for("inside")
+    other.say("k new")
+    other.wait_for("hit", "old", 4)
+
+
+def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> None:
+    listeners = [start("listen", ttl=1000) for _ in range(2)]
+    for worker in listeners:
+        worker.wait_for("ready")
+    cache = MLCache("c", lru=LRU(9))
+    for number in range(5):
+        cache.set("k", number)
+        for worker in listeners:
+            worker.wait_for("now", number)
+
+
+def test_a_fork(start: Start) -> None:
+    parent = start("fork")
+    parent.wait_for("forked")
+    parent.wait_for("child", "old", 1)
+    parent.say("")
+    parent.wait_for("child", "new", 0)
+    parent.wait_for("parent", "newest")
+    parent.wait_until(lambda: any(line[0] == "parent has" for line in parent.lines))
+    (line,) = (line for line in parent.lines if line[0] == "parent has")
+    assert line[1] == 2, "one callback of the parent, one of the child, and none counted twice"
+    assert parent.end(None) == ""
+
+
+@pytest.mark.redis
+async def test_redis_gone_and_back(settings: Any) -> None:
+    """L1 goes on answering, the rest is a clear error at once, and all is well again when the server is."""
+    with servers.one() as server:
+        ConnectionFactory._pools.clear()
+        settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
+        cache = MLCache("c", RedisDict("values"), ttl=1000, lru=LRU(9))
+        cache.get("k", value("v"))
+        await cache.aget("a", value("w"))
+        server.kill()
+        for _ in range(2):
+            assert (cache.get("k"), await cache.aget("a")) == ("v", "w")
+            with pytest.raises(Unavailable):
+                cache.get("new", value("n"))
+            with pytest.raises(Unavailable):
+                await cache.aget("new", value("n"))
+            with pytest.raises((Unavailable, CacheError)):
+                cache.set("k", 1)
+        server.start()
+        assert cache.lookup("new", value("n")) == ("n", Level.L3)
+        assert (await cache.alookup("anew", value("n"))) == ("n", Level.L3)
+        assert cache.stats().errors == 4
+        assert cache.lookup("k") == ("v", Level.L1)
+    ConnectionFactory._pools.clear()
+
+
+@pytest.mark.redis
+def test_redis_goes_while_the_callback_runs(settings: Any) -> None:
+    with servers.one() as server:
+        ConnectionFactory._pools.clear()
+        settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
+        cache = MLCache("c", RedisDict("values"), lru=LRU(9))
+
+        def source() -> str:
+            server.kill()
+            return "v"
+
+        with pytest.raises(Unavailable):
+            cache.get("k", source)
+        server.start()
+        assert cache.get("k", value("w")) == "w"
+    ConnectionFactory._pools.clear()

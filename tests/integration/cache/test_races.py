@@ -1,0 +1,177 @@
+"""What comes between a look at L2, or a write to it, and the moment when L1 gets the value: nothing old stays there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from resty_django import events
+from resty_django.cache import LRU, MLCache
+from resty_django.cache.channel import INVALIDATIONS
+from resty_django.cache.over_events import SOURCE
+from resty_django.shdict import SharedDict, shdicts
+from tests.integration.cache.conftest import Make, Process, Shared, value
+from tests.integration.events.conftest import eventually
+
+Then = Callable[[], object]
+
+
+@pytest.fixture
+def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`after(dictionary, call, one, two)`: whoever calls that for the key `k` of the cache `c` has to wait, with the
+    result in its hands, until another thread has done `one`; the next time `two`; from then on nothing."""
+
+    def in_thread(then: Then) -> None:
+        thread = threading.Thread(target=then, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive(), "it waits for whoever was stopped"
+
+    def after(dictionary: SharedDict, call: str, *then: Then) -> None:
+        left = list(then)
+        original, twin = getattr(dictionary, call), getattr(dictionary, f"a{call}")
+
+        def stop(key: str) -> None:
+            if key == "c:k" and left:
+                in_thread(left.pop(0))
+
+        def called(key: str, *args: Any) -> Any:
+            result = original(key, *args)
+            stop(key)
+            return result
+
+        async def awaited(key: str, *args: Any) -> Any:
+            before = len(left)
+            result = await twin(key, *args)
+            if len(left) == before:  # LMDB's twin calls the other one
+                stop(key)
+            return result
+
+        monkeypatch.setattr(dictionary, call, called)
+        monkeypatch.setattr(dictionary, f"a{call}", awaited)
+
+    return after
+
+
+After = Callable[..., None]
+
+
+@pytest.fixture
+def pair(make: Make, shared: Shared) -> tuple[Process, Process]:
+    """Two processes whose locks are not in L2."""
+    return make("A", shm_locks=shared("locks")), make("B", shm_locks=shared("locks"))
+
+
+Pair = tuple[Process, Process]
+
+
+MEDDLERS: dict[str, Callable[[MLCache, MLCache], list[Then]]] = {
+    "another process sets": lambda a, b: [partial(b.set, "k", "new"), a.update],
+    "another process deletes": lambda a, b: [partial(b.delete, "k"), a.update],
+    "another process purges": lambda a, b: [b.purge, a.update],
+    "another thread sets": lambda a, b: [partial(a.set, "k", "new")],
+    "another thread sets twice": lambda a, b: [partial(a.set, "k", "newer"), partial(a.set, "k", "new")],
+    "another thread refreshes": lambda a, b: [partial(a.refresh, "k", value("new"))],
+    "another thread deletes": lambda a, b: [partial(a.delete, "k")],
+    "another thread purges": lambda a, b: [a.purge],
+}
+
+
+def all_of(*steps: Then) -> Then:
+    return lambda: [step() for step in steps]
+
+
+@pytest.fixture(params=MEDDLERS)
+def meddle(request: pytest.FixtureRequest, pair: Pair) -> Then:
+    a, b = pair
+    return all_of(*MEDDLERS[request.param](a.cache, b.cache))
+
+
+async def agrees(process: Process) -> None:
+    """L1 has what L2 has, and gets it again when it was left alone."""
+    peeked = await process.do("peek", "k")
+    there = None if peeked is None else peeked.value
+    assert there in ("new", None)
+    assert (await process.lookup("k"))[0] == there
+    await process.do("set", "k", "last")
+    assert await process.lookup("k") == ("last", None, 1)
+
+
+async def test_who_reads_l2_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, b = pair
+    await b.do("set", "k", "old")
+    await a.do("update")
+    after(shared("values"), "get", meddle)
+    assert (await a.lookup("k"))[:2] == ("old", None)
+    await agrees(a)
+
+
+async def test_who_reads_many_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, b = pair
+    await b.do("set", "k", "old")
+    await a.do("update")
+    after(shared("values"), "get", meddle)
+    bulk = a.cache.new_bulk().add("k", a._callback(value("unused")))
+    assert [result.value for result in await a.do("get_bulk", bulk)] == ["old"]
+    await agrees(a)
+
+
+async def test_the_look_before_the_lock(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, b = pair
+    after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update))
+    after(shared("values"), "get_stale", meddle)
+    assert await a.lookup("k", value("unused"), resurrect_ttl=1) == ("old", None, 2)
+    await agrees(a)
+
+
+async def test_the_look_under_the_lock(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, b = pair
+    after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update), meddle)
+    assert await a.lookup("k", value("unused")) == ("old", None, 2)
+    await agrees(a)
+
+
+async def test_who_sets_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, _ = pair
+    after(shared("values"), "set", meddle)
+    await a.do("set", "k", "old")
+    await agrees(a)
+
+
+async def test_who_stores_for_the_callback_while_others_write(
+    pair: Pair, shared: Shared, after: After, meddle: Then
+) -> None:
+    a, _ = pair
+    after(shared("values"), "add", meddle)
+    assert await a.lookup("k", value("old")) == ("old", None, 3)
+    await agrees(a)
+
+
+async def test_who_reads_what_another_thread_writes(pair: Pair, shared: Shared, after: After) -> None:
+    """A reader that is through before the writer comes to L1 leaves it its place there."""
+    a, _ = pair
+    after(shared("values"), "set", lambda: a.cache.get("k"))
+    await a.do("set", "k", "new")
+    assert await a.lookup("k") == ("new", None, 1)
+
+
+def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After) -> None:
+    reader = MLCache("c", lru=LRU(9))
+    other = MLCache("c", lru=LRU(9), ipc_shm="default")
+    other.set("k", "old")
+    events.start()
+    assert eventually(events.running)
+
+    def meddle() -> None:
+        other.set("k", "new")
+        before = reader.lru.version("k")
+        events.post(SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
+        assert eventually(lambda: reader.lru.version("k") > before)
+
+    after(shdicts["default"], "get", meddle)
+    assert reader.get("k") == "old"
+    assert reader.get("k") == "new"

@@ -1,0 +1,473 @@
+"""Times to live, promotion, serializers, errors, locks: what `get` does beside the fixed answers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from resty_django.cache import (
+    LRU,
+    BadKey,
+    BadOption,
+    BadValue,
+    CallbackFailed,
+    Fresh,
+    Hit,
+    Level,
+    LockFailed,
+    MLCache,
+    SerializerFailed,
+    SourceError,
+)
+from resty_django.shdict import Unavailable
+from resty_django.shdict.redis import RedisDict
+from tests.dictionaries import Clock
+from tests.integration.cache.conftest import Make, Shared, fails, raises, value
+from tests.integration.locks.conftest import Pauses
+from tests.servers import free_port
+
+# --- times to live ---
+
+
+async def test_a_ttl_of_0_is_for_ever(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=0, neg_ttl=0), make("B", ttl=0, neg_ttl=0)
+    await a.lookup("k", value("v"))
+    await a.lookup("none", value(None))
+    clock.advance(10_000_000)
+    assert await a.lookup("k") == ("v", None, 1)
+    assert await b.lookup("k") == ("v", None, 2)
+    assert await b.lookup("none") == (None, None, 2)
+    assert await b.lookup("none") == (None, None, 1)
+
+
+async def test_none_has_a_time_of_its_own(make: Make, clock: Clock) -> None:
+    a = make(ttl=100, neg_ttl=2)
+    await a.lookup("none", value(None))
+    await a.lookup("k", value("v"))
+    clock.advance(2.001)
+    assert await a.lookup("none") == (None, None, -1)
+    assert await a.lookup("k") == ("v", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "alive", "over"),
+    [
+        (Fresh("v", 7), 7, 7.001),
+        (Fresh(None, 7), 7, 7.001),
+        (Fresh("v"), 100, 100.001),
+        (Fresh(None), 5, 5.001),
+        (Fresh("v", "7"), 100, 100.001),
+        (Fresh("v", True), 100, 100.001),
+        (Fresh("v", float("nan")), 100, 100.001),
+    ],
+)
+async def test_a_callback_may_give_a_time(make: Make, clock: Clock, given: Fresh, alive: float, over: float) -> None:
+    a = make(ttl=100)
+    assert await a.lookup("k", value(given)) == (given.value, None, 3)
+    clock.advance(alive)
+    assert await a.lookup("k") == (given.value, None, 1)
+    clock.advance(over - alive)
+    assert await a.lookup("k") == (None, None, -1)
+
+
+async def test_a_time_of_0_from_the_callback_is_for_ever(make: Make, clock: Clock) -> None:
+    a, b = make("A"), make("B")
+    await a.lookup("k", value(Fresh("v", 0)))
+    clock.advance(1_000_000)
+    assert await a.lookup("k") == ("v", None, 1)
+    assert await b.lookup("k") == ("v", None, 2)
+
+
+async def test_options_of_a_call(make: Make, clock: Clock) -> None:
+    a = make(ttl=100, neg_ttl=100)
+    await a.lookup("k", value("v"), ttl=1)
+    await a.lookup("none", value(None), neg_ttl=1)
+    clock.advance(1.001)
+    assert (await a.lookup("k"))[2] == (await a.lookup("none"))[2] == -1
+
+
+async def test_what_is_promoted_never_outlives_what_is_in_l2(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=10, neg_ttl=4), make("B", ttl=999, neg_ttl=999)
+    await a.lookup("k", value("v"))
+    await a.lookup("none", value(None))
+    clock.advance(3)
+    assert await b.lookup("k") == ("v", None, 2)
+    assert await b.lookup("none") == (None, None, 2)
+    clock.advance(1)
+    assert await b.lookup("none") == (None, None, 1)
+    clock.advance(0.001)
+    assert await b.lookup("none") == (None, None, -1)
+    clock.advance(5.999)
+    assert await b.lookup("k") == ("v", None, 1)
+    clock.advance(0.001)
+    assert await b.lookup("k") == (None, None, -1)
+
+
+async def test_a_record_whose_time_is_over_by_its_own_count_is_not_promoted(make: Make, shared: Shared) -> None:
+    a, b = make("A", ttl=1), make("B")
+    await a.lookup("k", value("v"))
+    shared("values").expire("c:k", 100)
+    a.cache._levels.clock.advance(5)  # type: ignore[attr-defined]
+    assert await b.lookup("k") == ("v", None, 2)
+    assert await b.lookup("k") == ("v", None, 2)
+
+
+async def test_a_stale_none_comes_back_as_none(make: Make, clock: Clock) -> None:
+    a, b = make("A", neg_ttl=1, resurrect_ttl=10), make("B")
+    await a.lookup("k", value(None))
+    clock.advance(2)
+    assert await a.lookup("k", fails("down")) == (None, None, 4)
+    assert await a.lookup("k", fails("down")) == (None, None, 1)
+    assert await b.lookup("k") == (None, None, 4)
+
+
+async def test_what_was_brought_back_comes_back_again_until_the_source_answers(make: Make, clock: Clock) -> None:
+    a = make(ttl=1, resurrect_ttl=2)
+    await a.lookup("k", value("v"))
+    clock.advance(1.001)
+    for _ in range(3):
+        assert await a.lookup("k", fails("down")) == ("v", None, 4)
+        assert await a.lookup("k", fails("down")) == ("v", None, 1)
+        clock.advance(2.001)
+    assert await a.lookup("k", value("new")) == ("new", None, 3)
+    assert (await a.do("peek", "k")).stale is False
+
+
+# --- serializers ---
+
+
+async def test_the_serializer_of_l1_runs_once_for_each_promotion(make: Make) -> None:
+    seen: list[Any] = []
+
+    def serialize(given: Any) -> Any:
+        seen.append(given)
+        return {"made of": given}
+
+    a, b = make("A", l1_serializer=serialize), make("B", l1_serializer=serialize)
+    made = {"made of": "v"}
+    assert await a.lookup("k", value("v")) == (made, None, 3)
+    assert await a.lookup("k") == (made, None, 1)
+    assert seen == ["v"]
+    assert await b.lookup("k") == (made, None, 2)
+    assert await b.lookup("k") == (made, None, 1)
+    assert seen == ["v", "v"]
+    assert (await b.do("peek", "k")).value == "v"
+    assert await a.lookup("none", value(None)) == (None, None, 3)
+    assert await a.lookup("gone", value(Fresh("v", -1))) == ("v", None, 3)
+    assert seen == ["v", "v"]
+    await a.do("set", "k", "w")
+    assert await a.lookup("k") == ({"made of": "w"}, None, 1)
+
+
+def broken(given: Any) -> Any:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize(
+    ("serializer", "message"),
+    [(broken, "l1_serializer threw an error: broken"), (lambda given: None, "l1_serializer returned a nil value")],
+)
+async def test_a_serializer_of_l1_that_fails_leaves_l2_alone(make: Make, serializer: Any, message: str) -> None:
+    a, b = make("A", l1_serializer=serializer), make("B")
+    _, error, level = await a.lookup("k", value("v"))
+    assert (error or "").startswith(message)
+    assert level is None
+    assert (await a.lookup("k"))[1] == error, "from L2, too"
+    assert await b.lookup("k") == ("v", None, 2)
+    assert await a.lookup("k", l1_serializer=str.upper) == ("V", None, 2), "the option of a call takes precedence"
+    await b.do("set", "k", "w")
+    with pytest.raises(SerializerFailed):
+        await a.do("set", "k", "x")
+    assert await b.update() is None
+    assert await b.lookup("k") == ("x", None, 2)
+
+
+async def test_what_was_brought_back_is_stored_as_it_was_and_serialized_once(make: Make, clock: Clock) -> None:
+    seen: list[Any] = []
+
+    def serialize(given: Any) -> Any:
+        seen.append(given)
+        return [given]
+
+    a = make("A", ttl=1, resurrect_ttl=10, l1_serializer=serialize)
+    await a.lookup("k", value("v"))
+    clock.advance(2)
+    assert await a.lookup("k", fails("down")) == (["v"], None, 4)
+    assert await a.lookup("k", fails("down")) == (["v"], None, 1)
+    assert (await a.do("peek", "k")).value == "v"
+    assert seen == ["v", "v"]
+
+
+class Complexes:
+    """Complex numbers as pairs."""
+
+    def encode(self, value: complex, /) -> Any:
+        return value.real, value.imag
+
+    def decode(self, data: Any, /) -> complex:
+        return complex(*data)
+
+
+async def test_a_serializer_for_other_types(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    a, b = make("A", serializer=Complexes()), make("B", serializer=Complexes())
+    assert await a.lookup("k", value(1 + 2j)) == (1 + 2j, None, 3)
+    assert await b.lookup("k") == (1 + 2j, None, 2)
+    assert await a.lookup("none", value(None)) == (None, None, 3)
+    assert await b.lookup("none") == (None, None, 2)
+    _, error, _ = await a.lookup("text", value("no complex number"))
+    assert "The serializer cannot encode a str" in (error or "")
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        other = make("C", serializer=None)
+        await other.do("set", "k", "no pair at all")
+        await b.update()
+        assert await b.lookup("k", value(3j)) == (3j, None, 3), "what it cannot read is a miss"
+    assert "cannot read the key 'k'" in caplog.text
+    assert await make("D", serializer=Complexes()).lookup("k") == (3j, None, 2)
+
+
+async def test_a_value_that_l2_cannot_hold(make: Make, shared: Shared) -> None:
+    a = make()
+    got, error, level = await a.lookup("k", value({1, 2}))
+    assert (got, level) == (None, None)
+    assert error is not None
+    assert error.startswith("A value of type set cannot be cached as it is.")
+    assert await a.lookup("k", value((1, "x"))) == ([1, "x"], None, 3), "the lock is free again"
+    with pytest.raises(BadValue):
+        await a.do("set", "k", object())
+
+
+@pytest.mark.parametrize("raw", ["a text", 7, b"", b"\xc1", b"\xc1" + bytes(17) + b"\xc1", {"a": 1}])
+async def test_a_record_of_somebody_else_is_a_miss(
+    make: Make, shared: Shared, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = make("A"), make("B")
+    shared("values").set("c:k", raw)
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        assert await a.lookup("k") == (None, None, -1)
+        assert await a.lookup("k", value("v")) == ("v", None, 3)
+    assert "cannot be read; it counts as absent" in caplog.text
+    assert await b.lookup("k") == ("v", None, 2)
+
+
+# --- callbacks and errors ---
+
+
+async def test_a_callback_gets_its_arguments(make: Make) -> None:
+    a = make()
+    assert await a.lookup("k", lambda *args: [*args], 1, "x") == ([1, "x"], None, 3)
+
+
+async def test_get_gives_the_value_alone_and_raises(make: Make) -> None:
+    a = make()
+    assert await a.do("get", "k") is None
+    with pytest.raises(CallbackFailed, match=r"^callback threw an error: boom$") as caught:
+        await a.do("get", "k", raises(ValueError("boom")))
+    assert isinstance(caught.value.error, ValueError)
+    assert caught.value.__cause__ is caught.value.error
+    with pytest.raises(SourceError, match="down"):
+        await a.do("get", "k", fails("down"))
+    assert await a.do("get", "k", value("v")) == "v"
+    assert await a.do("get", "k", raises(ValueError("not called"))) == "v"
+    assert await a.do("lookup", "k") == Hit("v", Level.L1)
+
+
+async def test_exceptions_that_count_as_a_failing_source(make: Make, clock: Clock) -> None:
+    a = make(ttl=1, resurrect_ttl=10, failures=(OSError,))
+    await a.lookup("k", value("v"))
+    clock.advance(2)
+    assert (await a.lookup("k", raises(ValueError("boom"))))[1] == "callback threw an error: boom"
+    assert await a.lookup("k", raises(ConnectionError("refused"))) == ("v", None, 4)
+    with pytest.raises(SourceError, match="refused") as caught:
+        await a.do("get", "other", raises(ConnectionError("refused")))
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+@pytest.mark.parametrize("error", [StopIteration("x"), TimeoutError("x"), GeneratorExit("x")])
+async def test_errors_that_generators_and_loops_know(make: Make, shared: Shared, error: BaseException) -> None:
+    a = make()
+
+    def callback() -> None:
+        raise error
+
+    if isinstance(error, Exception):
+        with pytest.raises(CallbackFailed):
+            await a.do("get", "k", callback)
+    else:
+        with pytest.raises(BaseException):  # noqa: B017
+            await a.do("get", "k", callback)
+        shared("values").delete("lua-resty-mlcache:lock:c:k")
+    assert await a.lookup("k", value("v")) == ("v", None, 3), "the lock is free"
+
+
+async def test_coroutine_functions_from_sync_code_and_functions_from_async_code(shared: Shared, clock: Clock) -> None:
+    cache = MLCache("c", shared("values"), lru=LRU(9, clock), clock=clock)
+    here = threading.get_ident()
+
+    async def later(given: int) -> list[Any]:
+        await asyncio.sleep(0)
+        return [given, threading.get_ident() == here]
+
+    def now(given: int) -> list[Any]:
+        return [given, threading.get_ident() == here]
+
+    assert await cache.aget("a", later, 1) == [1, True]
+    assert await cache.aget("b", now, 2) == [2, False], "a plain function must not block the loop"
+    assert await cache.aget("c", lambda given: later(given), 3) == [3, True]
+    assert await asyncio.to_thread(cache.get, "d", later, 4) == [4, False]
+    assert cache.get("e", now, 5) == [5, True]
+
+
+async def test_wrong_arguments_raise_but_not_on_a_hit_of_l1(make: Make) -> None:
+    a = make()
+    for call in (a.do("get", None), a.do("get", "")):
+        with pytest.raises(BadKey):
+            await call
+    for given in ({"ttl": -1}, {"unknown": 1}):
+        with pytest.raises(BadOption):
+            await a.do("get", "k", value("v"), **given)
+    with pytest.raises(BadOption, match="callback must be"):
+        await a.do("get", "k", 7)
+    await a.do("get", "k", value("v"))
+    assert await a.do("get", "k", 7, ttl=-1, unknown=1) == "v"
+
+
+async def test_keys_of_other_types_are_their_text(make: Make) -> None:
+    a, b = make("A"), make("B")
+    await a.lookup("7", value("seven"))
+    for key in (7, "7", b"7"):
+        assert await a.do("lookup", key) == Hit("seven", Level.L1)
+    assert await b.do("get", 7) == "seven"
+    assert await b.do("get", 7) == "seven"
+    assert await b.do("get", [1]) is None, "a key that cannot be hashed has a text, too"
+    assert await b.do("get", True, value("true")) == "true"
+    assert await b.do("get", 1) is None
+
+
+# --- the lock ---
+
+
+async def test_the_lock_is_free_after_everything(make: Make, shared: Shared) -> None:
+    a = make()
+    for callback in (value("v"), raises(ValueError("boom")), fails("down"), value({1})):
+        await a.lookup("k", callback)
+        assert shared("values").get("lua-resty-mlcache:lock:c:k") is None
+        await a.do("delete", "k")
+
+
+async def test_the_lock_is_held_while_the_callback_runs(make: Make, shared: Shared) -> None:
+    a = make(shm_locks=shared("locks"), lock_options={"exptime": 7})
+    held: list[Any] = []
+    await a.lookup("k", lambda: held.append(shared("locks").ttl("lua-resty-mlcache:lock:c:k")))
+    assert held == [7]
+    assert shared("values").get_keys() == ["c:k"]
+
+
+async def test_a_lock_that_was_lost_meanwhile_is_no_error(make: Make, shared: Shared) -> None:
+    a = make()
+
+    def slow() -> str:
+        shared("values").delete("lua-resty-mlcache:lock:c:k")
+        shared("values").add("lua-resty-mlcache:lock:c:k", "the next")
+        return "v"
+
+    assert await a.lookup("k", slow) == ("v", None, 3)
+    assert shared("values").get("lua-resty-mlcache:lock:c:k") == "the next"
+
+
+async def test_options_of_the_lock(make: Make, shared: Shared, naps: Pauses) -> None:
+    a = make(lock_options={"timeout": 2})
+    shared("values").add("lua-resty-mlcache:lock:c:k", "a third")
+    await a.lookup("k", value("v"))
+    assert sum(naps.slept) == 2000
+    await a.lookup("k", value("v"), lock_options={"timeout": 0})
+    assert sum(naps.slept) == 2000
+
+
+async def test_a_set_while_the_callback_runs_is_newer(make: Make) -> None:
+    a, b = make("A"), make("B")
+
+    def slow() -> str:
+        b.cache.set("k", "new")
+        return "old"
+
+    assert await a.lookup("k", slow) == ("old", None, 3)
+    assert await a.lookup("k") == ("new", None, 2)
+
+
+async def test_threads_and_tasks_that_ask_for_one_cold_key(shared: Shared) -> None:
+    """Of one process, without the clock of the test: the source is asked once for all of them."""
+    cache = MLCache("c", shared("values"), lru=LRU(9))
+    runs: list[str] = []
+
+    def source() -> str:
+        runs.append("thread")
+        time.sleep(0.05)
+        return "of a thread"
+
+    async def asource() -> str:
+        runs.append("task")
+        await asyncio.sleep(0.05)
+        return "of a task"
+
+    found = await asyncio.gather(
+        *(asyncio.to_thread(cache.get, "k", source) for _ in range(4)), *(cache.aget("k", asource) for _ in range(20))
+    )
+    assert len(runs) == 1
+    assert set(found) == {f"of a {runs[0]}"}
+
+
+async def test_a_task_that_is_cancelled_lets_go_of_the_lock(shared: Shared) -> None:
+    cache = MLCache("c", shared("values"), lru=LRU(9))
+    inside = asyncio.Event()
+
+    async def source() -> None:
+        inside.set()
+        await asyncio.sleep(1000)
+
+    task = asyncio.create_task(cache.aget("k", source))
+    await asyncio.wait_for(inside.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await cache.aget("k", value("v")) == "v"
+
+
+@pytest.mark.parametrize("shared", ["lmdb"], indirect=True)
+def test_a_call_that_nobody_awaits_to_its_end_lets_go_of_the_lock(shared: Shared) -> None:
+    cache = MLCache("c", shared("values"), lru=LRU(9))
+
+    @types.coroutine
+    def never() -> Iterator[None]:
+        yield
+
+    async def source() -> None:
+        await never()
+
+    call = cache.aget("k", source)
+    call.send(None)
+    assert shared("values").get("lua-resty-mlcache:lock:c:k") is not None
+    call.close()
+    gc.collect()
+    assert cache.get("k", value("v")) == "v"
+
+
+@pytest.mark.redis
+async def test_a_dictionary_of_locks_that_is_down(make: Make, settings: Any) -> None:
+    b = make()
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    settings.CACHES = {**settings.CACHES, "down": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
+    a = make(shm_locks=RedisDict("down", alias="down"))
+    with pytest.raises(LockFailed, match=r"^could not acquire callback lock: The shared dictionary 'down'"):
+        await a.do("get", "k", value("v"))
+    assert await b.lookup("k", value("v")) == ("v", None, 3)
+    c = MLCache("c", RedisDict("down", alias="down"), lru=LRU(9))
+    with pytest.raises(Unavailable):
+        c.get("k", value("v"))

@@ -1,0 +1,388 @@
+"""`set`, `delete`, `purge`, `peek`, a second dictionary for None, many operations at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from resty_django.cache import (
+    LRU,
+    BadOption,
+    Bulk,
+    CallbackFailed,
+    Level,
+    MLCache,
+    NoChannel,
+    Peek,
+    Result,
+    SourceError,
+    Stats,
+)
+from resty_django.shdict import NoMemory, UnknownDict
+from tests.dictionaries import MIB, Clock
+from tests.integration.cache.conftest import Make, Shared, fails, raises, value
+from tests.integration.locks.conftest import Pauses
+
+# --- set, delete, purge ---
+
+
+async def test_a_set_goes_to_both_levels(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=10, neg_ttl=2), make("B")
+    assert await a.do("set", "k", (1, 2)) is None
+    assert await a.lookup("k") == ([1, 2], None, 1)
+    assert await b.lookup("k") == ([1, 2], None, 2)
+    await a.do("set", "k", "w", ttl=3)
+    await a.do("set", "none", None)
+    clock.advance(2.001)
+    assert (await a.lookup("none"))[2] == -1
+    assert await a.lookup("k") == ("w", None, 1)
+    clock.advance(1)
+    assert (await a.lookup("k"))[2] == -1
+
+
+async def test_a_delete_is_for_all(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=1, resurrect_ttl=10), make("B", ttl=1, resurrect_ttl=10)
+    await a.lookup("k", value("v"))
+    await b.lookup("k")
+    await a.do("delete", "k")
+    assert await a.lookup("k") == (None, None, -1)
+    assert await b.lookup("k") == ("v", None, 1)
+    assert await b.update() is None
+    assert await b.lookup("k", fails("down")) == (None, "down", None), "what was deleted does not come back"
+    await a.do("delete", "absent")
+
+
+@pytest.mark.parametrize("flush", [False, True])
+async def test_a_purge_forgets_all_but_may_leave_what_is_stale(make: Make, shared: Shared, flush: bool) -> None:
+    a, b = make("A", ttl=0, resurrect_ttl=10), make("B", ttl=0, resurrect_ttl=10)
+    other = MLCache("other", shared("values"), clock=a.cache._levels.clock, lru=LRU(9, a.cache._levels.clock))
+    for key in ("k", "l"):
+        await a.lookup(key, value("v"))
+        await b.lookup(key)
+    other.set("k", "of another cache")
+    other.lru.flush_all()
+    await a.do("purge", flush)
+    assert await a.lookup("k") == (None, None, -1)
+    assert other.get("k") is None
+    assert await b.lookup("k") == ("v", None, 1)
+    assert await b.update() is None
+    wanted = (None, "down", None) if flush else ("v", None, 4)
+    assert await b.lookup("k", fails("down")) == wanted
+    peeked = await a.do("peek", "l", True)
+    assert peeked is None if flush else (peeked.ttl < 0 and peeked.stale)
+
+
+@pytest.mark.parametrize("call", [("set", "k", 1), ("delete", "k"), ("purge",), ("update",)])
+async def test_without_a_channel_nobody_can_be_told(make: Make, call: tuple[Any, ...]) -> None:
+    a = make(ipc=None)
+    with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
+        await a.do(*call)
+    assert await a.lookup("k", value("v")) == ("v", None, 3)
+
+
+# --- peek ---
+
+
+async def test_peek_looks_at_l2_alone(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=10, neg_ttl=2, l1_serializer=str.upper), make("B", l1_serializer=str.upper)
+    assert await a.do("peek", "k") is None
+    await a.lookup("k", value("v"))
+    await a.lookup("none", value(None))
+    await a.lookup("ever", value("e"), ttl=0)
+    clock.advance(2)
+    assert await b.do("peek", "k") == Peek(pytest.approx(8), "v", False)
+    assert await b.do("peek", "ever") == Peek(0, "e", False)
+    assert await b.do("peek", "none") is None
+    assert await b.do("peek", "none", True) == Peek(-0.001, None, True)
+    clock.advance(8.5)
+    assert await b.do("peek", "k") is None
+    assert await b.do("peek", "k", True) == Peek(pytest.approx(-0.5), "v", True)
+    assert b.cache.lru.count() == 0
+
+
+async def test_peek_tells_what_was_brought_back(make: Make, clock: Clock) -> None:
+    a = make(ttl=1, resurrect_ttl=10)
+    await a.lookup("k", value("v"))
+    clock.advance(2)
+    await a.lookup("k", fails("down"))
+    assert await a.do("peek", "k") == Peek(pytest.approx(10), "v", True)
+
+
+# --- a second dictionary ---
+
+
+async def test_a_dictionary_for_none(make: Make, shared: Shared, clock: Clock) -> None:
+    settings = {"shm_miss": shared("misses"), "neg_ttl": 5, "ttl": 10, "resurrect_ttl": 7}
+    a, b = make("A", **settings), make("B", **settings)
+    values, misses = shared("values"), shared("misses")
+    await a.lookup("k", value("v"))
+    await a.lookup("none", value(None))
+    assert (values.get("c:k") is None, misses.get("c:k")) == (False, None)
+    assert (values.get("c:none"), misses.get("c:none") is None) == (None, False)
+    assert await b.lookup("k") == ("v", None, 2)
+    assert await b.lookup("none") == (None, None, 2)
+    await a.do("set", "k", None)
+    assert (values.get("c:k"), misses.get("c:k") is None) == (None, False)
+    await a.do("set", "k", "w")
+    assert (values.get("c:k") is None, misses.get("c:k")) == (False, None)
+    await a.do("delete", "none")
+    assert misses.get("c:none") is None
+    await a.lookup("none", value(None))
+    clock.advance(11)
+    assert await a.lookup("none", fails("down")) == (None, None, 4)
+    assert await a.lookup("k", fails("down")) == ("w", None, 4)
+    await a.do("purge")
+    assert await a.do("peek", "none") is None
+
+
+async def test_of_two_stale_records_the_later_counts(make: Make, shared: Shared, clock: Clock) -> None:
+    a = make(shm_miss=shared("misses"), ttl=1, neg_ttl=1, resurrect_ttl=5)
+    await a.lookup("k", value("v"))
+    clock.advance(2)
+    await a.lookup("k", value(None))
+    clock.advance(2)
+    assert await a.lookup("k", fails("down")) == (None, None, 4)
+
+
+# --- many at once ---
+
+
+async def test_a_bulk(make: Make, clock: Clock) -> None:
+    a, b = make("A"), make("B")
+    await a.lookup("in l1", value(1))
+    await b.lookup("in l2", value(2))
+    bulk = a.cache.new_bulk()
+    bulk.add("in l1", raises(ValueError("not called")))
+    bulk.add("in l2", raises(ValueError("not called")))
+    bulk.add("new", lambda given: given, 3)
+    bulk.add("raises", raises(ValueError("boom")))
+    bulk.add("fails", fails("down"))
+    bulk.add("none", value(None))
+    bulk.add("new", raises(ValueError("not called")))
+    bulk.add("short", value("s"), ttl=1)
+    results = await a.do("get_bulk", bulk, concurrency=1)
+    assert [(one.value, one.level) for one in results] == [
+        (1, Level.L1),
+        (2, Level.L2),
+        (3, Level.L3),
+        (None, None),
+        (None, None),
+        (None, Level.L3),
+        (3, Level.L2),
+        ("s", Level.L3),
+    ]
+    assert isinstance(results[3].error, CallbackFailed)
+    assert isinstance(results[4].error, SourceError)
+    assert [one.error is None for one in results] == [True] * 3 + [False] * 2 + [True] * 3
+    clock.advance(1.001)
+    assert (await a.lookup("short"))[2] == -1
+    assert await a.do("get_bulk", Bulk()) == []
+
+
+async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
+    a = make()
+    together, atogether = threading.Barrier(3), asyncio.Barrier(3)
+
+    def meet(given: int) -> int:
+        together.wait(20)  # for all three, or nobody
+        return given
+
+    async def ameet(given: int) -> int:
+        await asyncio.wait_for(atogether.wait(), 20)
+        return given
+
+    bulk = Bulk()
+    for number in range(9):
+        bulk.add(number, (ameet if a.twins else meet) if number % 3 == 0 else (lambda given: given), number)
+    results = await a.do("get_bulk", bulk)
+    assert results == [Result(number, None, Level.L3) for number in range(9)]
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, None])
+async def test_wrong_arguments_of_a_bulk(make: Make, concurrency: Any) -> None:
+    a = make()
+    with pytest.raises(BadOption, match="concurrency must be a whole number greater than 0"):
+        await a.do("get_bulk", Bulk(), concurrency=concurrency)
+    with pytest.raises(BadOption, match="bulk must be what new_bulk"):
+        await a.do("get_bulk", [("k", len)])
+
+
+# --- putting a cache together ---
+
+
+def test_caches_of_one_name_share_one_l1(shared: Shared) -> None:
+    one, two = MLCache("same", shared("values"), lru_size=3), MLCache("same", shared("values"), lru_size=9)
+    other = MLCache("other", shared("values"))
+    assert one.lru is two.lru is not other.lru
+    assert two.lru.capacity() == 3
+    one.get("k", value("v"))
+    assert two.lookup("k").level == Level.L1
+    assert other.lookup("k").level == Level.MISS
+
+
+def test_keys_of_two_caches_never_meet(shared: Shared) -> None:
+    one, two = MLCache("a", shared("values")), MLCache("ab", shared("values"))
+    one.get("bc", value(1))
+    assert two.lookup("c").level == Level.MISS
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": ""}, "name must be"),
+        ({"name": "a:b"}, "name must be"),
+        ({"name": 7}, "name must be"),
+        ({"lru_size": 0}, "lru_size must be"),
+        ({"ttl": -1}, "ttl must be"),
+        ({"lru_sice": 7}, "lru_sice is not an option"),
+        ({"ipc": "redis"}, "ipc must be"),
+        ({"ipc": object()}, "ipc must be"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadOption, match=f"^{words}"):
+        MLCache(**{"name": "c", **options})
+
+
+@pytest.mark.parametrize("option", ["dictionary", "shm_miss", "shm_locks", "shm_stats", "ipc_shm"])
+def test_an_unknown_dictionary_is_named_with_its_option(option: str) -> None:
+    with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
+        MLCache("c", **{option: "nowhere"})
+
+
+# --- what was counted ---
+
+
+async def test_counts_are_summed_up_over_processes(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=1, resurrect_ttl=5), make("B", ttl=1)
+    for _ in range(3):
+        await a.lookup("k", value("v"))
+    await a.do("get", "k")
+    await b.lookup("k")
+    await b.lookup("absent")
+    await b.lookup("wrong", raises(ValueError("boom")))
+    clock.advance(1.001)
+    await a.lookup("k", fails("down"))
+    await b.do("stats")
+    found = await a.do("stats")
+    assert found.callback_seconds > 0
+    found.callback_seconds = 0
+    assert found == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2)
+    again = await a.do("stats")
+    again.callback_seconds = 0
+    assert again == found, "nothing is counted twice"
+
+
+async def test_counts_are_handed_in_by_other_calls_once_a_second(make: Make, shared: Shared) -> None:
+    a = make()
+    a.cache._counter._clock = now = Clock()
+    a.cache._counter._due = now() + 1
+    await a.lookup("k", value("v"))
+    key = "mlcache:stats:c"
+    assert shared("values").get(key) is None
+    now.advance(1)
+    await a.lookup("k")
+    assert shared("values").get(key) is None, "a hit of L1 asks no dictionary"
+    await a.lookup("l")
+    told = shared("values").get(key)
+    assert (told["l1"], told["l3"], told["misses"]) == (1, 1, 1)
+    now.advance(1)
+    await a.update()
+    assert shared("values").get(key) == told, "nothing is new"
+
+
+# --- stale while it is refreshed ---
+
+
+async def settle(check: Any) -> None:
+    until = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < until
+        await asyncio.sleep(0.005)
+
+
+async def test_a_stale_value_is_served_while_one_call_refreshes_it(make: Make, clock: Clock) -> None:
+    a, b = make("A", ttl=1, stale_while_revalidate=5), make("B", ttl=1, stale_while_revalidate=5)
+    await a.lookup("k", value("old"))
+    clock.advance(1.001)
+    assert await a.lookup("k", value("new")) == ("old", None, 4)
+    await settle(lambda: a.cache.peek("k") is not None)
+    await settle(lambda: not a.cache._filler.refresher._busy)
+    assert await a.lookup("k") == ("new", None, 1)
+    assert await b.lookup("k") == ("new", None, 2)
+    assert a.runs == 2
+
+
+async def test_after_that_time_it_is_asked_for_as_ever(make: Make, clock: Clock) -> None:
+    a = make("A", ttl=1, stale_while_revalidate=5)
+    await a.lookup("k", value("old"))
+    clock.advance(6)
+    assert await a.lookup("k", value("new")) == ("new", None, 3)
+
+
+async def test_what_was_purged_is_not_served_while_it_is_refreshed(make: Make) -> None:
+    a = make("A", ttl=100, stale_while_revalidate=100)
+    await a.lookup("k", value("old"))
+    await a.do("purge")
+    assert await a.lookup("k", value("new")) == ("new", None, 3)
+
+
+async def test_a_refresh_that_fails_is_logged_and_tried_again(
+    make: Make, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = make("A", ttl=1, stale_while_revalidate=5)
+    await a.lookup("k", value("old"))
+    clock.advance(1.001)
+    for _ in range(2):
+        assert await a.lookup("k", raises(ValueError("boom"))) == ("old", None, 4)
+        await settle(lambda: not a.cache._filler.refresher._busy)
+    assert caplog.text.count("could not be refreshed: callback threw an error: boom") == 2
+    assert a.runs == 3
+
+
+async def test_one_refreshes_and_nobody_waits(make: Make, shared: Shared, clock: Clock, naps: Pauses) -> None:
+    a = make("A", ttl=1, stale_while_revalidate=5)
+    await a.lookup("k", value("old"))
+    clock.advance(1.001)
+    shared("values").add("lua-resty-mlcache:lock:c:k", "another process", 30)
+    assert await a.lookup("k", value("new")) == ("old", None, 4)
+    await settle(lambda: not a.cache._filler.refresher._busy)
+    assert a.runs == 1
+    assert naps.slept == []
+
+
+# --- L2 is full ---
+
+
+async def test_a_value_without_room_in_l2(
+    make: Make, shared: Shared, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    shm = shared("values", MIB)
+    if shm.engine == "redis":
+        shared("ipc")
+        request.getfixturevalue("valkey").config_set("maxmemory", 1)
+    try:
+        locks = shared("locks") if shm.engine == "lmdb" else shared_locks(request, make)
+        a = make(shm_locks=locks)
+        large = "x" * MIB
+        assert await a.lookup("k", value(large)) == (large, None, 3)
+        assert "the key 'k' of 'c:' is not in L2" in caplog.text
+        assert await a.lookup("k") == (large, None, 1)
+        with pytest.raises(NoMemory):
+            await a.do("set", "k", large)
+    finally:
+        if shm.engine == "redis":
+            request.getfixturevalue("valkey").config_set("maxmemory", 0)
+
+
+def shared_locks(request: pytest.FixtureRequest, make: Make) -> Any:
+    """A dictionary beside a Redis that is full."""
+    from resty_django.shdict.lmdb import LmdbDict
+
+    made = LmdbDict("locks", MIB, str(request.getfixturevalue("tmp_path") / "locks"))
+    request.addfinalizer(made.close)
+    return made

@@ -1,0 +1,144 @@
+"""A process that uses a cache, and prints a JSON list for each thing that happens. `main` tells what it can do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+
+def say(*what: Any) -> None:
+    """Print at once, in one piece."""
+    os.write(1, (json.dumps(what) + "\n").encode())
+
+
+def the_cache(**options: Any) -> Any:
+    from resty_django.cache import MLCache
+
+    return MLCache("c", **options)
+
+
+def storm(twins: bool, keys: int) -> None:
+    """On each line of the input ask for that many cold keys; the source is slow, and counts how often it is asked."""
+    from resty_django.shdict import shdicts
+
+    cache = the_cache()
+    counts = shdicts["counts"]
+
+    def source(key: str) -> str:
+        counts.incr(key, 1, 0)
+        time.sleep(0.05)
+        return f"{key} of {os.getpid()}"
+
+    async def asource(key: str) -> str:
+        await counts.aincr(key, 1, 0)
+        await asyncio.sleep(0.05)
+        return f"{key} of {os.getpid()}"
+
+    async def all_of(names: list[str]) -> None:
+        for value in await asyncio.gather(*(cache.aget(name, asource, name) for name in names)):
+            say("got", value)
+
+    say("ready")
+    for line in sys.stdin:
+        names = [f"{line.strip()} {number}" for number in range(keys)]
+        if twins:
+            asyncio.run(all_of(names))
+        else:
+            for name in names:
+                say("got", cache.get(name, source, name))
+        say("through", line.strip())
+
+
+def hang(**options: Any) -> None:
+    """Run a callback that never returns."""
+
+    def source() -> None:
+        say("inside")
+        time.sleep(1000)
+
+    the_cache(**options).get("k", source)
+
+
+def ask(**options: Any) -> None:
+    """Ask once for each line of the input: `key value`."""
+    from resty_django.cache import CacheError
+
+    cache = the_cache(**options)
+    say("ready")
+    for line in sys.stdin:
+        key, value = line.split()
+        began = time.monotonic()
+        try:
+            hit = cache.lookup(key, lambda given=value: given)
+        except CacheError as error:
+            say("error", type(error).__name__, round(time.monotonic() - began, 3))
+        else:
+            say("hit", hit.value, int(hit.level))
+
+
+def listen(**options: Any) -> None:
+    """Hear in the background; print the value of `k` whenever it is another, asked of L1 all the time."""
+    from resty_django import events
+
+    cache = the_cache(**options)
+    events.start()
+    last = None
+    say("ready")
+    while True:
+        value = cache.get("k")
+        if value != last:
+            last = value
+            say("now", value)
+        time.sleep(0.001)
+
+
+def fork() -> None:
+    """Fork with values in L1, counts that were not handed in, and a process that listens."""
+    from resty_django import events
+
+    cache = the_cache()
+    cache.get("k", lambda: "old")
+    events.start()
+    while cache.lookup("k").level != 1:  # the start of listening forgets
+        time.sleep(0.01)
+    for _ in range(5):
+        cache.get("k")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forks with threads about are what this is for
+        pid = os.fork()
+    if not pid:
+        say("child", cache.get("k"), cache.lookup("k").level)
+        while cache.get("k") == "old":
+            time.sleep(0.005)
+        say("child", cache.get("k"), 0)
+        cache.set("k", "newest")
+        cache.get("new", lambda: "of the child")
+        say("child has", cache.stats().callbacks)
+        os._exit(0)
+    say("forked")
+    sys.stdin.readline()
+    cache.set("k", "new")
+    while cache.get("k") != "newest":
+        time.sleep(0.005)
+    say("parent", "newest")
+    os.waitpid(pid, 0)
+    say("parent has", cache.stats().callbacks)
+
+
+def main(what: str, options: dict[str, Any]) -> None:
+    import django
+    from django.conf import settings
+
+    site = json.loads(os.environ["RESTY_WORKER_SITE"])
+    settings.configure(INSTALLED_APPS=["resty_django", "resty_django.cache"], **site)
+    django.setup()
+    {"storm": storm, "hang": hang, "ask": ask, "listen": listen, "fork": fork}[what](**options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,262 @@
+"""The LRU: its calls one by one, against a model, and from many threads at once."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from resty_django.cache import LRU
+from resty_django.cache.lru import Item
+from tests.dictionaries import Clock
+
+
+def test_values_come_back_as_they_are() -> None:
+    lru = LRU(2)
+    thing: list[Any] = []
+    lru.set("a", thing)
+    assert lru.get("a") is thing
+    assert lru.get("b") is None
+    assert lru.get("b", 7) == 7
+    assert len(lru) == lru.count() == 1
+    assert lru.capacity() == 2
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1.5, "2", None])
+def test_a_size_that_is_too_small(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"^size too small"):
+        LRU(size)
+
+
+def test_the_least_recent_goes_first() -> None:
+    lru = LRU(2)
+    lru.set("a", 1)
+    lru.set("b", 2)
+    lru.get("a")
+    lru.set("c", 3)
+    assert lru.get_keys() == ["c", "a"]
+    assert lru.get_stale("a") == Item(1)
+    lru.set("d", 4)
+    assert lru.get_keys() == ["d", "a"]
+
+
+def test_an_item_that_has_expired_stays_and_counts_until_it_is_pushed_out() -> None:
+    clock = Clock()
+    lru = LRU(2, clock)
+    lru.set("a", 1, ttl=1, flags=5)
+    lru.set("b", 2)
+    clock.advance(1)
+    assert lru.get("a") == 1, "expired means before now"
+    clock.advance(0.001)
+    assert lru.get("a") is None
+    assert lru.get_stale("a") == Item(1, 5, stale=True)
+    assert lru.get_keys() == ["a", "b"], "reading an expired item makes it the most recent, too"
+    assert lru.count() == 2
+    lru.set("c", 3)
+    assert lru.get_keys() == ["c", "a"]
+
+
+def test_a_set_over_an_item_changes_all_of_it() -> None:
+    clock = Clock()
+    lru = LRU(2, clock)
+    lru.set("a", 1, ttl=1, flags=5)
+    lru.set("b", 2)
+    lru.set("a", 3)
+    clock.advance(100)
+    assert lru.get_stale("a") == Item(3)
+    assert lru.get_keys() == ["a", "b"]
+
+
+def test_delete_and_flush() -> None:
+    lru = LRU(9)
+    for number in range(9):
+        lru.set(number, number)
+    assert lru.delete(3)
+    assert not lru.delete(3)
+    assert lru.get_keys(2) == [8, 7]
+    lru.flush_all()
+    assert (lru.count(), lru.get_keys()) == (0, [])
+
+
+@pytest.mark.parametrize("flags", [-1, 2**32])
+def test_flags_have_32_bits(flags: int) -> None:
+    lru = LRU(1)
+    with pytest.raises(ValueError, match="flags are a whole number"):
+        lru.set("a", 1, flags=flags)
+    lru.set("a", 1, flags=2**32 - 1)
+    assert lru.get_stale("a") == Item(1, 2**32 - 1)
+
+
+def test_a_ttl_below_0_is_refused() -> None:
+    for wrong in (-1, float("nan")):
+        with pytest.raises(ValueError, match="ttl is None"):
+            LRU(1).set("a", 1, ttl=wrong)
+
+
+class Machine(RuleBasedStateMachine):
+    """Against a plain list of [key, value, expiry, flags], most recent first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.lru = LRU(3, self.clock)
+        self.model: OrderedDict[str, tuple[int, int | None, int]] = OrderedDict()
+
+    keys = st.sampled_from("abcde")
+
+    @rule(key=keys, value=st.integers(), ttl=st.none() | st.integers(0, 3), flags=st.integers(0, 9))
+    def set(self, key: str, value: int, ttl: int | None, flags: int) -> None:
+        self.lru.set(key, value, ttl, flags)
+        self.model.pop(key, None)
+        self.model[key] = value, None if ttl is None else self.clock.milliseconds + ttl * 1000, flags
+        while len(self.model) > 3:
+            self.model.popitem(last=False)
+
+    def over(self, key: str) -> bool:
+        expiry = self.model[key][1]
+        return expiry is not None and expiry < self.clock.milliseconds
+
+    @rule(key=keys)
+    def get(self, key: str) -> None:
+        wanted = self.model[key][0] if key in self.model and not self.over(key) else None
+        assert self.lru.get(key) == wanted
+        if key in self.model:
+            self.model.move_to_end(key)
+
+    @rule(key=keys)
+    def get_stale(self, key: str) -> None:
+        wanted = None
+        if key in self.model:
+            wanted = Item(self.model[key][0], self.model[key][2], self.over(key))
+            self.model.move_to_end(key)
+        assert self.lru.get_stale(key) == wanted
+
+    @rule(key=keys)
+    def delete(self, key: str) -> None:
+        assert self.lru.delete(key) == (self.model.pop(key, None) is not None)
+
+    @precondition(lambda self: len(self.model) == 3)
+    @rule()
+    def flush_all(self) -> None:
+        self.lru.flush_all()
+        self.model.clear()
+
+    @rule(seconds=st.sampled_from([0.5, 1, 2]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def same(self) -> None:
+        assert self.lru.get_keys() == list(reversed(self.model))
+
+
+Machine.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMachine = Machine.TestCase
+
+
+class Loud:
+    """A value whose end runs Python, so that threads change over in the middle of the calls."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+def test_many_threads_at_once() -> None:
+    lru = LRU(20)
+    keys = [f"k{number}" for number in range(40)]
+    wrong: list[BaseException] = []
+    until = time.monotonic() + 1.0
+
+    def work(seed: int) -> None:
+        number = seed
+        try:
+            while time.monotonic() < until:
+                for _ in range(50):
+                    number = (number * 1103515245 + 12345) % 2**31
+                    key = keys[number // 65536 % len(keys)]
+                    what = number // 7 % 16
+                    if what < 8:
+                        found = lru.get(key)
+                        assert found is None or found.key == key
+                    elif what < 13:
+                        lru.set(key, Loud(key), 0.001 if what == 9 else None)
+                    elif what == 13:
+                        lru.delete(key)
+                    elif what == 14:
+                        lru.get_keys(5)
+                    elif number % 97 == 0:
+                        lru.flush_all()
+        except BaseException as error:
+            wrong.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
+    assert lru.count() <= 20
+    assert sorted(lru.get_keys()) == sorted(lru.items.keys())
+    for number in range(30):  # it works as before
+        lru.set(f"new{number}", number)
+    assert lru.get_keys() == [f"new{number}" for number in range(29, 9, -1)]
+
+
+def test_what_is_pushed_out_is_let_go() -> None:
+    lru = LRU(1)
+    lru.set("a", Loud("a"))
+    gone = weakref.ref(lru.get("a"))
+    lru.set("b", 1)
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_was_read_before_a_delete_is_not_stored() -> None:
+    lru = LRU(3)
+    for forget in (lambda: lru.delete("a"), lru.flush_all, lambda: lru.replace("a", (0, math.inf, 0), 0)):
+        version = lru.version("a")
+        lru.put("a", ("read", math.inf, 0), version)
+        assert lru.get("a") == "read"
+        forget()
+        assert lru.version("a") > version
+        left = lru.get("a")
+        lru.put("a", ("read", math.inf, 0), version)
+        assert lru.get("a") == left
+    lru.put("a", ("any", math.inf, 0))
+    assert lru.get("a") == "any"
+
+
+def test_of_two_that_write_at_once_none_is_kept() -> None:
+    lru = LRU(3)
+    one, two = lru.version("a"), lru.version("a")
+    lru.replace("a", (1, math.inf, 0), one)
+    assert lru.get("a") == 1
+    lru.replace("a", (2, math.inf, 0), two)
+    assert lru.get("a") is None
+    lru.replace("a", (3, math.inf, 0), lru.version("a"))
+    assert lru.get("a") == 3
+
+
+def test_few_keys_have_a_version_together() -> None:
+    lru = LRU(3)
+    before = [lru.version(number) for number in range(100)]
+    lru.delete(7)
+    assert [number for number in range(100) if lru.version(number) != before[number]] == [7]
