@@ -15,6 +15,7 @@ ALL_APPS: Final[tuple[str, ...]] = (
     "resty_django.ids",
     "resty_django.limits",
     "resty_django.cache",
+    "resty_django.qless",
 )
 
 __all__ = ["ALL_APPS", "__version__"]

@@ -1,0 +1,121 @@
+-- cancel    jid ...               Reply: the jids given. A job others wait for only together with them
+-- priority  jid number            Reply: the number
+-- depends   jid on jid ...        Reply: 1. Only for a job that waits for others
+-- depends   jid off jid ... | all Reply: 1
+-- log       jid message [json]    Appends to the history
+-- Cost      one step for each job, and for each tag and dependency of a canceled one
+if command == 'cancel' then
+  need('Cancel', 'jid', ARGV[3])
+  settings()
+  local given = {}
+  for n = 3, #ARGV do
+    given[ARGV[n]] = true
+  end
+  for n = 3, #ARGV do
+    for _, other in ipairs(call('SMEMBERS', JOB .. ARGV[n] .. '-dependents')) do
+      if not given[other] then
+        error('Cancel(): ' .. ARGV[n] .. ' is a dependency of ' .. other .. ' but is not mentioned to be canceled')
+      end
+    end
+  end
+  local function cancel(jid)
+    local key = JOB .. jid
+    local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags')
+    local state, worker, queue = job[1], job[2], job[3]
+    if state == 'complete' or (not state and fixed('cancel-unknown')) then
+      return
+    end
+    local payload = '{"event":"canceled","jid":' .. encode(jid) .. ',"worker":' .. encode(worker) .. ',"queue":'
+      .. encode(queue) .. '}'
+    call('PUBLISH', prefix .. 'log', payload)
+    if worker and worker ~= '' then
+      call('PUBLISH', prefix .. 'w:' .. worker, payload)
+      call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
+    end
+    if not state then
+      return
+    end
+    for _, place in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
+      call('ZREM', QUEUE .. queue .. place, jid)
+    end
+    for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
+      call('SREM', JOB .. other .. '-dependents', jid)
+    end
+    if state == 'failed' then
+      seldom().unsink(jid, job[4], queue)
+    end
+    seldom().tag(jid, job[5], -1)
+    if call('ZSCORE', prefix .. 'tracked', jid) then
+      call('PUBLISH', prefix .. 'canceled', jid)
+      if fixed('tracked-clean') then
+        call('ZREM', prefix .. 'tracked', jid)
+      end
+    end
+    call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
+  end
+  local jids = {}
+  for n = 3, #ARGV do
+    cancel(ARGV[n])
+    jids[n - 2] = ARGV[n]
+  end
+  return jids
+end
+
+if command == 'priority' then
+  local jid, priority = need('Priority', 'jid', ARGV[3]), need('Priority', 'priority', ARGV[4], 'number')
+  settings()
+  local job = call('HMGET', JOB .. jid, 'queue', 'priority')
+  local queue = job[1]
+  if not queue then
+    error('Priority(): Job ' .. jid .. ' does not exist')
+  end
+  local score = queue ~= '' and call('ZSCORE', QUEUE .. queue .. '-work', jid)
+  if score then
+    local age = fixed('priority-order') and tonumber(job[2]) - tonumber(score) or 0
+    call('ZADD', QUEUE .. queue .. '-work', priority - age, jid)
+  end
+  call('HSET', JOB .. jid, 'priority', priority)
+  return priority
+end
+
+if command == 'depends' then
+  local title, jid, action = 'Depends', need('Depends', 'jid', ARGV[3]), need('Depends', 'command', ARGV[4])
+  if action ~= 'on' and action ~= 'off' then
+    error('Depends(): Argument "command" must be "on" or "off"')
+  end
+  need(title, 'jid', ARGV[5])
+  settings()
+  local job = call('HMGET', JOB .. jid, 'state', 'queue', 'priority')
+  if job[1] ~= 'depends' then
+    error('Depends(): Job ' .. jid .. ' not in the depends state: ' .. tostring(job[1]))
+  end
+  local others = {unpack(ARGV, 5)}
+  if action == 'on' then
+    seldom().refuse_cycle(title, jid, others)
+    seldom().link(jid, others)
+    return 1
+  end
+  seldom().link(jid, others[1] == 'all' and call('SMEMBERS', JOB .. jid .. '-dependencies') or others, true)
+  if call('SCARD', JOB .. jid .. '-dependencies') == 0 then
+    call('ZREM', QUEUE .. job[2] .. '-depends', jid)
+    call('ZADD', QUEUE .. job[2] .. '-work', (tonumber(job[3]) or 0) - now / 10000000000, jid)
+    call('HSET', JOB .. jid, 'state', 'waiting')
+    call('PUBLISH', prefix .. 'wake:' .. job[2], now)
+  end
+  return 1
+end
+
+if command == 'log' then
+  local jid, message, data = need('Log', 'jid', ARGV[3]), need('Log', 'message', ARGV[4]), ARGV[5]
+  settings()
+  local extra = data and need('Log', 'data', data, 'json')
+  if data and type(extra) ~= 'table' then
+    error('Log(): Arg "data" not a JSON object: ' .. data)
+  end
+  if call('EXISTS', JOB .. jid) == 0 then
+    error('Log(): Job ' .. jid .. ' does not exist')
+  end
+  extra = extra and encode(extra)
+  happened(jid, moment, encode(message), extra and extra ~= '{}' and string.match(extra, '^{(.*)}$'))
+  return
+end

@@ -1,0 +1,144 @@
+-- complete  jid worker queue data [next queue] [delay s] [depends json] [result json]
+--           Reply: `complete`, or with `next` the state that the job is in there: `waiting`, `scheduled`, `depends`
+-- Cost      O(log n); and one step for each dependent, and for each old complete job that expires
+if command == 'complete' then
+  local title = 'Complete'
+  local jid, worker = need(title, 'jid', ARGV[3]), need(title, 'worker', ARGV[4])
+  local queue, data = need(title, 'queue', ARGV[5]), need(title, 'data', ARGV[6])
+  local life, kept = settings('jobs-history', 'jobs-history-count')
+  life, kept = tonumber(life) or 604800, tonumber(kept) or 50000
+  need(title, 'data', data, 'json')
+  local next_queue, result
+  local delay, depends = 0, {}
+  for n = 7, #ARGV - 1, 2 do
+    local name, value = ARGV[n], ARGV[n + 1]
+    if name == 'next' then
+      next_queue = value
+    elseif name == 'delay' then
+      delay = need(title, name, value, 'number')
+    elseif name == 'depends' then
+      depends = need(title, name, value, 'list')
+    elseif name == 'result' then
+      need(title, name, value, 'json')
+      result = value
+    end
+  end
+  if not next_queue and delay ~= 0 then
+    error('Complete(): "delay" cannot be used without a "next".')
+  elseif not next_queue and depends[1] then
+    error('Complete(): "depends" cannot be used without a "next".')
+  end
+
+  local key = JOB .. jid
+  local job = call('HMGET', key, 'state', 'worker', 'queue', 'priority', 'retries', 'time')
+  if not job[1] then
+    error('Complete(): Job ' .. jid .. ' does not exist')
+  elseif job[1] ~= 'running' then
+    error('Complete(): Job ' .. jid .. ' is not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error('Complete(): Job ' .. jid .. ' has been handed out to another worker: ' .. job[2])
+  elseif job[3] ~= queue then
+    error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
+  end
+  if depends[1] then
+    seldom().refuse_cycle(title, jid, depends)
+  end
+
+  happened(jid, moment, '"done"')
+  local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', key .. '-dependents') > 0
+  call('ZREM', QUEUE .. queue .. '-work', jid)
+  call('ZREM', QUEUE .. queue .. '-locks', jid)
+  if rare then
+    call('ZREM', QUEUE .. queue .. '-scheduled', jid)
+  end
+  call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
+  measure('run', queue, {now - (tonumber(job[6]) or now)})
+  passed(queue)
+  if result then
+    call('HSET', prefix .. 'x:' .. jid, 'result', result)
+    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(life)) + 86400)
+  end
+  if rare and call('ZSCORE', prefix .. 'tracked', jid) then
+    call('PUBLISH', prefix .. 'completed', jid)
+  end
+
+  if next_queue then
+    local name, priority, due = encode(next_queue), tonumber(job[4]) or 0, now
+    call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)
+      .. ',"to":' .. name .. '}')
+    happened(jid, moment, '"put"', '"q":' .. name)
+    call('ZADD', prefix .. 'queues', 'NX', now, next_queue)
+    local reply, state = 'waiting', 'waiting'
+    if depends[1] then
+      seldom().link(jid, depends)
+    end
+    local blocked = depends[1] and call('SCARD', key .. '-dependencies') > 0
+    if blocked then
+      reply, state = 'depends', 'depends'
+      call('ZADD', QUEUE .. next_queue .. '-depends', now, jid)
+      if delay > 0 then
+        call('HSET', key, 'scheduled', now + delay)
+      end
+    elseif delay > 0 and (not depends[1] or fixed('advance-delay')) then
+      reply, state = 'scheduled', fixed('advance-state') and 'scheduled' or 'waiting'
+      due = now + delay
+      call('ZADD', QUEUE .. next_queue .. '-scheduled', due, jid)
+    else
+      call('ZADD', QUEUE .. next_queue .. '-work', priority - now / 10000000000, jid)
+    end
+    call('HSET', key, 'data', data, 'state', state, 'worker', '', 'failure', '{}', 'queue', next_queue, 'expires', 0,
+      'remaining', job[5], 'time', format('%.20f', now))
+    if not blocked then
+      call('PUBLISH', prefix .. 'wake:' .. next_queue, due)
+    end
+    return reply
+  end
+
+  call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(jid) .. ',"queue":' .. encode(queue) .. '}')
+  call('HSET', key, 'data', data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', 0,
+    'remaining', job[5], 'time', format('%.20f', now))
+  local completed = prefix .. 'completed'
+  call('ZADD', completed, now, jid)
+
+  for step = 1, kept >= 0 and 2 or 1 do
+    local expired = step == 1 and call('ZRANGEBYSCORE', completed, 0, now - life)
+      or call('ZRANGE', completed, 0, -1 - floor(kept))
+    for _, old in ipairs(expired) do
+      local tags = call('HGET', JOB .. old, 'tags')
+      if tags and #tags > 2 then
+        seldom().tag(old, tags, -1)
+      end
+      call('DEL', JOB .. old, JOB .. old .. '-history', prefix .. 'x:' .. old)
+      if fixed('expired-keys') then
+        call('DEL', JOB .. old .. '-dependencies')
+      end
+      if fixed('tracked-clean') then
+        call('ZREM', prefix .. 'tracked', old)
+      end
+      call('ZREM', completed, old)
+    end
+  end
+
+  local dependents = rare and call('SMEMBERS', key .. '-dependents') or {}
+  for _, other in ipairs(dependents) do
+    call('SREM', JOB .. other .. '-dependencies', jid)
+    local waiting = call('HMGET', JOB .. other, 'state', 'queue', 'priority', 'scheduled')
+    if waiting[1] and call('SCARD', JOB .. other .. '-dependencies') == 0 then
+      local place, due = waiting[2], tonumber(waiting[4])
+      call('ZREM', QUEUE .. place .. '-depends', other)
+      if due then
+        call('ZADD', QUEUE .. place .. '-scheduled', due, other)
+        call('HSET', JOB .. other, 'state', 'scheduled')
+        call('HDEL', JOB .. other, 'scheduled')
+      else
+        call('ZADD', QUEUE .. place .. '-work', (tonumber(waiting[3]) or 0) - now / 10000000000, other)
+        call('HSET', JOB .. other, 'state', 'waiting')
+      end
+      call('PUBLISH', prefix .. 'wake:' .. place, due or now)
+    end
+  end
+  if dependents[1] then
+    call('DEL', key .. '-dependents')
+  end
+  return 'complete'
+end

@@ -1,0 +1,155 @@
+-- fail      jid worker group message [data]              Reply: jid
+-- retry     jid queue worker [delay=0] [group [message]] Reply: how many retries are left; negative: it has failed now
+-- heartbeat jid worker [data]                            Reply: when the lock expires now
+-- timeout   jid ...                                      The jobs wait again, before all others; stops at an error
+-- progress  jid worker share [message]                   Reply: 1. Kept beside the job until it goes
+-- Cost      O(log n)
+if command == 'heartbeat' then
+  local title, jid, worker, data = 'Heartbeat', ARGV[3], ARGV[4], ARGV[5]
+  need(title, 'worker', need(title, 'jid', jid) and worker)
+  local key = JOB .. jid
+  local job = call('HMGET', key, 'state', 'worker', 'queue')
+  local own, common = settings((job[3] or '') .. '-heartbeat', 'heartbeat')
+  local given = data and need(title, 'data', data, 'json')
+  if not job[1] then
+    error('Heartbeat(): Job ' .. jid .. ' does not exist')
+  elseif job[1] ~= 'running' then
+    error('Heartbeat(): Job ' .. jid .. ' not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error('Heartbeat(): Job ' .. jid .. ' given out to another worker: ' .. job[2])
+  end
+  local expires = now + (tonumber(own) or tonumber(common) or 60)
+  if data then
+    call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixed('keep-text') and data or encode(given))
+  else
+    call('HSET', key, 'expires', expires, 'worker', worker)
+  end
+  call('ZADD', prefix .. 'w:' .. worker .. ':jobs', expires, jid)
+  call('ZADD', prefix .. 'workers', now, worker)
+  call('ZADD', QUEUE .. job[3] .. '-locks', expires, jid)
+  return expires
+end
+
+if command == 'fail' then
+  local sink = seldom().sink
+  local title, jid, worker = 'Fail', need('Fail', 'jid', ARGV[3]), need('Fail', 'worker', ARGV[4])
+  local group, message, data = need(title, 'group', ARGV[5]), need(title, 'message', ARGV[6]), ARGV[7]
+  settings()
+  local given = data and need(title, 'data', data, 'json')
+  local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue')
+  if not job[1] then
+    error('Fail(): Job ' .. jid .. ' does not exist')
+  elseif job[1] ~= 'running' then
+    error('Fail(): Job ' .. jid .. ' not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error('Fail(): Job ' .. jid .. ' running with another worker: ' .. job[2])
+  end
+  local queue, name = job[3], encode(worker)
+  call('PUBLISH', prefix .. 'log', '{"event":"failed","jid":' .. encode(jid) .. ',"worker":' .. name .. ',"group":'
+    .. encode(group) .. ',"message":' .. encode(message) .. '}')
+  if call('ZSCORE', prefix .. 'tracked', jid) then
+    call('PUBLISH', prefix .. 'failed', jid)
+  end
+  call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
+  for _, place in ipairs({'-work', '-locks', '-scheduled'}) do
+    call('ZREM', QUEUE .. queue .. place, jid)
+  end
+  if data then
+    call('HSET', JOB .. jid, 'data', fixed('keep-text') and data or encode(given))
+  end
+  sink(jid, queue, group, message, moment, worker, ',"worker":' .. name)
+  return jid
+end
+
+if command == 'retry' then
+  local sink = seldom().sink
+  local title, jid, queue = 'Retry', need('Retry', 'jid', ARGV[3]), need('Retry', 'queue', ARGV[4])
+  local worker, delay = need(title, 'worker', ARGV[5]), need(title, 'delay', ARGV[6] or 0, 'number')
+  local group, message = ARGV[7], ARGV[8]
+  settings()
+  local key = JOB .. jid
+  local job = call('HMGET', key, 'state', 'worker', 'queue', 'remaining', 'priority')
+  if not job[1] then
+    error('Retry(): Job ' .. jid .. ' does not exist')
+  elseif job[1] ~= 'running' then
+    error('Retry(): Job ' .. jid .. ' is not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error('Retry(): Job ' .. jid .. ' has been given to another worker: ' .. job[2])
+  end
+  local remaining = (tonumber(job[4]) or 0) - 1
+  call('HDEL', key, 'grace')
+  call('ZREM', QUEUE .. job[3] .. '-locks', jid)
+  call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
+  call('HSET', key, 'remaining', remaining)
+  if remaining < 0 then
+    group = group or 'failed-retries-' .. queue
+    if message then
+      sink(jid, queue, group, message, moment, worker)
+    else
+      sink(jid, queue, group, 'Job exhausted retries in queue "' .. job[3] .. '"', now, '')
+    end
+    if call('ZSCORE', prefix .. 'tracked', jid) then
+      call('PUBLISH', prefix .. 'failed', jid)
+    end
+    return remaining
+  end
+  local due = now
+  if delay > 0 then
+    due = now + delay
+    call('ZADD', QUEUE .. queue .. '-scheduled', due, jid)
+  else
+    call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[5]) or 0) - now / 10000000000, jid)
+  end
+  call('HSET', key, 'state', delay > 0 and 'scheduled' or 'waiting')
+  if message then
+    call('HSET', key, 'failure', seldom().failure(group, message, moment, worker))
+  end
+  if fixed('retry-clean') then
+    call('HSET', key, 'queue', queue, 'worker', '', 'expires', 0)
+    call('ZADD', prefix .. 'queues', 'NX', now, queue)
+  end
+  call('PUBLISH', prefix .. 'wake:' .. queue, due)
+  return remaining
+end
+
+if command == 'timeout' then
+  need('Timeout', 'jid', ARGV[3])
+  settings()
+  for n = 3, #ARGV do
+    local jid = ARGV[n]
+    local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue')
+    if not job[1] then
+      error('Timeout(): Job ' .. jid .. ' does not exist')
+    elseif job[1] ~= 'running' then
+      error('Timeout(): Job ' .. jid .. ' not running')
+    end
+    happened(jid, moment, '"timed-out"')
+    call('ZREM', QUEUE .. job[3] .. '-locks', jid)
+    call('ZADD', QUEUE .. job[3] .. '-work', '+inf', jid)
+    call('HSET', JOB .. jid, 'state', 'stalled', 'expires', 0)
+    if fixed('timeout-clean') then
+      call('ZREM', prefix .. 'w:' .. job[2] .. ':jobs', jid)
+    end
+    seldom().lock_lost(jid, job[2])
+    call('PUBLISH', prefix .. 'wake:' .. job[3], now)
+  end
+  return
+end
+
+if command == 'progress' then
+  local title, jid, worker = 'Progress', need('Progress', 'jid', ARGV[3]), need('Progress', 'worker', ARGV[4])
+  local share, message = need(title, 'share', ARGV[5], 'number'), ARGV[6] or ''
+  local life = settings('jobs-history')
+  local job = call('HMGET', JOB .. jid, 'state', 'worker')
+  if not job[1] then
+    error('Progress(): Job ' .. jid .. ' does not exist')
+  elseif job[1] ~= 'running' then
+    error('Progress(): Job ' .. jid .. ' not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error('Progress(): Job ' .. jid .. ' given out to another worker: ' .. job[2])
+  end
+  local key = prefix .. 'x:' .. jid
+  call('HSET', key, 'progress', share, 'message', message, 'at', now)
+  call('EXPIRE', key, math.max(1, floor(tonumber(life) or 604800)) + 86400)
+  return 1
+end

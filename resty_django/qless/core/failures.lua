@@ -1,0 +1,53 @@
+-- failed                           Reply: JSON {group: count}
+-- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
+-- unfail    queue group [count=25] Reply: how many jobs of the group, oldest first, wait in the queue now
+-- Cost      O(k) for k groups or jobs
+if command == 'failed' then
+  local group = ARGV[3]
+  if group then
+    local start = need('Failed', 'start', ARGV[4] or 0, 'number')
+    local limit = need('Failed', 'limit', ARGV[5] or 25, 'number')
+    local key = prefix .. 'f:' .. group
+    return '{"total":' .. call('LLEN', key) .. ',"jobs":' .. list(call('LRANGE', key, start, start + limit - 1)) .. '}'
+  end
+  local counts = {}
+  for _, name in ipairs(call('SMEMBERS', prefix .. 'failures')) do
+    counts[name] = call('LLEN', prefix .. 'f:' .. name)
+  end
+  return encode(counts)
+end
+
+if command == 'unfail' then
+  local queue, group = need('Unfail', 'queue', ARGV[3]), need('Unfail', 'group', ARGV[4])
+  local wanted = floor(need('Unfail', 'count', ARGV[5] or 25, 'number'))
+  settings()
+  local key, moved = prefix .. 'f:' .. group, 0
+  local jids = wanted > 0 and call('LRANGE', key, -wanted, -1) or {}
+  if jids[1] then
+    call('LTRIM', key, 0, -1 - wanted)
+  end
+  if call('EXISTS', key) == 0 then
+    call('SREM', prefix .. 'failures', group)
+  end
+  for n = #jids, 1, -1 do
+    local jid = jids[n]
+    local job = call('HMGET', JOB .. jid, 'priority', 'retries', 'failure', 'queue')
+    if job[1] then
+      happened(jid, moment, '"put"', '"q":' .. encode(queue))
+      call('HSET', JOB .. jid, 'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'remaining', job[2])
+      call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[1]) or 0) - now / 10000000000, jid)
+      moved = moved + 1
+      if fixed('unfail-clean') then
+        seldom().unsink(jid, job[3], job[4])
+        call('HSET', JOB .. jid, 'failure', '{}')
+      end
+    end
+  end
+  if moved > 0 then
+    if fixed('unfail-clean') then
+      call('ZADD', prefix .. 'queues', 'NX', now, queue)
+    end
+    call('PUBLISH', prefix .. 'wake:' .. queue, now)
+  end
+  return moved
+end

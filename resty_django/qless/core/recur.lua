@@ -1,0 +1,144 @@
+-- recur     queue jid klass data interval seconds offset [priority=0] [tags json] [retries=0] [backlog=0]
+--           Reply: jid. Declared again, it keeps its count of spawned jobs
+-- recur.get     jid                Reply: JSON of the recurring job; nil: there is none
+-- recur.update  jid [priority n] [interval s] [retries n] [data json] [klass k] [queue q] [backlog n]   Reply: 1
+-- recur.tag     jid tag ...        Reply: JSON list of the tags of future jobs
+-- recur.untag   jid tag ...        Reply: the same
+-- unrecur   jid                    Reply: 1, also if unknown. Jobs spawned already stay
+-- Cost      O(log n)
+local RECUR = prefix .. 'r:'
+
+local function positive(given)
+  return given > 0 and given or error('Recur(): Arg "interval" must be greater than 0')
+end
+
+if command == 'recur' then
+  local title, queue, jid = 'Recur', need('Recur', 'queue', ARGV[3]), need('Recur', 'jid', ARGV[4])
+  local klass, data, schedule = need(title, 'klass', ARGV[5]), ARGV[6], ARGV[7]
+  settings()
+  need(title, 'data', data, 'json')
+  if need(title, 'schedule', schedule) ~= 'interval' then
+    error('Recur(): schedule type "' .. schedule .. '" unknown')
+  end
+  local interval = positive(need(title, 'interval', ARGV[8], 'number'))
+  local offset = need(title, 'offset', ARGV[9], 'number')
+  if #ARGV % 2 == 0 then
+    error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 10))
+  end
+  local priority, retries, backlog, tags = 0, 0, 0, {}
+  for n = 10, #ARGV, 2 do
+    local name, value = ARGV[n], ARGV[n + 1]
+    if name == 'priority' then
+      priority = need(title, name, value, 'number')
+    elseif name == 'retries' then
+      retries = need(title, name, value, 'number')
+    elseif name == 'backlog' then
+      backlog = need(title, name, value, 'number')
+    elseif name == 'tags' then
+      tags = need(title, name, value, 'list')
+    end
+  end
+  local key = RECUR .. jid
+  local old = call('HMGET', key, 'queue', 'count')
+  if old[1] and old[1] ~= queue then
+    call('ZREM', QUEUE .. old[1] .. '-recur', jid)
+  end
+  call('HSET', key, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', list(tags),
+    'state', 'recur', 'queue', queue, 'type', 'interval', 'count', old[2] or 0, 'interval', interval,
+    'retries', retries, 'backlog', backlog)
+  call('ZADD', QUEUE .. queue .. '-recur', now + offset, jid)
+  call('ZADD', prefix .. 'queues', 'NX', now, queue)
+  call('PUBLISH', prefix .. 'wake:' .. queue, now + offset)
+  return jid
+end
+
+if command == 'recur.get' then
+  local jid = need('RecurringJob Get', 'jid', ARGV[3])
+  local job = call('HMGET', RECUR .. jid, 'klass', 'state', 'queue', 'priority', 'interval', 'retries', 'count', 'data',
+    'tags', 'backlog')
+  if not job[1] then
+    return
+  end
+  local tags = job[9]
+  return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(job[1]) .. ',"state":' .. encode(job[2])
+    .. ',"queue":' .. encode(job[3]) .. ',"priority":' .. (tonumber(job[4]) or 0)
+    .. ',"interval":' .. (tonumber(job[5]) or 0) .. ',"retries":' .. (tonumber(job[6]) or 0)
+    .. ',"count":' .. (tonumber(job[7]) or 0) .. ',"data":' .. encode(job[8])
+    .. ',"tags":' .. (tags and tags ~= '[]' and tags or '{}') .. ',"backlog":' .. (tonumber(job[10]) or 0) .. '}'
+end
+
+if command == 'recur.update' then
+  local jid = need('Recur', 'jid', ARGV[3])
+  local old = call('HMGET', RECUR .. jid, 'queue', 'interval')
+  local queue = old[1]
+  if not queue then
+    error('Recur(): No recurring job ' .. jid)
+  end
+  settings()
+  local fields, shift, target = {}, 0, queue
+  for n = 4, #ARGV, 2 do
+    local name, value = ARGV[n], ARGV[n + 1] or error('No value provided for ' .. ARGV[n])
+    if name == 'priority' or name == 'retries' or name == 'backlog' then
+      value = need('Recur', name, value, 'number')
+    elseif name == 'interval' then
+      value = positive(need('Recur', name, value, 'number'))
+      shift = value - (tonumber(old[2]) or value)
+    elseif name == 'data' then
+      need('Recur', name, value, 'json')
+    elseif name == 'queue' then
+      target = value
+    elseif name ~= 'klass' then
+      error('Recur(): Unrecognized option "' .. name .. '"')
+    end
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if fields[1] then
+    local due = tonumber(call('ZSCORE', QUEUE .. queue .. '-recur', jid)) or now
+    call('HSET', RECUR .. jid, unpack(fields))
+    call('ZREM', QUEUE .. queue .. '-recur', jid)
+    call('ZADD', QUEUE .. target .. '-recur', due + shift, jid)
+    if target ~= queue then
+      call('ZADD', prefix .. 'queues', 'NX', now, target)
+    end
+    call('PUBLISH', prefix .. 'wake:' .. target, due + shift)
+  end
+  return 1
+end
+
+if command == 'recur.tag' or command == 'recur.untag' then
+  local title = command == 'recur.tag' and 'Tag' or 'Untag'
+  local jid = need(title, 'jid', ARGV[3])
+  local tags = call('HGET', RECUR .. jid, 'tags')
+  if not tags then
+    error(title .. '(): Job ' .. jid .. ' does not exist')
+  end
+  local given, left = {}, {}
+  for n = 4, #ARGV do
+    given[ARGV[n]] = true
+  end
+  for _, name in ipairs(#tags > 2 and cjson.decode(tags) or {}) do
+    if title == 'Tag' or not given[name] then
+      left[#left + 1] = name
+    end
+    given[name] = nil
+  end
+  for n = 4, title == 'Tag' and #ARGV or 0 do
+    if given[ARGV[n]] then
+      left[#left + 1] = ARGV[n]
+      given[ARGV[n]] = nil
+    end
+  end
+  call('HSET', RECUR .. jid, 'tags', list(left))
+  return list(left)
+end
+
+if command == 'unrecur' then
+  local jid = need('Unrecur', 'jid', ARGV[3])
+  local queue = call('HGET', RECUR .. jid, 'queue')
+  if queue then
+    call('ZREM', QUEUE .. queue .. '-recur', jid)
+    call('DEL', RECUR .. jid)
+  end
+  return 1
+end

@@ -1,0 +1,55 @@
+-- A job as JSON. What is JSON already passes through as it is.
+
+-- The places in what read gives.
+local KLASS, OF_QUEUE, PRIORITY, RETRIES, REMAINING, DATA, TAGS, FAILURE, PARENT, TXID, TIME, STATE, WORKER, EXPIRES,
+  TRACKED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+
+-- What a job has, false where there is no such field. STATE, WORKER, EXPIRES only with `whole`: a pop changes them;
+-- TRACKED is for the caller to add.
+local function read(jid, whole)
+  local key = JOB .. jid
+  if whole then
+    return call('HMGET', key, 'klass', 'queue', 'priority', 'retries', 'remaining', 'data', 'tags', 'failure',
+      'spawned_from_jid', 'txid', 'time', 'state', 'worker', 'expires')
+  end
+  return call('HMGET', key, 'klass', 'queue', 'priority', 'retries', 'remaining', 'data', 'tags', 'failure',
+    'spawned_from_jid', 'txid', 'time')
+end
+
+-- JSON of a job. `tied`: it may have dependencies or dependents.
+local function show(jid, job, tied)
+  local key = JOB .. jid
+  local history = call('LRANGE', key .. '-history', 0, -1)
+  if not history[1] then
+    happened(jid)
+    history = call('LRANGE', key .. '-history', 0, -1)
+  end
+  for n, entry in ipairs(history) do
+    -- [when, what, {extra}] as an object; taken apart only where a name might come twice
+    local at, what, extra = string.match(entry, '^%[(%d+),("[^"\\]*"),{(.+)}%]$')
+    if at and not find(extra, '"wh', 1, true) then
+      history[n] = '{' .. extra .. ',"when":' .. at .. ',"what":' .. what .. '}'
+    else
+      local parts = cjson.decode(entry)
+      local shown = type(parts[3]) == 'table' and parts[3] or {}
+      shown.when, shown.what = floor(tonumber(parts[1]) or 0), parts[2]
+      history[n] = encode(shown)
+    end
+  end
+  local before, after = '{}', '{}'
+  if tied then
+    local dependencies, dependents = call('SMEMBERS', key .. '-dependencies'), call('SMEMBERS', key .. '-dependents')
+    before, after = dependencies[1] and encode(dependencies) or '{}', dependents[1] and encode(dependents) or '{}'
+  end
+  local tags, parent, txid = job[TAGS], job[PARENT], job[TXID]
+  return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(job[KLASS]) .. ',"state":"' .. job[STATE]
+    .. '","queue":' .. encode(job[OF_QUEUE]) .. ',"worker":' .. encode(job[WORKER] or '')
+    .. ',"priority":' .. (tonumber(job[PRIORITY]) or 0) .. ',"retries":' .. (tonumber(job[RETRIES]) or 0)
+    .. ',"remaining":' .. floor(tonumber(job[REMAINING]) or 0) .. ',"expires":' .. (tonumber(job[EXPIRES]) or 0)
+    .. ',"data":' .. encode(job[DATA]) .. ',"tags":' .. (tags and tags ~= '[]' and tags or '{}')
+    .. ',"failure":' .. (job[FAILURE] or '{}') .. ',"spawned_from_jid":' .. (parent and encode(parent) or 'false')
+    .. ',"tracked":' .. (job[TRACKED] and 'true' or 'false')
+    .. ',"dependents":' .. after .. ',"dependencies":' .. before
+    .. ',"history":' .. (history[1] and '[' .. table.concat(history, ',') .. ']' or '{}')
+    .. (txid and ',"txid":' .. encode(txid) .. '}' or '}')
+end

@@ -1,0 +1,2 @@
+-- Nothing above knew the command.
+error('Unknown command ' .. command)

@@ -1,0 +1,79 @@
+-- track                            Reply: JSON {jobs: [job], expired: [jid]}, oldest tracked first
+-- track     track|untrack jid      Reply: 1 or 0 as JSON: whether anything changed
+-- tag       add|remove jid tag ... Reply: JSON list of the tags now
+-- tag       get tag [offset=0] [count=25]  Reply: JSON {total, jobs: [jid]}, oldest tagging first
+-- tag       top [offset=0] [count=25]      Reply: JSON list of the tags used twice or more, most used first
+-- Cost      O(k log n) for k jobs or tags
+if command == 'track' then
+  local action, jid = ARGV[3] and string.lower(ARGV[3]), ARGV[4]
+  if not action then
+    local jobs, expired = {}, {}
+    for _, each in ipairs(call('ZRANGE', prefix .. 'tracked', 0, -1)) do
+      local job = read(each, true)
+      if job[KLASS] then
+        job[TRACKED] = true
+        jobs[#jobs + 1] = show(each, job, true)
+      else
+        expired[#expired + 1] = each
+      end
+    end
+    return '{"jobs":' .. (jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}') .. ',"expired":'
+      .. list(expired) .. '}'
+  elseif action ~= 'track' and action ~= 'untrack' then
+    error('Track(): Unknown action "' .. ARGV[3] .. '"')
+  end
+  need('Track', 'jid', jid)
+  settings()
+  local there = call('EXISTS', JOB .. jid) == 1
+  if not there and not (action == 'untrack' and fixed('tracked-clean')) then
+    error('Track(): Job does not exist')
+  end
+  call('PUBLISH', prefix .. action, jid)
+  if action == 'track' then
+    return tostring(call('ZADD', prefix .. 'tracked', now, jid))
+  end
+  return tostring(call('ZREM', prefix .. 'tracked', jid))
+end
+
+if command == 'tag' then
+  local title, action = 'Tag', ARGV[3]
+  if action == 'add' or action == 'remove' then
+    local jid = need(title, 'jid', ARGV[4])
+    settings()
+    local tags = call('HGET', JOB .. jid, 'tags')
+    if not tags then
+      error('Tag(): Job ' .. jid .. ' does not exist')
+    end
+    local all, has = {}, {}
+    for _, name in ipairs(#tags > 2 and cjson.decode(tags) or {}) do
+      has[name] = true
+      all[#all + 1] = name
+    end
+    for n = 5, #ARGV do
+      local name = ARGV[n]
+      if action == 'add' and not has[name] then
+        all[#all + 1] = name
+      end
+      has[name] = action == 'add'
+      seldom().tag(jid, {name}, action == 'add' and 1 or -1)
+    end
+    local left = {}
+    for _, name in ipairs(all) do
+      left[#left + 1] = has[name] and name or nil
+    end
+    call('HSET', JOB .. jid, 'tags', list(left))
+    return list(left)
+  elseif action == 'get' then
+    local name = need(title, 'tag', ARGV[4])
+    local offset = need(title, 'offset', ARGV[5] or 0, 'number')
+    local number = need(title, 'count', ARGV[6] or 25, 'number')
+    local key = prefix .. 't:' .. name
+    return '{"total":' .. call('ZCARD', key) .. ',"jobs":' .. list(call('ZRANGE', key, offset, offset + number - 1))
+      .. '}'
+  elseif action == 'top' then
+    local offset = need(title, 'offset', ARGV[4] or 0, 'number')
+    local number = need(title, 'count', ARGV[5] or 25, 'number')
+    return list(call('ZREVRANGEBYSCORE', prefix .. 'tags', '+inf', 2, 'LIMIT', offset, number))
+  end
+  error('Tag(): First argument must be "add", "remove", "get" or "top"')
+end
