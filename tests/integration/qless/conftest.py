@@ -1,0 +1,126 @@
+"""The core of the job queue on a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.client import PubSub
+from redis.exceptions import NoScriptError, ResponseError
+
+from resty_django.qless.core import PREFIX, source
+
+NOW = 1_400_000_000.0
+MESSAGE = re.compile(r"(?:@user_script:\d+: )?user_script:\d+: (.*?)(?: script: .*)?$", re.DOTALL)
+
+
+class CoreError(Exception):
+    """What the core raised, without the place."""
+
+
+class Core:
+    """Calls commands; `now` stands still until a test moves it."""
+
+    def __init__(self, client: Redis, prefix: str = PREFIX) -> None:
+        self.client = client
+        self.prefix = prefix
+        self.text = source(prefix)
+        self.sha = client.script_load(self.text)
+        self.now = NOW
+
+    def __call__(self, command: str, *args: Any) -> Any:
+        """The reply, its texts decoded. Raises `CoreError`."""
+        words = (command, repr(self.now), *(json.dumps(arg) if isinstance(arg, list | dict) else arg for arg in args))
+        try:
+            try:
+                found = self.client.evalsha(self.sha, 0, *words)
+            except NoScriptError:
+                found = self.client.eval(self.text, 0, *words)
+        except ResponseError as error:
+            message = MESSAGE.search(str(error))
+            raise CoreError(message[1] if message else f"without a place: {error}") from None
+        return text_of(found)
+
+    def json(self, command: str, *args: Any) -> Any:
+        return json.loads(self(command, *args))
+
+    def put(self, jid: str = "j", queue: str = "q", data: Any = "{}", delay: float = 0, **options: Any) -> str:
+        pairs = [part for name, value in options.items() for part in (name, value)]
+        return str(self("put", "client", queue, jid, "Klass", data, delay, *pairs))
+
+    def get(self, jid: str = "j") -> Any:
+        found = self("get", jid)
+        return None if found is None else json.loads(found)
+
+    def pop(self, worker: str = "w", queue: str = "q", count: int = 1) -> list[Any]:
+        return list(self.json("pop", queue, worker, count))
+
+    def popped(self, worker: str = "w", queue: str = "q", count: int = 1) -> list[str]:
+        return [job["jid"] for job in self.pop(worker, queue, count)]
+
+    def complete(self, jid: str = "j", worker: str = "w", queue: str = "q", **options: Any) -> str:
+        pairs = [part for name, value in options.items() for part in (name, value)]
+        return str(self("complete", jid, worker, queue, "{}", *pairs))
+
+    def config(self, **options: Any) -> None:
+        for name, value in options.items():
+            self("config.set", name.replace("_", "-"), value)
+
+    def hash(self, key: str) -> dict[str, str]:
+        return {str(text_of(k)): str(text_of(v)) for k, v in self.client.hgetall(self.prefix + key).items()}
+
+    def zset(self, key: str) -> dict[str, float]:
+        return {str(text_of(k)): v for k, v in self.client.zrange(self.prefix + key, 0, -1, withscores=True)}
+
+    def stats(self, queue: str = "q") -> Any:
+        return self.json("stats", queue, self.now)
+
+
+def text_of(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [text_of(each) for each in reply]
+    return reply.decode() if isinstance(reply, bytes) else reply
+
+
+class Events:
+    """What is published on the channels of the core, in order."""
+
+    def __init__(self, client: Redis, prefix: str = PREFIX) -> None:
+        self.client = client
+        self.prefix = prefix
+        self.heard: PubSub = client.pubsub()
+        self.heard.psubscribe(f"{prefix}*")
+        while not self.heard.get_message(timeout=5):
+            pass
+
+    def __call__(self) -> list[tuple[str, Any]]:
+        """Since the last call: channel and payload, JSON read. What is on `wake:` channels goes to `wakes` instead."""
+        self.client.publish(f"{self.prefix}end", "")
+        found: list[tuple[str, Any]] = []
+        self.wakes: list[tuple[str, float]] = []
+        while True:
+            message = self.heard.get_message(timeout=10)
+            assert message is not None
+            channel, payload = message["channel"].decode(), message["data"].decode()
+            if channel == f"{self.prefix}end":
+                return found
+            if channel.startswith(f"{self.prefix}wake:"):
+                self.wakes.append((channel, float(payload)))
+            else:
+                found.append((channel, json.loads(payload) if payload.startswith("{") else payload))
+
+
+@pytest.fixture
+def core(valkey: Redis) -> Core:
+    return Core(valkey)
+
+
+@pytest.fixture
+def events(valkey: Redis) -> Iterator[Events]:
+    heard = Events(valkey)
+    yield heard
+    heard.heard.close()
