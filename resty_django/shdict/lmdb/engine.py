@@ -271,6 +271,8 @@ class LmdbDict(Lists, Revisions, SharedDict):
         name = encode_key(key)
         life = milliseconds(init_ttl) if init_ttl else 0
         whole = type(by) is int and -LARGE < by < LARGE
+        if not whole and type(by) is int:
+            encode(by)  # raises where it has more than 64 bits, as Redis has to, even where the sum would fit
         form = 0
         long_key = b""
         if len(name) > LONGEST_NAME:

@@ -1,8 +1,9 @@
 """The LMDB environment of a dictionary: opened on first use, closed before a fork, told apart by process.
 
 LMDB forbids to use an environment on both sides of a fork. So it is closed before each fork that Python makes, and
-parent and child open it again with their next call. A program that forks behind Python's back gets a new environment in
-the child alone.
+parent and child open it again with their next call. The child of a program that forks behind Python's back cannot use
+it any more: py-lmdb opens a file once in a process, and closing what was inherited would give away the places of the
+parent's readers, whose pages would then be written over.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ StoreError = lmdb.Error
 
 _opening = threading.RLock()
 _all: weakref.WeakSet[Memory] = weakref.WeakSet()
+_inherited: Final[list[lmdb.Environment]] = []
+"""Those that were open at a fork of which Python was not told; never closed."""
 
 
 def make(data: Path, size: int) -> None:
@@ -160,7 +163,7 @@ class Memory:
             env.reader_check()
         except (lmdb.Error, OSError) as error:
             place.leave()
-            raise Unavailable(f"{self._setting()} cannot be opened: {str(error).rstrip('.')}.") from error
+            raise Unavailable(f"{self._setting()} cannot be opened: {str(error).rstrip('.')}.{_hint()}") from error
         self._forget()
         self._place = place
         self._env = env
@@ -214,6 +217,15 @@ class Memory:
         raise Unavailable(f"{self._setting()} cannot be used: {str(error).rstrip('.')}.") from error
 
 
+def _hint() -> str:
+    if not _inherited:
+        return ""
+    return (
+        " It was in use when this process was forked, and Python was not told of the fork before. "
+        "In uWSGI set py-call-uwsgi-fork-hooks or lazy-apps."
+    )
+
+
 def _before_fork() -> None:
     _opening.acquire()
     for memory in list(_all):
@@ -229,7 +241,10 @@ def _in_child() -> None:
     _opening = threading.RLock()
     for memory in list(_all):
         memory._writing = threading.RLock()
-        memory.close()  # still open after a fork that Python did not make, and so did not announce
+        if memory._env is not None:
+            _inherited.append(memory._env)
+            memory._env = None
+        memory.close()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

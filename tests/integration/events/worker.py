@@ -125,7 +125,7 @@ class SlowImports:
     def find_spec(self, name: str, *rest: Any) -> None:
         if name.startswith("resty_django.shdict."):
             say("importing", name)
-            time.sleep(0.5)
+            time.sleep(0.1)
 
 
 def fork_at_once() -> None:

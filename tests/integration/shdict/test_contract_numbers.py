@@ -58,6 +58,19 @@ async def test_a_sum_of_more_than_64_bits_changes_nothing(calls: Calls, before: 
     assert await calls.get_stale("new") is None
 
 
+@pytest.mark.parametrize(
+    ("before", "by"), [(SMALL, BIG + 1), (BIG, SMALL - 1), (1, 10**30), (1.5, 2**64), ("text", 2**64)]
+)
+async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(calls: Calls, before: Any, by: int) -> None:
+    await calls.set("k", before, 4)
+    for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
+        with pytest.raises(BadValue, match=r"^A whole number of (64|65|100) bits is too large"):
+            await calls.incr(key, by, init=init)
+    assert await calls.get("k") == before
+    assert await calls.ttl("k") == 4
+    assert await calls.get_stale("new") is None
+
+
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
     with pytest.raises(NotFound, match="The key 'k' is not there, and incr\\(\\) was given no init"):
         await calls.incr("k", 1)

@@ -31,7 +31,7 @@ def site(tmp_path: Path, redis_cache: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.redis
 def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -> None:
-    assert set(shdicts.names()) == {"default", "events", "other", "remote"}
+    assert set(shdicts.names()) == {"default", "events", "limits", "other", "remote"}
     assert isinstance(shdicts["default"], LmdbDict)
     assert (shdicts["default"].name, shdicts["default"].capacity()) == ("default", 2 * MIB)
     assert isinstance(shdicts["remote"], RedisDict)
