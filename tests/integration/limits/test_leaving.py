@@ -474,7 +474,9 @@ def test_many_threads(conn: Concurrency) -> None:
 
 
 @pytest.mark.parametrize("lease", [None, 60])
-async def test_a_request_that_costs_more_gives_back_all_of_it(site: Site, lease: float | None) -> None:
+async def test_a_request_that_costs_more_gives_back_all_of_it(
+    site: Site, limits_store: str, lease: float | None
+) -> None:
     limiter = Concurrency(5, lease=lease, prefix="leaving:", name="dear")
     view = site.view(limit(limiter, cost=3), body=lambda request: HttpResponse(b"done"))
     assert await site.statuses(view, 4) == [200] * 4
