@@ -557,7 +557,8 @@ def busy() -> Iterator[Busy]:
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_threads_share_a_counter_across_midnight(busy: Busy, batch: int) -> None:
-    counter = busy.counter(spec(segment_size=50, max_counter=99_999_999), max_segment=400)
+    long = spec("{now:%Y%m%d}-{counter:08d}", segment_size=50, max_counter=99_999_999)
+    counter = busy.counter(long, max_segment=400)
     results: list[list[str]] = []
 
     def run() -> None:
