@@ -11,6 +11,7 @@ from django.core.signals import setting_changed
 from resty_django.conf import SharedDictSettings, conf
 from resty_django.schema import SETTING, key_text
 
+from . import forks  # noqa: F401 - its hooks come before those of modules that use dictionaries
 from .base import SharedDict
 
 

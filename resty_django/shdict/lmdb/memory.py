@@ -22,7 +22,7 @@ import lmdb
 
 from resty_django.schema import Name, key_text
 
-from .. import places
+from .. import forks, places
 from ..errors import NoMemory, Unavailable
 from .records import COUNT, FORCIBLE, PAGE, Txn
 
@@ -226,19 +226,26 @@ def _hint() -> str:
     )
 
 
+_fork_holds = False
+
+
 def _before_fork() -> None:
-    _opening.acquire()
+    global _fork_holds
+    _fork_holds = _opening.acquire()
     for memory in list(_all):
         memory.close()
 
 
 def _after_fork() -> None:
-    _opening.release()
+    global _fork_holds
+    if _fork_holds:
+        _fork_holds = False
+        _opening.release()
 
 
 def _in_child() -> None:
-    global _opening
-    _opening = threading.RLock()
+    global _opening, _fork_holds
+    _opening, _fork_holds = threading.RLock(), False
     for memory in list(_all):
         memory._writing = threading.RLock()
         if memory._env is not None:
@@ -247,4 +254,6 @@ def _in_child() -> None:
         memory.close()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+forks.before.append(_before_fork)
+forks.in_parent.append(_after_fork)
+forks.in_child.append(_in_child)
