@@ -297,4 +297,4 @@ def test_core_and_rules_agree(valkey: Redis) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_core_and_rules_agree_for_long(valkey: Redis) -> None:
-    run(valkey, examples=3000, steps=60)
+    run(valkey, examples=1500, steps=60)
