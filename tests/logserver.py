@@ -3,7 +3,8 @@
     python tests/logserver.py KIND PLACE FILE [CERTIFICATE]
 
 KIND is tcp, tls, udp, unix, or deaf: a TCP server that accepts and never reads. PLACE is a port or a path. Of a
-connection that breaks in the middle of a line, that line is thrown away. One thread for all connections.
+connection that breaks in the middle of a line, that line is thrown away, and so is a line in the middle of which the
+server was killed. One thread for all connections.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def listen(kind: str, place: str) -> socket.socket:
 
 def serve(kind: str, place: str, file: str, certificate: str = "") -> None:
     out = os.open(file, os.O_WRONLY | os.O_APPEND)
+    if kind != "udp":
+        os.ftruncate(out, Path(file).read_bytes().rfind(b"\n") + 1)
     context = None
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

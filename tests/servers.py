@@ -83,12 +83,17 @@ class Server:
             config = [str(path), "--sentinel"]
         else:
             config = ["--save", "", "--appendonly", "no"]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(get_binary_path()), *config, *self.options], stdout=log, stderr=log, cwd=self.folder
-            )
+        command = [str(get_binary_path()), *config, *self.options]
+        self.process = None
         with self.client() as client:
-            until(client.ping)
+
+            def up() -> Any:
+                if self.process is None or self.process.poll() is not None:  # another program may have had its port
+                    with (self.folder / "log").open("ab") as log:
+                        self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+                return client.ping()
+
+            until(up)
 
     def kill(self) -> None:
         """SIGKILL."""

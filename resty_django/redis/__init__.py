@@ -15,5 +15,17 @@ from .asynchronous import async_connection
 from .clients import AsyncClient, Client, connection
 from .errors import StoreDown, StoreError, StoreFull
 from .script import Script
+from .source import Origin, Source
 
-__all__ = ["AsyncClient", "Client", "Script", "StoreDown", "StoreError", "StoreFull", "async_connection", "connection"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Origin",
+    "Script",
+    "Source",
+    "StoreDown",
+    "StoreError",
+    "StoreFull",
+    "async_connection",
+    "connection",
+]

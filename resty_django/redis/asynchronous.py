@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from redis import RedisCluster
+from redis import Redis, RedisCluster
 from redis import asyncio as aio
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
@@ -24,14 +24,14 @@ from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.sentinel import SentinelConnectionPool as ThreadedSentinelPool
 
-from .clients import AsyncClient, cache_client, connection
+from .clients import AsyncClient, Client, cache_client, connection
 from .cluster import ClusterClient
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
 Close: TypeAlias = Callable[[], Awaitable[None]]
 Keeper: TypeAlias = AsyncGenerator[None, None]
 
-_clients: Final[dict[tuple[Loop, str], AsyncClient]] = {}
+_clients: Final[dict[tuple[Loop, Hashable], AsyncClient]] = {}
 _keepers: Final[dict[Loop, list[Keeper]]] = {}
 _inherited: Final[list[object]] = []
 
@@ -99,18 +99,34 @@ def async_connection(alias: str = "default") -> AsyncClient:
     try:
         return _clients[loop, alias]
     except KeyError:
-        return _open(loop, alias)
+        return _open(loop, alias, *_make(alias))
 
 
-def _open(loop: Loop, alias: str) -> AsyncClient:
+def async_like(key: Hashable, client: Client) -> AsyncClient:
+    """The client of `redis.asyncio` for the running loop, with the settings of `client`; one for each `key`.
+
+    Waits for nothing. Raises `ImproperlyConfigured`.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return _clients[loop, key]
+    except KeyError:
+        if isinstance(client, RedisCluster):
+            raise ImproperlyConfigured(
+                "A client of asyncio cannot be made after a RedisCluster. Give one of its own (`async_redis`), "
+                "or the alias of a cache that is a cluster."
+            ) from None
+        return _open(loop, key, *_after(client, "The client of Redis"))
+
+
+def _open(loop: Loop, key: Hashable, client: AsyncClient, close: Close) -> AsyncClient:
     for gone in [one for one in list(_keepers) if one.is_closed()]:
         _forget_loop(gone)
-    client, close = _make(alias)
     keeper = _keep(loop, close)
     with contextlib.suppress(StopIteration):  # that is its yield; from here on the loop knows the generator
         keeper.__anext__().send(None)
     _keepers.setdefault(loop, []).append(keeper)
-    _clients[loop, alias] = client
+    _clients[loop, key] = client
     return client
 
 
@@ -135,7 +151,8 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
         retry = _retry(kwargs.get("retry")) or Retry(NoBackoff(), 0)
         # Of a slot that has moved redis-py notes the new node; every so often it would drop all connections as well,
         # also those that other calls wait on.
-        options = {"reinitialize_steps": 0, **_translated(alias, kwargs, aio.RedisCluster)}
+        subject = f"The cache {alias!r}"
+        options = {"reinitialize_steps": 0, **_translated(subject, kwargs, aio.RedisCluster)}
         startup = [ClusterNode(host, port) for host, port in nodes]
         cluster = Cluster(startup_nodes=startup, retry=retry, **options)
         return cluster, cluster.aclose
@@ -145,9 +162,13 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
             f"The cache {alias!r} is a cluster with a client of its own, which cannot be used in asyncio. "
             f'Set its CLIENT_CLASS to "{ClusterClient.__module__}.ClusterClient".'
         )
+    return _after(client, f"The cache {alias!r}")
+
+
+def _after(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
     threaded = client.connection_pool
     if isinstance(threaded, ThreadedSentinelPool):
-        return _make_sentinel(alias, threaded)
+        return _make_sentinel(subject, threaded)
     kind: type[aio.Connection] = aio.Connection
     if issubclass(threaded.connection_class, SSLConnection):
         kind = aio.SSLConnection
@@ -157,16 +178,16 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
         connection_class=kind,
         max_connections=threaded.max_connections,
         retry=_retry(threaded.connection_kwargs.get("retry")),
-        **_translated(alias, threaded.connection_kwargs, kind),
+        **_translated(subject, threaded.connection_kwargs, kind),
     )
     made = Single.from_pool(pool)
     return made, made.aclose
 
 
-def _make_sentinel(alias: str, threaded: Any) -> tuple[AsyncClient, Close]:
+def _make_sentinel(subject: str, threaded: Any) -> tuple[AsyncClient, Close]:
     manager = threaded.sentinel_manager
     places = [one.connection_pool.connection_kwargs for one in manager.sentinels]
-    asking = _translated(alias, manager.sentinel_kwargs, aio.Redis)
+    asking = _translated(subject, manager.sentinel_kwargs, aio.Redis)
     asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         [(place["host"], place["port"]) for place in places],
@@ -183,7 +204,7 @@ def _make_sentinel(alias: str, threaded: Any) -> tuple[AsyncClient, Close]:
         max_connections=threaded.max_connections,
         check_connection=threaded.check_connection,
         retry=_retry(threaded.connection_kwargs.get("retry")),
-        **_translated(alias, threaded.connection_kwargs, kind),
+        **_translated(subject, threaded.connection_kwargs, kind),
     )
     made = Single.from_pool(pool)
 
@@ -200,14 +221,14 @@ def _retry(retry: Any) -> Retry | None:
     return None if retry is None else Retry(retry._backoff, retry._retries, retry._supported_errors)
 
 
-def _translated(alias: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
+def _translated(subject: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
     """The arguments that `kind` of asyncio takes. Raises `ImproperlyConfigured` for TLS that it would not obey."""
     known = {name for cls in kind.__mro__ if cls is not object for name in inspect.signature(cls).parameters}
     for name, value in kwargs.items():
         if name.startswith("ssl_") and value and name not in known:
             raise ImproperlyConfigured(
-                f"The cache {alias!r} has the option {name}, which redis-py does not have for asyncio. "
-                "Take it out of its OPTIONS, or use no coroutines with this cache."
+                f"{subject} has the option {name}, which redis-py does not have for asyncio. "
+                "Take it out of its OPTIONS, or use no coroutines with it."
             )
     return {
         name: value
@@ -231,4 +252,4 @@ def _in_child() -> None:
 setting_changed.connect(_forget, dispatch_uid="resty_django.redis.asynchronous")
 os.register_at_fork(after_in_child=_in_child)
 
-__all__ = ["async_connection"]
+__all__ = ["async_connection", "async_like"]

@@ -1,9 +1,9 @@
-"""Questions that go to a server, or to all masters of a cluster, rather than to one key."""
+"""Commands that are no script, and questions that go to a server, or to all masters of a cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 from redis import RedisCluster
@@ -17,6 +17,23 @@ BATCH: Final = 500
 
 Memory = tuple[int, int]
 """Bytes: the bound that the servers have been given (0: none), and what they have left."""
+
+
+def command(client: Client, *args: Any) -> Any:
+    """One command of the server; its reply. Raises `StoreDown`, `StoreFull`, `StoreError`."""
+    execute: Callable[..., Any] = client.execute_command
+    try:
+        return execute(*args)
+    except FAULTS as error:
+        raise translated(error) from error
+
+
+async def acommand(client: AsyncClient, *args: Any) -> Any:
+    """The same for asyncio."""
+    try:
+        return await client.execute_command(*args)
+    except FAULTS as error:
+        raise translated(error) from error
 
 
 def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
@@ -85,4 +102,4 @@ def _together(infos: list[dict[str, Any]]) -> Memory:
     return (sum(bounds) if all(bounds) else 0), left
 
 
-__all__ = ["Memory", "amemory", "ascan", "memory", "scan"]
+__all__ = ["Memory", "acommand", "amemory", "ascan", "command", "memory", "scan"]

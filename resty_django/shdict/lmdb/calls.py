@@ -21,6 +21,8 @@ Step = Callable[[Txn, bytes, bytes, bool, int], R]
 
 def name_of(key: object) -> bytes:
     """The name of a key of any length."""
+    if type(key) is str and key.isascii() and 0 < len(key) <= LONGEST_NAME:
+        return key.encode()
     name = encode_key(key)
     return name if len(name) <= LONGEST_NAME else short_name(name)
 

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ..base import Change, Keep
-from ..codec import BYTES, encode, encode_key, milliseconds
+from ..codec import BYTES, encode_key, milliseconds
 from .calls import Calls, name_of
 from .memory import StoreError
 from .records import FRONT, HEAD, LONG_KEY, LONGEST_NAME, SIZE, Txn, with_key
@@ -22,7 +22,7 @@ Revision = tuple[bytes | None, float | None, Any]
 
 
 class Revisions(Calls):
-    """`revise` and `update_many`."""
+    """`revise` and `revise_many`."""
 
     @abstractmethod
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any: ...
@@ -39,7 +39,7 @@ class Revisions(Calls):
                         if (
                             kind == BYTES
                             and generation == self._flushes[0]
-                            and not (expires and expires <= int(self._clock() * 1000))
+                            and not (expires and expires <= self._clock() * 1000)
                             and not self._crowded[0]
                         ):
                             new, ttl, result = function(record[SIZE:])
@@ -57,13 +57,13 @@ class Revisions(Calls):
 
         return self.update(key, change)
 
-    def update_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Change | None], Any]]
+    def revise_many(
+        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
     ) -> Any:
-        """As `update` for several different keys, as one step. LMDB alone has it.
+        """As `revise` for several different keys, as one step. LMDB alone has it.
 
-        `function` gets the values, which it must leave as they are, and returns for each a `Change` that deletes
-        nothing, or None, and the result.
+        `function` gets the values, which it must leave as they are, and returns a `Revision` for each, whose own result
+        does not count, and the result of all.
         """
         names = [name_of(key) for key in keys]
         tries = 0
@@ -73,60 +73,54 @@ class Revisions(Calls):
                 with self._writing, self._begin(self._items, None, True) as txn:
                     now = int(self._clock() * 1000)
                     flushes = self._flushes[0]
-                    records = []
+                    records = list(map(txn.get, names))
                     values: list[Any] = []
-                    for name in names:
-                        record = txn.get(name)
-                        records.append(record)
+                    for record in records:
                         if record is None:
                             values.append(None)
                             continue
-                        expires, kind, form, generation = FRONT(record)
+                        expires, kind, generation = PLAIN(record)
                         if generation != flushes or 0 < expires <= now:
                             values.append(None)
-                        elif kind == BYTES and not form:
+                        elif kind == BYTES:
                             values.append(record[SIZE:])
                         else:
-                            values.append(self._value(kind, self._payload(txn, record)))
+                            values.append(self._value(FRONT(record)[1], self._payload(txn, record)))
                     called = True
-                    changes, result = function(values)
+                    revisions, result = function(values)
+                    crowded = self._crowded[0]
                     left = []
-                    for index, change in enumerate(changes):
-                        if change is None:
+                    for index, (new, ttl, _) in enumerate(revisions):
+                        if new is None:
                             continue
-                        old, new, record = values[index], change.value, records[index]
-                        if (
-                            change.ttl is None
-                            and type(old) is bytes
-                            and type(new) is bytes
-                            and len(record) == SIZE + len(old) == SIZE + len(new)
-                            and not self._crowded[0]
-                        ):
-                            txn.put(names[index], record[:SIZE] + new)
-                        else:
-                            left.append((keys[index], names[index], change))
-                    for key, name, change in left:
-                        self._put_change(txn, key, name, change, now)
+                        old = values[index]
+                        if ttl is None and type(old) is bytes and len(old) == len(new) and not crowded:
+                            record = records[index]
+                            if len(record) == SIZE + len(new):
+                                txn.put(names[index], record[:SIZE] + new)
+                                continue
+                        left.append((index, new, ttl))
+                    for index, new, ttl in left:
+                        self._put(txn, keys[index], names[index], new, ttl, now)
                 return result
             except (Crowded, StoreError) as error:
                 if called and "closed" in str(error):
                     raise RuntimeError(
-                        f"The function of update_many() of {self.name!r} forked or closed it."
+                        f"The function of revise_many() of {self.name!r} forked or closed it."
                     ) from error
                 tries = self._mend(error, tries, b"", safe=False)
 
-    def _put_change(self, txn: Txn, key: object, name: bytes, change: Change, now: int) -> None:
+    def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:
         """What `update` does with a change, for a key of which nothing is known."""
         record = txn.get(name)
         head = None if record is None else HEAD.unpack_from(record)
         flags = expires = 0
         if head is not None and head[4] == self._flushes[0] and not 0 < head[0] <= now:
             expires, flags = head[:2]
-        if change.ttl is not None:
-            life = milliseconds(change.ttl)
+        if ttl is not None:
+            life = milliseconds(ttl)
             expires = now + life if life else 0
-        kind, body = encode(change.value)
         form = 0
         if len(name) > LONGEST_NAME:
             body, form = with_key(encode_key(key), body), LONG_KEY
-        self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
+        self._save(txn, name, record, head, BYTES, body, form, flags, expires, now, False)

@@ -1,0 +1,125 @@
+"""Channels of a server: what is published there, on a connection of one's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+from redis import asyncio as aio
+
+from .clients import AsyncClient, Client
+from .errors import FAULTS, StoreDown, translated
+
+IDLE: Final = 15.0
+"""Seconds without a word from the server after which it is asked for one; twice as long, and it is lost."""
+
+
+class Heard(NamedTuple):
+    """`kind` is "message"; or "subscribe" or "unsubscribe", which say that the server has done so."""
+
+    kind: str
+    channel: bytes
+    payload: bytes
+
+
+class _Subscription:
+    def __init__(self, pubsub: Any) -> None:
+        self._pubsub = pubsub
+        self._last = time.monotonic()
+        self._asked = False
+
+    def _silent(self) -> bool:
+        """Whether the server is to be asked for a word. Raises `StoreDown`."""
+        silent = time.monotonic() - self._last
+        if silent > 2 * IDLE:
+            raise StoreDown(f"the server has said nothing for {silent:.0f} s")
+        if silent > IDLE and not self._asked:
+            self._asked = True
+            return True
+        return False
+
+    def _heard(self, message: Any) -> Heard | None:
+        if message is None:
+            return None
+        self._last, self._asked = time.monotonic(), False
+        if message["type"] not in ("message", "subscribe", "unsubscribe"):
+            return None
+        payload = message["data"]
+        return Heard(message["type"], message["channel"], payload if isinstance(payload, bytes) else b"")
+
+
+class Subscription(_Subscription):
+    """Not for several threads at once. All calls raise `StoreDown`, `StoreError`; then it is of no more use."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client.pubsub())  # type: ignore[no-untyped-call]
+
+    def change(self, more: Collection[bytes], less: Collection[bytes] = ()) -> None:
+        """Hear these channels too, and those no longer."""
+        try:
+            if more:
+                self._pubsub.subscribe(*more)
+            if less:
+                self._pubsub.unsubscribe(*less)
+        except FAULTS as error:
+            raise translated(error) from error
+
+    def get(self, seconds: float) -> Heard | None:
+        """The next word of the server, or None after `seconds`."""
+        try:
+            if self._silent():
+                self._pubsub.ping()
+            return self._heard(self._pubsub.get_message(timeout=seconds))
+        except FAULTS as error:
+            raise translated(error) from error
+
+    def close(self) -> None:
+        self._pubsub.close()
+
+
+class AsyncSubscription(_Subscription):
+    """The same for asyncio.
+
+    Of a cluster it asks one node, since every node hears all; redis-py itself does that from version 8 on.
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._node: aio.Redis | None = None
+        super().__init__(None if isinstance(client, aio.RedisCluster) else client.pubsub())
+
+    async def change(self, more: Collection[bytes], less: Collection[bytes] = ()) -> None:
+        try:
+            if self._pubsub is None and isinstance(self._client, aio.RedisCluster):
+                await self._choose_node(self._client)
+            if more:
+                await self._pubsub.subscribe(*more)
+            if less:
+                await self._pubsub.unsubscribe(*less)
+        except FAULTS as error:
+            raise translated(error) from error
+
+    async def get(self, seconds: float) -> Heard | None:
+        try:
+            if self._silent():
+                await self._pubsub.ping()
+            return self._heard(await self._pubsub.get_message(timeout=seconds))
+        except FAULTS as error:
+            raise translated(error) from error
+
+    async def aclose(self) -> None:
+        if self._pubsub is not None:
+            await self._pubsub.aclose()
+        if self._node is not None:
+            await self._node.aclose()
+
+    async def _choose_node(self, cluster: aio.RedisCluster) -> None:
+        await cluster.initialize()
+        node = cluster.get_random_node()
+        pool = aio.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
+        self._node = aio.Redis.from_pool(pool)
+        self._pubsub = self._node.pubsub()
+
+
+__all__ = ["AsyncSubscription", "Heard", "Subscription"]

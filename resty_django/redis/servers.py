@@ -1,0 +1,46 @@
+"""Which server it is that has a key, and whether it keeps what it has."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from redis import RedisCluster
+from redis.exceptions import ResponseError
+
+from .clients import Client
+from .errors import FAULTS, translated
+
+
+class ServerInfo(NamedTuple):
+    """`keeps`: whether the data are written to a disk; None: the server does not tell us."""
+
+    name: str
+    version: str
+    keeps: bool | None
+
+
+def server_info(client: Client, key: str) -> ServerInfo:
+    """About the server, of a cluster about the node that has `key`. Raises `StoreDown`, `StoreError`."""
+    try:
+        where: dict[str, Any] = {}
+        if isinstance(client, RedisCluster):
+            where["target_nodes"] = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
+        about = client.info("server", **where)
+        name = str(about.get("server_name", "redis"))
+        version = str(about.get(f"{name}_version") or about["redis_version"])
+        return ServerInfo(name.capitalize(), version, _keeps(client, where))
+    except FAULTS as error:
+        raise translated(error) from error
+
+
+def _keeps(client: Client, where: dict[str, Any]) -> bool | None:
+    if client.info("persistence", **where).get("aof_enabled"):
+        return True
+    try:
+        found = client.config_get("save", **where)
+    except ResponseError:
+        return None
+    return bool(found.get("save"))
+
+
+__all__ = ["ServerInfo", "server_info"]

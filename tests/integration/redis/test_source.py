@@ -1,0 +1,34 @@
+"""Where connections come from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from redis import Redis
+
+from resty_django.redis import Source
+
+pytestmark = pytest.mark.redis
+
+
+def test_threads_that_begin_at_once_share_one_client(valkey_url: str) -> None:
+    """Else the client that is dropped would close the connections of a subscription that was made of it."""
+    begin = threading.Barrier(8)
+
+    def make() -> Redis:
+        time.sleep(0.05)
+        return Redis.from_url(valkey_url)
+
+    source = Source(make)
+
+    def ask(_: int) -> object:
+        begin.wait(20)
+        return source.sync()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(ask, range(8)))
+    assert found == {source.sync()}
+    source.close()
