@@ -41,6 +41,7 @@ Times = dict[str, float]
 
 
 def configure(url: str, folder: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     import django
     from django.conf import settings
 

@@ -15,9 +15,10 @@ class LimitsConfig(AppConfig):
     def ready(self) -> None:
         from resty_django.checks import check_core
 
-        from . import changes, checks, health
+        from . import changes, checks, health, overview
 
         register(check_core, "resty_django")
         changes.connect()
         checks.connect()
         health.register()
+        overview.register()

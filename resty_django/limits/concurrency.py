@@ -107,19 +107,22 @@ class Concurrency(Limiter[concurrency.Numbers]):
 
         `latency`: seconds that the request took, without its delay; the delay of others is made of it. `cost`: that of
         the request, which a token knows by itself. A slot whose lease was over is not given back a second time. Returns
-        0 where the store cannot be used and `on_error` is not
-        "raise": the lease gives back the slot then. Raises `NotFound` where nothing is in progress under the key.
+        0 where the store cannot be used and `on_error` is not "raise": the lease gives back the slot then. Raises
+        `NotFound` where nothing is in progress under the key.
         """
-        return self._left(self._slot(*self._going(key, token, cost)), key, latency)
+        operation, cost = self._going(token, cost)
+        return self._left(self._slot(operation, key, token, cost), key, latency)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
         """As `leaving`."""
-        return self._left(await self._aslot(*self._going(key, token, cost)), key, latency)
+        operation, cost = self._going(token, cost)
+        return self._left(await self._aslot(operation, key, token, cost), key, latency)
 
-    def _going(self, key: object, token: str, cost: int) -> tuple[Operation, object, str, int]:
+    def _going(self, token: str, cost: int) -> tuple[Operation, int]:
+        """How a slot is given back, and how often: a token knows the cost by itself."""
         if cost == 1 or token.removeprefix(LOCAL):
-            return self._leaving, key, token, 1
-        return self.algorithm.uncommit, key, token, check_cost(cost)
+            return self._leaving, 1
+        return self.algorithm.uncommit, check_cost(cost)
 
     def uncommit(self, key: object, cost: int = 1, token: str = "") -> int:
         """As `leaving` without a latency, but without a token it is the slot taken last that is given back."""

@@ -24,7 +24,7 @@ from . import keys
 from .applied import guard_of, known
 from .exempt import Exemption
 from .guard import EitherGuard, Guard
-from .limiters import Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
+from .limiters import IDLE, Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
 from .passage import Limit
 from .policy import Policy
 from .rates import parse_duration, parse_rate, split_rate
@@ -121,7 +121,7 @@ def limit_rate(
     """
     numbers = bucket_numbers(rate, capacity)
     wait = None if max_wait is None else parse_duration(max_wait) * 1000
-    return _one("rate", (*numbers, wait), lambda **store: TokenBucket(*numbers, max_wait=wait, **store), options)
+    return _one("rate", (*numbers, wait), lambda **store: TokenBucket(*numbers, wait, idle=IDLE, **store), options)
 
 
 def limit_rate_either(
@@ -140,8 +140,8 @@ def limit_rate_either(
 
     def build(view: str) -> Guard:
         limits = [
-            _limit("total", of_all, lambda **store: TokenBucket(*of_all, max_wait=0, **store), shared, view),
-            _limit("each", of_each, lambda **store: TokenBucket(*of_each, max_wait=0, **store), options, view),
+            _limit("total", of_all, lambda **store: TokenBucket(*of_all, 0, idle=IDLE, **store), shared, view),
+            _limit("each", of_each, lambda **store: TokenBucket(*of_each, 0, idle=IDLE, **store), options, view),
         ]
         return EitherGuard(limits)
 

@@ -32,7 +32,7 @@ from rest_framework.views import APIView
 from . import keys
 from .decorators import bucket_numbers
 from .guard import Guard
-from .limiters import Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
+from .limiters import IDLE, Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
 from .passage import Limit, Passage
 from .rates import parse_rate, split_rate
 
@@ -148,7 +148,7 @@ class TokenBucketThrottle(LimitThrottle):
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Any) -> TokenBucket:
-        return TokenBucket(*bucket_numbers(rate, burst), max_wait=0, **options)
+        return TokenBucket(*bucket_numbers(rate, burst), max_wait=0, idle=IDLE, **options)
 
 
 class ConcurrencyThrottle(LimitThrottle):

@@ -128,7 +128,7 @@ class Guard:
 
     def _covering(self, request: Any) -> Sequence[Limit]:
         here = site()
-        if here.exempt and here.clients.address(request) in here.exempt:
+        if here.exempt is not None and here.clients.address(request) in here.exempt:
             return ()
         if not self._choosing:
             return self._limits

@@ -62,9 +62,9 @@ def show(headers: Any, shown: Shown, decision: Decision) -> None:
     """
     if shown.numbers is not shown.limiter.numbers:
         shown.renew()
-    allowed, _, _, limit, left, reset_after, retry_after, _, _ = decision
+    left = decision.remaining
     remaining = str(left)
-    reset = str(ceil(reset_after if allowed else retry_after))
+    reset = str(ceil(decision.reset_after if decision.allowed else decision.retry_after))
     item = f"{shown.name};r={remaining};t={reset}"
     policy = shown.policy
     store = getattr(headers, "_store", None)
@@ -77,14 +77,14 @@ def show(headers: Any, shown: Shown, decision: Decision) -> None:
         headers["RateLimit"] = item
         headers["RateLimit-Policy"] = policy
         if tightest:
-            headers["X-RateLimit-Limit"] = str(limit)
+            headers["X-RateLimit-Limit"] = str(decision.limit)
             headers["X-RateLimit-Remaining"] = remaining
             headers["X-RateLimit-Reset"] = reset
         return
     store["ratelimit"] = ("RateLimit", item)
     store["ratelimit-policy"] = ("RateLimit-Policy", policy)
     if tightest:
-        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(limit))
+        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(decision.limit))
         store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
         store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from resty_django.conf import conf
 from resty_django.shdict import NoMemory, SharedDict, Unavailable, WrongKind
+from resty_django.shdict.codec import decode_key
 
 from .algorithms import Decided, Outcome
 from .arguments import check_cost
@@ -233,13 +234,11 @@ class Limiter(ABC, Generic[N]):
 
     # --- for stores ---
 
-    def key(self, key: object) -> object:
-        """The key in the store. Raises `ValueError` where there is none."""
+    def key(self, key: object) -> str:
+        """The key in the store, as text: keys that are one in the store are equal. Raises `ValueError` for None."""
         if key is None:
             raise ValueError("key of a limit is None: give a text.")
-        if not self.prefix:
-            return key
-        return self.prefix.encode() + key if isinstance(key, bytes) else f"{self.prefix}{key}"
+        return self.prefix + (decode_key(key) if isinstance(key, bytes) else str(key))
 
     def now(self) -> int:
         """The time in milliseconds."""

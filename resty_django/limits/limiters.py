@@ -22,6 +22,8 @@ from .limiter import Algorithm, Limiter, Operation
 
 LONGEST: Final = 1e9
 """Seconds: what would be kept longer is kept for ever."""
+IDLE: Final = 60.0
+"""Seconds: the `idle` of a leaky bucket, and of the token buckets of decorators, policies and throttles."""
 
 
 class LeakyBucket(Limiter[leaky_bucket.Numbers]):
@@ -43,7 +45,7 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
     )
 
     def __init__(
-        self, rate: float, burst: float = 0, *, clamp: bool = False, idle: float | None = 60.0, **options: Any
+        self, rate: float, burst: float = 0, *, clamp: bool = False, idle: float | None = IDLE, **options: Any
     ) -> None:
         self.rate = rate
         self.burst = burst
@@ -151,7 +153,8 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
 
     Who comes too early waits (`delay`) until its token is there, but not longer than `max_wait` milliseconds (None:
     however long): then it is refused. `clamp`: a clock that went back is taken to stand still; else tokens are taken
-    away. `idle`: seconds after which a full bucket is forgotten (None: never); its ticks then begin anew.
+    away. `idle`: seconds for which a full bucket is remembered at least (None: for ever). Then it is forgotten, which
+    alters no more than its ticks: they begin anew with the next request.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -192,8 +195,10 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         if self.idle is not None:
             not_negative("idle", self.idle)
         max_wait = math.inf if self.max_wait is None else self.max_wait
-        idle = -1.0 if self.idle is None else self.idle
-        return token_bucket.Numbers(self.interval, self.capacity, self.quantum, max_wait, self.clamp, idle)
+        full = math.ceil(self.capacity / self.quantum) * self.interval
+        keep = LONGEST if self.idle is None else self.idle + (token_bucket.SLOT + full) / 1000
+        keep = math.ceil(keep) if keep < LONGEST else 0
+        return token_bucket.Numbers(self.interval, self.capacity, self.quantum, max_wait, self.clamp, keep)
 
     def take(self, key: object, count: int, commit: bool = False) -> Decision:
         """Take `count` tokens: as `incoming` with that cost. Raises `ValueError` where `count` is not above 0."""

@@ -13,8 +13,8 @@ from .networks import Clients, Networks
 
 
 class Site:
-    """`clients` knows who sent a request; `exempt` are the networks that no limit applies to; `headers`: whether
-    responses tell of their limits; `max_delay`: seconds that a sync view may sleep."""
+    """`clients` knows who sent a request; `exempt` are the networks that no limit applies to, None where there are
+    none; `headers`: whether responses tell of their limits; `max_delay`: seconds that a sync view may sleep."""
 
     __slots__ = ("clients", "exempt", "headers", "max_delay", "section")
 
@@ -24,7 +24,7 @@ class Site:
         self.headers = section.headers
         self.max_delay = section.max_delay
         self.clients = Clients(section.proxies, section.proxy_header, section.ipv6_prefix)
-        self.exempt = Networks(section.exempt_networks)
+        self.exempt = Networks(section.exempt_networks) or None
 
 
 _known: Site | None = None

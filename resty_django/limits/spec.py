@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from . import keys
 from .limiter import Limiter
-from .limiters import Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters import IDLE, Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .rates import parse_duration, parse_rate
 
 ALGORITHMS: Final[Mapping[str, str]] = {
@@ -308,7 +308,8 @@ def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
             return SlidingWindow(spec.limit or 0, parse_duration(spec.window), **options)
         case "token_bucket":
             wait = _milliseconds(spec.max_wait) if spec.max_wait else None
-            return TokenBucket(_milliseconds(spec.interval), spec.capacity or 0, spec.quantum or 1, wait, **options)
+            numbers = _milliseconds(spec.interval), spec.capacity or 0, spec.quantum or 1
+            return TokenBucket(*numbers, wait, idle=IDLE, **options)
         case _:
             if spec.default_delay:
                 options["default_delay"] = parse_duration(spec.default_delay)

@@ -63,19 +63,19 @@ class Decorator:
 
 def _quick(guard: Guard, limit: Limit, view: Callable[..., Any], longest: float | None) -> Callable[..., Any]:
     """The usual case, written out: it has to be quick."""
-    key_of, decide, shown, nodelay = limit.key.of, limit.limiter.incoming, limit.shown, limit.nodelay
+    key_of, hit, shown, nodelay = limit.key.of, limit.limiter.hit, limit.shown, limit.nodelay
 
     def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
         request = args[0] if hasattr(args[0], "META") else args[1]
         here = site()
-        if here.exempt:
+        if here.exempt is not None:
             return run(guard, view, args, kwargs, longest)
         key = key_of(request, kwargs)
         if key is None:
             return view(*args, **kwargs)  # type: ignore[no-any-return]
-        decision = decide(key, True)
-        most = here.max_delay if longest is None else longest
-        if decision.allowed and not decision.failed and (decision.delay < SHORTEST_SLEEP or nodelay or not most):
+        decision = hit(key)
+        at_once = nodelay or not (here.max_delay if longest is None else longest) or decision.delay < SHORTEST_SLEEP
+        if at_once and decision.allowed and not decision.failed:
             response: HttpResponseBase = view(*args, **kwargs)
             if here.headers:
                 show(response.headers, shown, decision)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from resty_django.admin.bars import Column, bars
 from resty_django.admin.figures import Key, why
 from resty_django.admin.shown import printable
 
@@ -55,11 +55,11 @@ class Figures:
     @property
     def spark(self) -> SafeString:
         """The last hour in a line of the list."""
-        return bars(self.minutes, width=150, height=18, words=self.words)
+        return bars(columns(self.minutes), width=150, height=18, words=self.words)
 
     @property
     def chart(self) -> SafeString:
-        return bars(self.minutes, width=720, height=160, words=self.words)
+        return bars(columns(self.minutes), width=720, height=160, words=self.words)
 
     @property
     def peak(self) -> int:
@@ -127,34 +127,5 @@ def busy(minute: Minute) -> bool:
     return any(minute.totals)
 
 
-def bars(minutes: Sequence[Minute], *, width: int, height: int, words: str) -> SafeString:
-    """One bar for each minute, its parts one upon the other; colours come from the style sheet."""
-    peak = max((minute.totals.all for minute in minutes), default=0)
-    step = width / max(1, len(minutes))
-    return format_html(
-        '<svg class="resty-bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/></svg>',
-        width,
-        height,
-        width,
-        height,
-        words,
-        words,
-        format_html_join(
-            "", '<rect class="resty-{}" x="{}" y="{}" width="{}" height="{}"/>', _parts(minutes, peak, step, height - 1)
-        ),
-        f"{height - 0.5:g}",
-        width,
-    )
-
-
-def _parts(minutes: Sequence[Minute], peak: int, step: float, height: float) -> Iterator[tuple[str, ...]]:
-    for number, minute in enumerate(minutes):
-        top = height
-        for kind in PARTS:
-            count = getattr(minute.totals, kind)
-            if count:
-                tall = max(1.0, height * count / peak)
-                top = max(0.0, top - tall)
-                numbers = (number * step, top, max(1.0, step - 1), tall)
-                yield (kind, *(f"{value:.2f}".rstrip("0").rstrip(".") for value in numbers))
+def columns(minutes: Sequence[Minute]) -> list[Column]:
+    return [[(kind, getattr(minute.totals, kind)) for kind in PARTS] for minute in minutes]

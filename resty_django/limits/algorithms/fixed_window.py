@@ -56,7 +56,8 @@ def decide(numbers: Numbers, cost: int, commit: bool, left: float, until: float)
     left = int(left)
     reset = until / 1000
     if left >= 0:
-        return Decision(True, 0.0, left, numbers.limit, left if commit else left + cost, reset)
+        shown = left if commit else left + cost
+        return _new(Decision, (True, 0.0, left, numbers.limit, shown, reset, 0.0, False, ""))
     return Decision(False, 0.0, None, numbers.limit, 0 if commit else max(left + cost, 0), reset, reset)
 
 

@@ -74,7 +74,8 @@ def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision
     rate, burst, room, limit, _, _ = numbers
     if commit and excess <= burst:
         left = (room - int(excess)) // 1000
-        return Decision(True, excess / rate, excess / 1000, limit, left, (excess + 1000) / rate)
+        reset = (excess + 1000) / rate
+        return _new(Decision, (True, excess / rate, excess / 1000, limit, left, reset, 0.0, False, ""))
     before = excess - 1000 * (cost - 1)
     left = max(int((burst - excess) // 1000) + cost, 0)
     reset = before / rate if before > 0 else 0.0

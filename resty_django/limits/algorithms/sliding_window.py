@@ -65,7 +65,8 @@ def decide(numbers: Numbers, cost: int, commit: bool, previous: float, current: 
     reset = (2 * window - over if current or (commit and left >= 0) else window - over if previous else 0) / 1000
     if left >= 0:
         after = int(left // weight)
-        return Decision(True, 0.0, after, limit, after if commit else after + cost, reset)
+        shown = after if commit else after + cost
+        return _new(Decision, (True, 0.0, after, limit, shown, reset, 0.0, False, ""))
     retry = _wait(limit, window, cost, previous, current, over) / 1000
     return Decision(False, 0.0, None, limit, max(int(room // weight), 0), reset, retry)
 

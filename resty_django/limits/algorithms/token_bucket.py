@@ -21,7 +21,9 @@ MEASURED: Final = Struct("<dd")
 """Of a request: tokens left with it, milliseconds since the last tick."""
 
 SLOT: Final = 2**16
-"""Milliseconds; the first request in each of them tells the store that the state has no expiry."""
+"""Milliseconds; the first request in each of them tells the store how long to keep the state."""
+LONGEST: Final = 1e9
+"""Seconds: a state is told to be kept no longer."""
 
 FOREIGN: Final = "shdict abused by other users: the key holds no token bucket."
 
@@ -34,8 +36,8 @@ _floor = math.floor
 class Numbers(NamedTuple):
     """`interval` and `max_wait`, which may be infinite, in milliseconds.
 
-    `clamp`: a clock that went back stands still. `idle`: seconds after which a full bucket is forgotten (below 0:
-    never); its grid then begins anew.
+    `clamp`: a clock that went back stands still. `keep`: seconds for which a state is kept that owes no tokens (0: for
+    ever). After that the grid begins anew.
     """
 
     interval: float
@@ -43,7 +45,7 @@ class Numbers(NamedTuple):
     quantum: float
     max_wait: float
     clamp: bool
-    idle: float
+    keep: float
 
 
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: float, commit: bool) -> Decided:
@@ -55,8 +57,8 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: float, commi
         return None, None, decision
     if decision[0]:
         tokens = left
-    if numbers.idle >= 0:
-        ttl = numbers.idle + _until_full(numbers, tokens, 0)
+    if tokens < 0 and numbers.keep:
+        ttl = _while_owing(numbers, tokens)
     return _pack(int(tokens), int(last)), ttl, decision
 
 
@@ -82,8 +84,8 @@ def take_available(state: bytes | None, now: int, numbers: Numbers, cost: float)
     tokens, last, ttl = _refilled(state, now, numbers)
     got = min(cost, tokens) if tokens > 0 else 0
     tokens -= got
-    if numbers.idle >= 0:
-        ttl = numbers.idle + _until_full(numbers, tokens, 0)
+    if tokens < 0 and numbers.keep:
+        ttl = _while_owing(numbers, tokens)
     return _pack(int(tokens), int(last)), ttl, got
 
 
@@ -96,14 +98,14 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Ou
 
 
 def _refilled(state: bytes | None, now: int, numbers: Numbers) -> tuple[float, float, float | None]:
-    """Tokens and last tick after the refill, and what becomes of the expiry if buckets are never forgotten."""
-    interval, capacity, quantum, _, clamp, _ = numbers
+    """Tokens and last tick after the refill, and what becomes of the expiry if no tokens are owed."""
+    interval, capacity, quantum, _, clamp, keep = numbers
     if state is None:
-        return capacity, now, 0
+        return capacity, now, keep
     tokens: float
     last: float
     tokens, last = _read(state)
-    ttl = None if now ^ last < SLOT else 0
+    ttl = None if now ^ last < SLOT else keep
     if now - last >= interval or now < last:
         ticks = _floor((now - last) / interval)
         if clamp and ticks < 0:
@@ -119,6 +121,11 @@ def _until_full(numbers: Numbers, tokens: float, since: float) -> float:
     if missing <= 0:
         return 0.0
     return max(math.ceil(missing / numbers.quantum) * numbers.interval - since, 0) / 1000
+
+
+def _while_owing(numbers: Numbers, tokens: float) -> float:
+    """Seconds for which a state is kept that owes tokens."""
+    return min(numbers.keep + math.ceil(-tokens / numbers.quantum) * numbers.interval / 1000, LONGEST)
 
 
 def _read(state: bytes) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 -- algorithms/token_bucket.py on the server.
--- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), idle (s; below 0: never forget)
+-- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), keep (s; 0: for ever)
 local token_bucket = {}
 
 local function stock(key)
@@ -26,12 +26,14 @@ local function refilled(key, interval, capacity, quantum, clamp)
   return state, tokens, last, before
 end
 
-local function keep(key, tokens, last, state, before, interval, capacity, quantum, idle)
+local LONGEST = 1e12
+
+local function store(key, tokens, last, state, before, interval, quantum, keep)
   local life
-  if idle >= 0 then
-    life = math.floor(idle * 1000 + math.max(math.ceil((capacity - tokens) / quantum), 0) * interval)
+  if tokens < 0 and keep > 0 then
+    life = math.min(keep * 1000 + math.ceil(-tokens / quantum) * interval, LONGEST)
   elseif not state or not same_slot(now, before) then
-    life = 0
+    life = keep * 1000
   end
   save(key, struct.pack('<i8i8xx', trunc(tokens), trunc(last)), state, life)
 end
@@ -40,13 +42,13 @@ end
 -- Reply   tokens left with this request and ms since the last tick, packed; and whether it is refused
 -- Cost    O(1)
 function token_bucket.incoming(key, sent, commit)
-  local _, record, cost, interval, capacity, quantum, max_wait, clamp, idle = struct.unpack('<ddddddddd', sent)
+  local _, record, cost, interval, capacity, quantum, max_wait, clamp, keep = struct.unpack('<ddddddddd', sent)
   local state, tokens, last, before = refilled(key, interval, capacity, quantum, clamp)
   local left = tokens - cost
   local wait = left < 0 and math.floor((-left + quantum - 1) / quantum) * interval - (now - last) or 0
   local refused = left < 0 and wait > max_wait
   if commit or (commit == nil and record == 1) then
-    keep(key, refused and tokens or left, last, state, before, interval, capacity, quantum, idle)
+    store(key, refused and tokens or left, last, state, before, interval, quantum, keep)
   end
   return struct.pack('<dd', left, now - last), refused
 end
@@ -54,10 +56,10 @@ end
 -- Reply   how many were taken, as text
 -- Cost    O(1)
 function token_bucket.take_available(key, sent)
-  local _, _, cost, interval, capacity, quantum, _, clamp, idle = struct.unpack('<ddddddddd', sent)
+  local _, _, cost, interval, capacity, quantum, _, clamp, keep = struct.unpack('<ddddddddd', sent)
   local state, tokens, last, before = refilled(key, interval, capacity, quantum, clamp)
   local got = tokens > 0 and math.min(cost, tokens) or 0
-  keep(key, tokens - got, last, state, before, interval, capacity, quantum, idle)
+  store(key, tokens - got, last, state, before, interval, quantum, keep)
   return string.format('%.17g', got)
 end
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
-
-from resty_django.shdict import Change
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..algorithms import Outcome
 from ..algorithms.protocol import Answers, two_phases
@@ -16,7 +14,9 @@ from ..outage import Watch
 if TYPE_CHECKING:
     from ..limiter import Limiter, Operation
 
-Changes = tuple[Sequence[Change | None], Answers]
+Revisions = tuple[Sequence[Outcome[Any]], Answers]
+NOTHING: Final = (None, None, None)
+"""The revision of a key that stays as it is."""
 
 
 class Updating(Protocol):
@@ -26,8 +26,8 @@ class Updating(Protocol):
 
     def revise(self, key: object, function: Callable[[Any], Outcome[Any]]) -> Any: ...
 
-    def update_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Change | None], Any]]
+    def revise_many(
+        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Outcome[Any]], Any]]
     ) -> Any: ...
 
     def delete(self, key: object) -> bool: ...
@@ -53,12 +53,11 @@ class DirectStore:
 
     def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers:
         """Decide by all limiters in one step."""
-        numbers = [limiter.call_numbers() for limiter in limiters]
         if len(set(keys)) == len(keys):
-            return self.dictionary.update_many(keys, partial(_apart, limiters, numbers))  # type: ignore[no-any-return]
+            return self.dictionary.revise_many(keys, partial(_apart, limiters))  # type: ignore[no-any-return]
         names = list(dict.fromkeys(keys))
-        work = partial(_overlapping, limiters, numbers, [names.index(key) for key in keys])
-        return self.dictionary.update_many(names, work)  # type: ignore[no-any-return]
+        work = partial(_overlapping, limiters, [names.index(key) for key in keys])
+        return self.dictionary.revise_many(names, work)  # type: ignore[no-any-return]
 
     def forget(self, key: object) -> bool:
         return self.dictionary.delete(key)
@@ -76,44 +75,44 @@ class DirectStore:
         return self.forget(key)
 
 
-def _apart(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], states: Sequence[Any]) -> Changes:
+def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions:
     """The protocol where no limiter sees the key of another: the second phase would say what the first has said."""
     now = limiters[0].now()
-    changes: list[Change | None] = []
+    outcomes = []
     decisions: list[Decision | None] = []
     for index, old in enumerate(states):
-        state, ttl, decision = limiters[index].pure(old, now, numbers[index], 1, True)
-        changes.append(None if state is None else Change(state, ttl))
+        limiter = limiters[index]
+        outcome = limiter.pure(old, now, limiter.call_numbers(), 1, True)
+        decision = outcome[2]
+        outcomes.append(outcome)
         decisions.append(decision)
         if not decision[0]:
             break
     else:
-        return changes, (None, decisions)
+        return outcomes, (None, decisions)
     refused, last = len(decisions) - 1, len(limiters) - 1
-    kept = [*[None] * last, changes[refused] if refused == last else None]
+    kept = [*[NOTHING] * last, outcome if refused == last else NOTHING]
     return kept, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
 
 
-def _overlapping(
-    limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], places: Sequence[int], old: Sequence[Any]
-) -> Changes:
+def _overlapping(limiters: Sequence[Limiter[Any]], places: Sequence[int], old: Sequence[Any]) -> Revisions:
     """The protocol where several limiters have one key, and see what those before them have recorded."""
     now = limiters[0].now()
+    numbers = [limiter.call_numbers() for limiter in limiters]
     states = list(old)
-    changes: list[Change | None] = [None] * len(states)
+    revisions: list[Outcome[Any]] = [NOTHING] * len(states)
     phases = two_phases(len(limiters))
     answer: Decision | None = None
     while True:
         try:
             index, commit = phases.send(answer)
         except StopIteration as done:
-            return changes, done.value
+            return revisions, done.value
         algorithm, place = limiters[index].algorithm, places[index]
         if commit is None:
             state, ttl, _ = algorithm.uncommit.pure(states[place], now, numbers[index], 1)
         else:
             state, ttl, answer = algorithm.incoming(states[place], now, numbers[index], 1, commit)
         if state is not None:
-            before = changes[place]
             states[place] = state
-            changes[place] = Change(state, before.ttl if ttl is None and before is not None else ttl)
+            revisions[place] = state, revisions[place][1] if ttl is None else ttl, None

@@ -10,13 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from resty_django.shdict import Change
 from resty_django.shdict.codec import milliseconds
 
 _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
 
 State = tuple[Any, int]
 """A value and the millisecond at which it is over (0: never)."""
+Revision = tuple[Any, float | None, Any]
+"""New state (None: change nothing), seconds to live (0: for ever, None: as before), and the result."""
 
 
 class LocalStore:
@@ -39,7 +40,7 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"<LocalStore {self.name!r}>"
 
-    def revise(self, key: object, function: Callable[[Any], tuple[Any, float | None, Any]]) -> Any:
+    def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
         """As that of a dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
@@ -48,16 +49,16 @@ class LocalStore:
                 self._put(key, new, ttl, now)
             return result
 
-    def update_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Change | None], Any]]
+    def revise_many(
+        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
     ) -> Any:
         """As that of a dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
-            changes, result = function([self._get(key, now) for key in keys])
-            for key, change in zip(keys, changes, strict=True):
-                if change is not None:
-                    self._put(key, change.value, change.ttl, now)
+            revisions, result = function([self._get(key, now) for key in keys])
+            for key, (new, ttl, _) in zip(keys, revisions, strict=True):
+                if new is not None:
+                    self._put(key, new, ttl, now)
             return result
 
     def delete(self, key: object) -> bool:

@@ -147,16 +147,18 @@ def result(reply: Any) -> Any:
 
 def combined(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any]) -> Sent:
     sent: list[bytes | str] = []
+    now = given(limiters[0])
     for limiter, own in zip(limiters, numbers, strict=True):
         algorithm = limiter.algorithm
-        sent += algorithm.lua, algorithm.sent(given(limiters[0]), True, 1, *own)
+        sent.append(algorithm.lua)
+        sent.append(algorithm.sent(now, True, 1, *own))
     return tuple(sent)
 
 
 def answers(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], reply: list[Any]) -> Answers:
-    refused = reply[0]
-    decisions = [
-        limiter.algorithm.decide(own, 1, True, *limiter.algorithm.measured(measured)) if measured else None
-        for limiter, own, measured in zip(limiters, numbers, reply[1:], strict=True)
-    ]
+    refused, *measured = reply
+    decisions: list[Decision | None] = []
+    for limiter, own, found in zip(limiters, numbers, measured, strict=True):
+        algorithm = limiter.algorithm
+        decisions.append(algorithm.decide(own, 1, True, *algorithm.measured(found)) if found else None)
     return (refused - 1 if refused else None), decisions

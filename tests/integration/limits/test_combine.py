@@ -201,6 +201,17 @@ def by_combine(limiters: list[Any], keys: list[str]) -> Any:
     return found.allowed, found.delay, states
 
 
+async def test_a_key_as_text_and_as_bytes_is_one(stored: Bench) -> None:
+    """As for the store, so for limiters that share their keys."""
+    one, other = (FixedWindow(3, 60, store=stored.store, on_error="raise", clock=stored.clock) for _ in range(2))
+    assert combine([one, other], ["k", b"k"]).decisions[0].state == 1  # type: ignore[union-attr]
+    assert [one.peek(key).remaining for key in ("k", b"k")] == [1, 1]
+    assert combine([one, other], ["7", 7]).allowed
+    assert one.peek(b"7").remaining == 1
+    assert one.hit(b"\xff").allowed
+    assert other.peek(b"\xff".decode(errors="surrogateescape")).remaining == 2
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(trace=TRACES)
 def test_same_as_the_protocol(trace: Any, store_for_traces: Any) -> None:

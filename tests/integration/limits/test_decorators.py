@@ -31,6 +31,7 @@ from resty_django.limits.guard import Guard
 from resty_django.limits.keys import make
 from resty_django.limits.passage import Limit
 from resty_django.limits.signals import limited
+from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 from tests.servers import free_port
 
@@ -61,6 +62,21 @@ async def test_so_many_requests_of_a_client_pass(site: Site, limits_store: str, 
     view = site.view(decorator)
     assert await site.statuses(view, passing + 2) == [200] * passing + [429] * 2
     assert await site.statuses(view, 1, ip="192.0.2.2") == [200]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_no_key_is_kept_for_ever(site: Site, limits_store: str, declared: Any) -> None:
+    """A bucket is forgotten some time after it is full: in an hour and a little more."""
+    declared("tests.bucket", "token_bucket", interval="1h", capacity=1)
+    await policy.aready()
+    for decorator in (limit_rate("3/h"), limit_rate_either("3/h", "2/h"), limit("tests.bucket")):
+        store = shdicts["limits"]
+        store.flush_all()
+        view = site.view(decorator)
+        assert await site.statuses(view, 1) == [200]
+        kept = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
+        assert kept
+        assert all(3600 < left < 4000 for left in kept)
 
 
 async def test_headers_of_what_passes_and_of_what_does_not(site: Site, limits_store: str) -> None:

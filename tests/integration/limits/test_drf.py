@@ -32,6 +32,7 @@ from resty_django.limits.drf import (
     TokenBucketThrottle,
 )
 from resty_django.limits.signals import limited
+from resty_django.shdict import shdicts
 
 from .view_tools import limits_store
 
@@ -102,6 +103,15 @@ def test_so_many_requests_of_a_client_pass(base: type[LimitThrottle], rate: str)
     one = view(with_rate(base, rate))
     assert statuses(one, 5) == [200, 200, 200, 429, 429]
     assert statuses(one, 1, ip="192.0.2.2") == [200]
+
+
+def test_no_key_is_kept_for_ever() -> None:
+    store = shdicts["limits"]
+    store.flush_all()
+    assert statuses(view(with_rate(TokenBucketThrottle, "1/h")), 1) == [200]
+    kept = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
+    assert kept
+    assert all(3600 < left < 4000 for left in kept)
 
 
 def test_headers_wait_and_signal() -> None:

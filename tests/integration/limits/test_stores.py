@@ -34,7 +34,7 @@ async def test_states_are_items_that_are_kept_as_long_as_they_matter(stored: Ben
         (10, 10): stored.make(FixedWindow, 5, 10, prefix="f:"),
         (10, 20): stored.make(SlidingWindow, 5, 10, prefix="s:"),
         (120, 240): stored.make(Concurrency, 5, lease=60, prefix="c:"),
-        (30, 32): stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:"),
+        (95, 101): stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:"),
     }
     for (least, most), limiter in limiters.items():
         await limiter.hit("k")
@@ -68,6 +68,20 @@ async def test_a_hot_key_outlives_its_first_expiry(stored: Bench) -> None:
             assert not await leaky.hit("k")
             assert not await tokens.hit("k")
         stored.clock.advance(1.001)
+
+
+async def test_a_bucket_that_owes_tokens_is_kept_until_it_has_them(stored: Bench) -> None:
+    """However many they are; once it is full it lives for as long as `idle` says, and a little more."""
+    tokens = stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:")
+    assert (await tokens.hit("k", 1005)).delay == 1000
+    stored.clock.advance(999)
+    assert (await tokens.hit("k")).delay == 2
+    stored.clock.advance(7 + 30)
+    assert (await tokens.hit("k")).state == 4
+    if stored.kind != "local":
+        assert 30 <= stored.store.ttl("t:k") <= 1100
+    stored.clock.advance(1200)
+    assert (await tokens.peek("k")).reset_after == 0
 
 
 async def test_a_key_without_requests_is_as_new(stored: Bench) -> None:
@@ -190,8 +204,7 @@ async def test_a_cancelled_call_holds_no_slot(redis_cache: str, valkey: Any) -> 
 
 
 def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
-    """`update_many`: every kind of record that may be there before, and nothing changes where the function raises."""
-    from resty_django.shdict import Change
+    """`revise_many`: every kind of record that may be there before, and nothing changes where the function raises."""
     from resty_django.shdict.lmdb import LmdbDict
     from tests.dictionaries import MIB
 
@@ -210,16 +223,16 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
     def change(values: list[Any]) -> Any:
         seen.append(list(values))
         return [
-            Change(b"5678"),
-            Change(b"5678"),
-            Change(b"5678"),
-            Change(b"5678"),
-            Change(b"5678", 9),
-            Change(b"5678"),
-            None,
+            (b"5678", None, None),
+            (b"5678", None, None),
+            (b"5678", None, None),
+            (b"5678", None, None),
+            (b"5678", 9, None),
+            (b"5678", None, None),
+            (None, None, None),
         ], "done"
 
-    assert store.update_many(keys, change) == "done"
+    assert store.revise_many(keys, change) == "done"
     assert seen == [[None, b"1234", "text", b"b" * 10_000, None, b"1234", b"1234"]]
     assert [store.get(key) for key in keys] == [b"5678"] * 6 + [b"1234"]
     assert [store.ttl(key) for key in keys] == [0, 49, 49, 0, 9, 49, 0]
@@ -230,12 +243,12 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
-        store.update_many(keys, fail)
+        store.revise_many(keys, fail)
     store.flush_all()
-    assert store.update_many(["bytes"], lambda values: ([Change(b"9999")], values)) == [None]
+    assert store.revise_many(["bytes"], lambda values: ([(b"9999", None, None)], values)) == [None]
     assert (store.get("bytes"), store.ttl("bytes")) == (b"9999", 0)
     with pytest.raises(RuntimeError, match="forked or closed it"):
-        store.update_many(["bytes"], lambda values: store.close() or ([Change(b"")], None))
+        store.revise_many(["bytes"], lambda values: store.close() or ([(b"", None, None)], None))
     store.close()
 
 
