@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .bulk import Bulk
 from .channel import Channel, ShmChannel
+from .counts import Stats
 from .decorators import cached
 from .errors import (
     BadKey,
@@ -31,7 +32,6 @@ from .mlcache import MLCache
 from .over_events import EventChannel
 from .page_keys import ainvalidate_url, ainvalidate_view, invalidate_url, invalidate_view
 from .results import Fresh, Hit, Level, Peek, Result, Serializer
-from .stats import Stats
 from .versioned import VersionedLRU
 from .view_cache import cache_view
 

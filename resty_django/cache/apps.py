@@ -14,7 +14,10 @@ class CacheConfig(AppConfig):
     def ready(self) -> None:
         from resty_django.checks import check_core
 
+        from . import health, overview
         from .checks import check_backends
 
         checks.register(check_core, "resty_django")
         checks.register(check_backends, "resty_django")
+        health.register()
+        overview.register()

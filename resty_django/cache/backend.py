@@ -23,9 +23,10 @@ from resty_django.events.steps import arun, run
 from resty_django.schema import SETTING
 
 from .backend_options import options_of
+from .counts import Stats
 from .records import key_text
-from .stats import Stats
 from .store import Store, stores
+from .whole import arun_whole
 
 LONGEST: Final = 1e10
 """Seconds: a longer timeout counts as this."""
@@ -94,7 +95,7 @@ class MLCacheBackend(BaseCache):
     async def aset(
         self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> None:
-        await arun(self.store.set(self._name(key, version), value, self._life(timeout)))
+        await arun_whole(self.store.set(self._name(key, version), value, self._life(timeout)))
 
     def add(self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return run(self.store.add(self._name(key, version), value, self._life(timeout)))
@@ -102,19 +103,19 @@ class MLCacheBackend(BaseCache):
     async def aadd(
         self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> bool:
-        return await arun(self.store.add(self._name(key, version), value, self._life(timeout)))
+        return await arun_whole(self.store.add(self._name(key, version), value, self._life(timeout)))
 
     def touch(self, key: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return run(self.store.touch(self._name(key, version), self._life(timeout)))
 
     async def atouch(self, key: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return await arun(self.store.touch(self._name(key, version), self._life(timeout)))
+        return await arun_whole(self.store.touch(self._name(key, version), self._life(timeout)))
 
     def delete(self, key: Any, version: int | None = None) -> bool:
         return run(self.store.delete(self._name(key, version)))
 
     async def adelete(self, key: Any, version: int | None = None) -> bool:
-        return await arun(self.store.delete(self._name(key, version)))
+        return await arun_whole(self.store.delete(self._name(key, version)))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> Any:
         """Add to a number, whose time to live stays. Raises `ValueError` where nothing is there, and `TypeError` for a
@@ -135,7 +136,9 @@ class MLCacheBackend(BaseCache):
     ) -> list[Any]:
         life = self._life(timeout)
         return [
-            key for key, value in data.items() if not await arun(self.store.set(self._name(key, version), value, life))
+            key
+            for key, value in data.items()
+            if not await arun_whole(self.store.set(self._name(key, version), value, life))
         ]
 
     def clear(self) -> None:
@@ -143,7 +146,7 @@ class MLCacheBackend(BaseCache):
         run(self.store.clear())
 
     async def aclear(self) -> None:
-        await arun(self.store.clear())
+        await arun_whole(self.store.clear())
 
     # --- beyond Django's ---
 

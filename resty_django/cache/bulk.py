@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
+from .counts import Stats
 from .errors import BadKey, BadOption
 from .options import check
 from .records import key_text
 from .results import L1, Answer, Result
-from .stats import Stats
 
 
 class Operation(NamedTuple):

@@ -65,6 +65,14 @@ class Entry(NamedTuple):
     ttl: float
 
 
+class Seen(NamedTuple):
+    """An entry as people may look at it. `pickled`: bytes of a pickle, which is not loaded (0: it is none)."""
+
+    value: Any
+    stored: float
+    pickled: int = 0
+
+
 def encode(place: bytes, value: Any, stored: float, ttl: float) -> int | float | bytes:
     """What L2 holds for the value. `place`: what the signature of a pickle binds it to.
 
@@ -85,6 +93,17 @@ def decode(place: bytes, raw: object) -> Entry:
     body = raw[_SIZE:]  # type: ignore[index]
     value, shown = _from_plain(body) if mark == PLAIN else _from_signed(place, body)
     return Entry(value, shown, stored, ttl)
+
+
+def seen(raw: object) -> Seen:
+    """What an entry holds, without running anything. Raises `Foreign`."""
+    if type(raw) is int or type(raw) is float:
+        return Seen(raw, 0.0)
+    mark, stored, _ = _head(raw)
+    body = raw[_SIZE:]  # type: ignore[index]
+    if mark == SIGNED:
+        return Seen(None, stored, max(1, len(body) - signing.SIZE))
+    return Seen(_from_plain(body)[0], stored)
 
 
 def renewed(raw: object, stored: float, ttl: float) -> Any:
@@ -146,4 +165,4 @@ def _from_signed(place: bytes, body: bytes) -> tuple[Any, Shown]:
     return value, Shown(value) if unchanging else Shown(data, pickle.loads)
 
 
-__all__ = ["Entry", "Foreign", "Shown", "decode", "encode", "renewed"]
+__all__ = ["Entry", "Foreign", "Seen", "Shown", "decode", "encode", "renewed", "seen"]

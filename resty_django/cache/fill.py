@@ -124,7 +124,7 @@ class Filler:
         self, key: str, callback: Callback, args: tuple[Any, ...], options: Options, stale: Record | None
     ) -> Steps[Answer]:
         try:
-            value, ttl = yield from ask(callback, args, options, self._counter.now)
+            value, ttl = yield from ask(key, callback, args, options, self._counter)
         except SourceError as error:
             if stale is None or options.resurrect_ttl is None:
                 raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from resty_django.events.steps import Step, Steps
@@ -17,6 +18,7 @@ from .errors import BadValue, SerializerFailed
 from .lru import FOR_EVER, LRU
 from .records import Record
 from .results import Serializer
+from .whole import known_or
 
 log = logging.getLogger("resty_django.cache")
 
@@ -155,25 +157,28 @@ class Levels:
     def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int) -> Steps[None]:
         """Store a value in L2, over whatever is there. Raises `NoMemory`."""
         name, dictionary = self.prefix + key, self._home(value)
-        if self.miss is not None:
-            other = self.shm if dictionary is self.miss else self.miss
-            yield Step(other.delete, other.adelete, (name,))
-        yield from _with_tries(Step(dictionary.set, dictionary.aset, (name, record, ttl)), tries)
+        with known_or(partial(self.l1.delete, key)):
+            if self.miss is not None:
+                other = self.shm if dictionary is self.miss else self.miss
+                yield Step(other.delete, other.adelete, (name,))
+            yield from _with_tries(Step(dictionary.set, dictionary.aset, (name, record, ttl)), tries)
 
     def delete(self, key: str) -> Steps[None]:
         """Forget a key in both levels."""
-        for dictionary in (self.shm, self.miss):
-            if dictionary is not None:
-                yield Step(dictionary.delete, dictionary.adelete, (self.prefix + key,))
+        with known_or(partial(self.l1.delete, key)):
+            for dictionary in (self.shm, self.miss):
+                if dictionary is not None:
+                    yield Step(dictionary.delete, dictionary.adelete, (self.prefix + key,))
         self.l1.delete(key)
 
     def flush(self, free: bool) -> Steps[None]:
         """Let everything in the dictionaries expire, and forget everything in L1. `free`: their memory at once, too."""
-        for dictionary in (self.shm, self.miss):
-            if dictionary is not None:
-                yield Step(dictionary.flush_all, dictionary.aflush_all)
-                if free:
-                    yield Step(dictionary.flush_expired, dictionary.aflush_expired)
+        with known_or(self.l1.flush_all):
+            for dictionary in (self.shm, self.miss):
+                if dictionary is not None:
+                    yield Step(dictionary.flush_all, dictionary.aflush_all)
+                    if free:
+                        yield Step(dictionary.flush_expired, dictionary.aflush_expired)
         self.l1.flush_all()
 
     def _home(self, value: Any) -> SharedDict:

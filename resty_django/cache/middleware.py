@@ -36,15 +36,16 @@ TIMEOUT: Final = 0.3
 
 
 class UpdateMiddleware:
-    """Updates the caches of the settings before the view. A channel that fails is logged, and fails no request."""
+    """Updates the caches of the settings before the view. A channel that fails is logged, and fails no request; the
+    others go on."""
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
-        self._down = False
-        self._closed_until = 0.0
+        self._down: dict[object, float] = {}
+        """The moments until which channels that failed are left alone."""
         self._async = iscoroutinefunction(get_response)
         if self._async:
             markcoroutinefunction(self)
@@ -52,46 +53,49 @@ class UpdateMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        with self._asking() as channels:
-            for channel in channels:
-                run(to_poll(channel, TIMEOUT))
+        for which, channel in _channels().items():
+            if self._may_ask(which):
+                with self._asking(which):
+                    run(to_poll(channel, TIMEOUT))
         for cache in _in_use():
             cache.hand_in()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        with self._asking() as channels:
-            for channel in channels:
-                await arun(to_poll(channel, TIMEOUT))
+        for which, channel in _channels().items():
+            if self._may_ask(which):
+                with self._asking(which):
+                    await arun(to_poll(channel, TIMEOUT))
         for cache in _in_use():
             await cache.ahand_in()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
+    def _may_ask(self, which: object) -> bool:
+        return not self._down or time.monotonic() >= self._down.get(which, 0.0)
+
     @contextmanager
-    def _asking(self) -> Iterator[list[Channel]]:
-        channels = _to_ask() if time.monotonic() >= self._closed_until else []
+    def _asking(self, which: object) -> Iterator[None]:
         try:
-            yield channels
-            self._down = self._down and not channels
+            yield
+            self._down.pop(which, None)
         except ChannelFailed as error:
-            if not self._down:
+            if which not in self._down:
                 log.error("requests may see old values until the channel of the caches is back: %s", error)
-            self._down = True
-            self._closed_until = time.monotonic() + PAUSE
+            self._down[which] = time.monotonic() + PAUSE
 
 
 def _in_use() -> list[MLCache | Store]:
     return [*mlcaches.values(), *stores.values()]
 
 
-def _to_ask() -> list[Channel]:
+def _channels() -> dict[object, Channel]:
     """The channels of the caches in use, but only one of those over events, since that one hears for all."""
     found: dict[object, Channel] = {}
     for cache in _in_use():
         channel = cache.channel
         if channel is not None and hasattr(channel, "poll"):
             found[EventChannel if isinstance(channel, EventChannel) else id(channel)] = channel
-    return list(found.values())
+    return found
 
 
 __all__ = ["UpdateMiddleware"]

@@ -8,13 +8,14 @@ from resty_django.events.steps import Step, Steps, arun, run
 
 from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
 from .channel import INVALIDATIONS, PURGE, Channel, to_broadcast, to_poll
+from .counts import Stats
 from .errors import NoChannel, SerializerFailed
 from .levels import shown
 from .reading import Reading
 from .records import Record, key_text
 from .results import Peek, Result
 from .source import Callback, ask, check_callback
-from .stats import Stats
+from .whole import arun_whole, whole
 
 SHORTEST: Final = 0.001
 """Seconds: what `peek` tells in place of 0, which is for ever."""
@@ -97,8 +98,8 @@ class MLCache(Reading):
         run(self._set(key, value, options))
 
     async def aset(self, key: object, value: Any, /, **options: Any) -> None:
-        """As `set`."""
-        await arun(self._set(key, value, options))
+        """As `set`. A task that is cancelled meanwhile does not stop what was begun; the same with all that write."""
+        await arun_whole(self._set(key, value, options))
 
     def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Any) -> Any:
         """Ask the source now, whatever the levels have, `set` what it returns, and return that.
@@ -118,7 +119,7 @@ class MLCache(Reading):
 
     async def adelete(self, key: object) -> None:
         """As `delete`."""
-        await arun(self._delete(key))
+        await arun_whole(self._delete(key))
 
     def purge(self, flush_expired: bool = False) -> None:
         """Forget all keys, those of other caches in the same dictionaries too, and tell the other processes.
@@ -130,7 +131,7 @@ class MLCache(Reading):
 
     async def apurge(self, flush_expired: bool = False) -> None:
         """As `purge`."""
-        await arun(self._purge(flush_expired))
+        await arun_whole(self._purge(flush_expired))
 
     def update(self, timeout: float = 0.3) -> None:
         """Hear what other processes have told until now, and forget that in L1: for the start of a request or job.
@@ -145,11 +146,11 @@ class MLCache(Reading):
 
     def stats(self) -> Stats:
         """What all processes have counted, those of the last second perhaps not. Raises `Unavailable`."""
-        return run(self._counter.total())
+        return run(self.counter.total())
 
     async def astats(self) -> Stats:
         """As `stats`."""
-        return await arun(self._counter.total())
+        return await arun(self.counter.total())
 
     # --- the steps of both ---
 
@@ -170,11 +171,11 @@ class MLCache(Reading):
         self._told("refresh")
         check_callback(callback)
         options = self.options.changed(given)
-        value, ttl = yield from ask(callback, args, options, self._counts)
+        value, ttl = yield from ask(key_text(key), callback, args, options, self.counter)
         if ttl < 0:
-            yield from self._delete(key)
+            yield whole(self._delete(key))
             return shown(value, options.l1_serializer)
-        return (yield from self._set(key, value, {**given, "ttl": ttl, "neg_ttl": ttl, "jitter": 0}))
+        return (yield whole(self._set(key, value, {**given, "ttl": ttl, "neg_ttl": ttl, "jitter": 0})))
 
     def _set(self, key: object, value: Any, given: dict[str, Any]) -> Steps[Any]:
         """The value as L1 has it."""

@@ -56,6 +56,9 @@ class Reading:
         stats = locks if shm_stats is None else dictionary_of(name, "shm_stats", shm_stats)
         if clock is None:  # the records of Redis are read on other machines, those of LMDB on this one
             clock = time.time if shm.engine == "redis" else time.monotonic
+        self.locks = locks
+        self.clock = clock
+        self.serializer = serializer
         self.lru = l1_of(name, lru_size, lru)
         self.channel = channel_of(name, self.lru, ipc, ipc_shm)
         self._find = self.lru.items.get
@@ -67,9 +70,9 @@ class Reading:
         self._record = self._levels.record
         self._promote = self._levels.promote
         self._serialize = self.options.l1_serializer
-        self._counter = Counter(name, stats)
-        self._counts = self._counter.now
-        self._filler = Filler(self._levels, locks, self._counter)
+        self.counter = Counter(name, stats)
+        self._counts = self.counter.now
+        self._filler = Filler(self._levels, locks, self.counter)
         _all.add(self)
 
     def __repr__(self) -> str:
@@ -132,15 +135,20 @@ class Reading:
         answer = self._from_l1(key) or await self._abeyond(key, callback, args, options)
         return answer[0]
 
+    @property
+    def dictionaries(self) -> tuple[SharedDict, ...]:
+        """L2: that of the values, and that of cached None where it is another."""
+        return (self._shm,) if self._miss is None else (self._shm, self._miss)
+
     def hand_in(self) -> None:
         """Hand in what was counted, if that is due. A dictionary that does not answer is no error."""
-        if self._counter.due():
-            run(self._counter.hand_in())
+        if self.counter.due():
+            run(self.counter.hand_in())
 
     async def ahand_in(self) -> None:
         """As `hand_in`."""
-        if self._counter.due():
-            await arun(self._counter.hand_in())
+        if self.counter.due():
+            await arun(self.counter.hand_in())
 
     # --- beyond L1 ---
 
@@ -228,19 +236,24 @@ class Reading:
 
     def _start_anew(self) -> None:
         """In the child of a fork."""
-        self._counter.start_anew()
-        self._counts = self._counter.now
+        self.counter.start_anew()
+        self._counts = self.counter.now
         self._filler.refresher.start_anew()
 
 
 _all: WeakSet[Reading] = WeakSet()
 
 
+def made() -> list[Any]:
+    """All caches of this process that somebody holds."""
+    return list(_all)
+
+
 def _in_child() -> None:
-    for cache in list(_all):
+    for cache in made():
         cache._start_anew()
 
 
 os.register_at_fork(after_in_child=_in_child)
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "made"]

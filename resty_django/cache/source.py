@@ -15,7 +15,7 @@ from resty_django.events.steps import Step, Steps
 from .errors import BadOption, CallbackFailed, SourceError
 from .options import Options, is_number
 from .results import Fresh
-from .stats import Stats
+from .stats import Counter
 
 Callback = Callable[..., Any]
 
@@ -26,25 +26,26 @@ def check_callback(callback: object) -> None:
         raise BadOption(f"callback must be a function or a coroutine function, not {callback!r}.")
 
 
-def ask(callback: Callback, args: tuple[Any, ...], options: Options, counts: Stats) -> Steps[tuple[Any, float]]:
+def ask(
+    key: str, callback: Callback, args: tuple[Any, ...], options: Options, counter: Counter
+) -> Steps[tuple[Any, float]]:
     """The value of the source, and how many seconds it lives: 0 for ever, below 0 not at all.
 
     Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
     """
-    counts.callbacks += 1
     began = time.perf_counter()
     try:
         value = yield Step(_call, _acall, (callback, args))
     except SourceError:
-        counts.callback_errors += 1
+        counter.now.callback_errors += 1
         raise
     except Exception as error:
-        counts.callback_errors += 1
+        counter.now.callback_errors += 1
         if isinstance(error, options.failures):
             raise SourceError(error) from error
         raise CallbackFailed(error) from error
     finally:
-        counts.callback_seconds += time.perf_counter() - began
+        counter.took(key, time.perf_counter() - began)
     if type(value) is not Fresh:
         return value, options.life(value)
     value, ttl = value

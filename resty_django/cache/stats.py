@@ -1,7 +1,7 @@
 """How often each level answered: counted in the process, and handed in to a shared dictionary now and then.
 
 A count is one addition. What was counted is handed in by calls that use a dictionary anyway, about once a second; no
-hit of L1 does.
+hit of L1 does. It belongs to the minute and the hour in which it is handed in.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import replace
 from typing import Any, Final
 
 from resty_django.events.steps import Step, Steps
-from resty_django.shdict import Change, SharedDict, SharedDictError
+from resty_django.shdict import Change, Keep, SharedDict, SharedDictError
 
-from .results import L1, L2, L3, STALE, Level
+from .counts import History, Slow, SlowKeys, Stats, added, history, shortened, values
 
 log = logging.getLogger("resty_django.cache")
 
@@ -25,67 +25,46 @@ PERIOD: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds at most without an attempt, where the dictionary does not answer."""
 KEY: Final = "mlcache:stats:"
-
-
-@dataclass(slots=True)
-class Stats:
-    """Calls by the level that answered, and what the callbacks took."""
-
-    l1: int = 0
-    l2: int = 0
-    l3: int = 0
-    stale: int = 0
-    misses: int = 0
-    """Nothing was there, and no callback was given."""
-    errors: int = 0
-    callbacks: int = 0
-    callback_seconds: float = 0.0
-    callback_errors: int = 0
-
-    def add(self, level: Level) -> None:
-        """Count a call that this level answered."""
-        if level is L1:
-            self.l1 += 1
-        elif level is L2:
-            self.l2 += 1
-        elif level is L3:
-            self.l3 += 1
-        elif level is STALE:
-            self.stale += 1
-        else:
-            self.misses += 1
-
-    @property
-    def calls(self) -> int:
-        return self.l1 + self.l2 + self.l3 + self.stale + self.misses + self.errors
-
-    @property
-    def hit_ratio(self) -> float:
-        """The share of the calls that L1 or L2 answered; 0 where there were none."""
-        return (self.l1 + self.l2 + self.stale) / self.calls if self.calls else 0.0
-
-
-NAMES: Final = tuple(field.name for field in fields(Stats))
+LISTED: Final = "mlcache:stats"
+"""The key of the list of all caches that hand in to a dictionary."""
+MOST_LISTED: Final = 500
+ANNOUNCE: Final = 600.0
+"""Seconds after which a process makes sure again that a cache is listed."""
 
 
 class Counter:
-    """The counts of one cache in this process. `dictionary`: where those of all processes are summed up."""
+    """The counts of one cache in this process. `dictionary`: where those of all processes are summed up. `clock`:
+    seconds that never go back; `wall`: epoch seconds."""
 
-    def __init__(self, name: str, dictionary: SharedDict, clock: Callable[[], float] = time.monotonic) -> None:
-        self.now = Stats()
-        self._handed = Stats()
+    def __init__(
+        self,
+        name: str,
+        dictionary: SharedDict,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.dictionary = dictionary
         self._key = KEY + name
-        self._dictionary = dictionary
         self._clock = clock
+        self._wall = wall
         self._due = clock() + PERIOD
         self._pause = PERIOD
-        self._handing = threading.Lock()
+        self.start_anew()
 
     def start_anew(self) -> None:
-        """In the child of a fork: what the parent counted is the parent's to hand in."""
+        """In the child of a fork, too: what the parent counted is the parent's to hand in."""
         self.now = Stats()
         self._handed = Stats()
+        self._slow = SlowKeys()
+        self._listed_until = self._clock()
         self._handing = threading.Lock()
+
+    def took(self, key: str, seconds: float) -> None:
+        """Count a callback of this key."""
+        self.now.callbacks += 1
+        self.now.callback_seconds += seconds
+        self._slow.add(shortened(key), seconds, self._wall())
 
     def due(self) -> bool:
         """Whether it is time to hand in."""
@@ -97,11 +76,13 @@ class Counter:
             return
         try:
             self._due = self._clock() + self._pause
-            counted = asdict(self.now)
-            news = {name: counted[name] - getattr(self._handed, name) for name in NAMES}
-            if any(news.values()):
-                yield Step(self._dictionary.update, self._dictionary.aupdate, (self._key, lambda old: _sum(old, news)))
-                self._handed = Stats(**counted)
+            counted = replace(self.now)
+            news = counted.minus(self._handed)
+            if any(values(news)):
+                is_new = yield from self._add(news)
+                self._handed = counted
+                if is_new or self._clock() >= self._listed_until:  # new: perhaps the list was lost with it
+                    yield from self._list()
             self._pause = PERIOD
         except SharedDictError as error:
             self._pause = min(LONGEST_PAUSE, self._pause * 2)
@@ -110,16 +91,46 @@ class Counter:
         finally:
             self._handing.release()
 
+    def _add(self, news: Stats) -> Steps[bool]:
+        """Whether there was no record."""
+        slow, now = self._slow.take(), self._wall()
+        step = Step(
+            self.dictionary.update, self.dictionary.aupdate, (self._key, lambda old: _added(old, news, slow, now))
+        )
+        try:
+            return bool((yield step))
+        except BaseException:
+            for one in slow:
+                self._slow.add(*one)
+            raise
+
+    def _list(self) -> Steps[None]:
+        yield Step(self.dictionary.update, self.dictionary.aupdate, (LISTED, lambda names: _with(names, self.name)))
+        self._listed_until = self._clock() + ANNOUNCE
+
     def total(self) -> Steps[Stats]:
         """The counts of all processes, with those of this one up to now. Raises `Unavailable`."""
+        return (yield from self.history()).total
+
+    def history(self) -> Steps[History]:
+        """The same by minute and hour, and the slowest keys. Raises `Unavailable`."""
         yield from self.hand_in()
-        told = yield Step(self._dictionary.get, self._dictionary.aget, (self._key,))
-        return Stats(**{name: told[name] for name in NAMES if name in told}) if isinstance(told, dict) else Stats()
+        return history((yield Step(self.dictionary.get, self.dictionary.aget, (self._key,))), self._wall())
 
 
-def _sum(old: Any, news: dict[str, Any]) -> Change:
-    before = old if isinstance(old, dict) else {}
-    return Change({name: before.get(name, 0) + count for name, count in news.items()}, 0)
+def listed(dictionary: SharedDict) -> list[str]:
+    """The names of the caches that hand in to this dictionary. Raises `SharedDictError`."""
+    names = dictionary.get(LISTED)
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-__all__ = ["Counter", "Stats"]
+def _with(names: Any, name: str) -> Change | Keep:
+    known = names if isinstance(names, list) else []
+    return Keep() if name in known or len(known) >= MOST_LISTED else Change([*known, name], 0)
+
+
+def _added(old: Any, news: Stats, slow: list[Slow], now: float) -> Change:
+    return Change(added(old, news, slow, now), 0, old is None)
+
+
+__all__ = ["Counter", "Stats", "listed"]

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import time
+from functools import partial
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -27,6 +28,7 @@ from .errors import ChannelFailed
 from .lru import LRU
 from .over_events import EventChannel
 from .stats import Counter
+from .whole import known_or
 
 log = logging.getLogger("resty_django.cache")
 
@@ -145,7 +147,7 @@ class Store:
         raw = entries.encode(self._place_of(key), value, self.clock(), ttl)
         stored = True
         try:
-            yield Step(self.shm.set, self.shm.aset, (key, raw, ttl))
+            yield from self._write(key, Step(self.shm.set, self.shm.aset, (key, raw, ttl)))
         except NoMemory as error:
             self._full(key, error)
             stored = False
@@ -181,7 +183,7 @@ class Store:
                 return Keep(False)
 
         try:
-            there: bool = yield Step(self.shm.update, self.shm.aupdate, (key, renew))
+            there: bool = yield from self._write(key, Step(self.shm.update, self.shm.aupdate, (key, renew)))
         except NoMemory as error:
             self._full(key, error)
             return False
@@ -198,7 +200,7 @@ class Store:
 
     def delete(self, key: str) -> Steps[bool]:
         """True where something was there."""
-        there: bool = yield Step(self.shm.delete, self.shm.adelete, (key,))
+        there: bool = yield from self._write(key, Step(self.shm.delete, self.shm.adelete, (key,)))
         yield from self._tell(key)
         return there
 
@@ -208,6 +210,10 @@ class Store:
         yield Step(self.shm.flush_expired, self.shm.aflush_expired)
         self.forget_all()
         yield from self._broadcast(PURGE, "")
+
+    def _write(self, key: str, step: Step) -> Steps[Any]:
+        with known_or(partial(self.forget, key)):
+            return (yield step)
 
     def _full(self, key: str, error: NoMemory) -> None:
         log.warning("the key %r is not in %r: %s", key, self.shm, error)

@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from resty_django.cache import LRU, MLCache, ShmChannel, SourceError
+from resty_django.cache import LRU, MLCache, ShmChannel, SourceError, mlcaches, reading
 from resty_django.cache.errors import CacheError
 from resty_django.events import process as events_process
 from resty_django.shdict import SharedDict, SharedDictError
@@ -137,4 +138,23 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
     events_process.reset()
 
 
-__all__ += ["Make", "Process", "Shared", "SharedDictError", "fails", "make", "raises", "shared", "site", "value"]
+@pytest.fixture
+def alone(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache is known that an earlier test has made and that still lives."""
+    monkeypatch.setattr(reading, "_all", WeakSet())
+    mlcaches["default"].lru.flush_all()
+
+
+__all__ += [
+    "Make",
+    "Process",
+    "Shared",
+    "SharedDictError",
+    "alone",
+    "fails",
+    "make",
+    "raises",
+    "shared",
+    "site",
+    "value",
+]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+import django
 import pytest
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser, User
@@ -20,7 +22,9 @@ from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path, reverse
 from django.utils import timezone, translation
 from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject, empty
 from django.utils.http import http_date, parse_http_date
+from django.utils.module_loading import import_string
 from django.views import View
 from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.gzip import gzip_page
@@ -308,6 +312,48 @@ def test_never_kept(kind: str) -> None:
     assert ran() == 3
     assert all("Age" not in response and "ETag" not in response for response in responses)
     assert len({response.status_code for response in responses}) == 1
+
+
+class Nonce(SimpleLazyObject):
+    """What the middleware of Django 6 puts into a request: true as soon as somebody has asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: secrets.token_urlsafe(16))
+
+    def __bool__(self) -> bool:
+        return self._wrapped is not empty
+
+
+def nonce() -> Any:
+    """That of the Django that is installed; ours is for those that have none."""
+    return import_string("django.utils.csp.LazyNonce")() if django.VERSION >= (6, 0) else Nonce()
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_page_with_a_nonce_of_its_content_security_policy_is_not_kept(used: bool) -> None:
+    def answer(request: HttpRequest) -> HttpResponse:
+        given: Any = request
+        return HttpResponse(f"<script nonce={given._csp_nonce}>" if used else "no script")
+
+    page = Page(answer)
+    got = set()
+    for _ in range(3):
+        request: Any = requests.get("/page/")
+        request._csp_nonce = nonce()
+        got.add(page.view(request).content)
+    assert len(got) == ran() == (3 if used else 1)
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has this middleware from 6.0 on")
+def test_a_page_with_a_nonce_of_the_middleware_is_not_kept(settings: Any) -> None:
+    settings.SECURE_CSP = {"script-src": ["'self'", import_string("django.utils.csp.CSP").NONCE]}
+    get_nonce = import_string("django.middleware.csp.get_nonce")
+    page = Page(lambda request: HttpResponse(f"<script nonce={get_nonce(request)}>"))
+    middleware = import_string("django.middleware.csp.ContentSecurityPolicyMiddleware")(page.view)
+    first, second = (middleware(requests.get("/page/")) for _ in range(2))
+    assert first.content != second.content
+    assert first.content.decode()[14:-1] in first["Content-Security-Policy"]
+    assert ran() == 2
 
 
 def test_a_request_with_authorization_goes_to_the_view() -> None:

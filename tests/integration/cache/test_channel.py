@@ -33,6 +33,7 @@ from resty_django.events.steps import run
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 from tests.integration.cache.backends import OURS
+from tests.integration.cache.cancelling import Slow, cancelled
 from tests.integration.cache.conftest import Make, Shared, value
 from tests.integration.locks.conftest import Pauses
 
@@ -432,6 +433,52 @@ def test_a_channel_that_is_down_fails_no_request(
     assert caplog.text.count("requests may see old values") == 1
 
 
+@pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
+async def test_a_channel_that_is_down_leaves_the_others_alone(
+    site: Any, caplog: pytest.LogCaptureFixture, twins: bool
+) -> None:
+    class Line:
+        """A channel of a site, which may be dead."""
+
+        def __init__(self, dead: bool) -> None:
+            self.dead = dead
+            self.polls = 0
+
+        def register_listeners(self, listeners: Mapping[str, Any]) -> None: ...
+
+        def broadcast(self, channel: str, data: str) -> None: ...
+
+        def poll(self, timeout: float) -> None:
+            self.polls += 1
+            if self.dead:
+                raise OSError("the line is dead")
+
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    async def aview(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    lines = [Line(dead=True), Line(dead=False), Line(dead=True), Line(dead=False)]
+    for number, line in enumerate(lines):
+        mlcaches[f"line{number}"] = MLCache(f"line{number}", ipc=line, lru=LRU(9))
+    middleware: Any = UpdateMiddleware(aview if twins else view)
+    with caplog.at_level(logging.ERROR, "resty_django.cache"):
+        for _ in range(3):
+            reply = middleware(RequestFactory().get("/"))
+            if twins:
+                await reply
+    assert [line.polls for line in lines] == [1, 3, 1, 3]
+    assert caplog.text.count("requests may see old values") == 2, "once for each that is down"
+    lines[0].dead = False
+    for which in middleware._down:
+        middleware._down[which] = 0.0  # the pause is over
+    reply = middleware(RequestFactory().get("/"))
+    if twins:
+        await reply
+    assert list(middleware._down) == [id(lines[2])]
+
+
 async def test_the_middleware_hands_in_what_all_caches_have_counted(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {}, "two": {}}}
 
@@ -444,7 +491,7 @@ async def test_the_middleware_hands_in_what_all_caches_have_counted(site: Any) -
     ):
         for cache in (mlcaches["one"], mlcaches["two"]):
             cache.get("k")
-            cache._counter._due = 0
+            cache.counter._due = 0
         reply = middleware(RequestFactory().get("/"))
         if name == "two":
             await reply  # type: ignore[misc]
@@ -590,3 +637,23 @@ def test_caches_by_name(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {"TTL": 1}}}
     assert mlcaches["pages"] is not pages
     assert mlcaches["pages"].options.ttl == 1
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+@pytest.mark.parametrize(("call", "args", "now"), [("aset", ("new",), "new"), ("adelete", (), None)])
+async def test_a_writer_of_django_that_is_cancelled_leaves_no_old_value_in_l1(
+    site: Any, monkeypatch: pytest.MonkeyPatch, call: str, args: Any, now: Any, lets_go: bool
+) -> None:
+    (pages,) = of_django(site, "pages")
+    told: list[str] = []
+
+    async def tell(self: object, channel: str, data: str) -> None:
+        told.append(data)
+
+    pages.set("k", "old")
+    assert [pages.get("k") for _ in range(2)] == ["old", "old"]
+    monkeypatch.setattr(EventChannel, "abroadcast", tell)
+    with monkeypatch.context() as patch:
+        await cancelled(getattr(pages, call)("k", *args), Slow(patch, shdicts["pages"], call), lets_go)
+    assert pages.get("k") == now
+    assert told == ([":1:k"] if lets_go else [])

@@ -81,6 +81,23 @@ def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) 
         assert len({one for one in told if one.startswith(name)}) == 1, "not everybody got the same value"
 
 
+def test_a_storm_on_a_cold_page_runs_the_view_once(start: Start, joined: None) -> None:
+    """Eight processes, half of them with a coroutine as view, which all ask for the same page at the same time."""
+    workers = [start("page", twins=number % 2 == 1) for number in range(8)]
+    for worker in workers:
+        worker.wait_for("ready", seconds=60)
+    for path in ("/one/", "/two/", "/three/"):
+        for worker in workers:
+            worker.say(path)
+        for worker in workers:
+            worker.wait_until(lambda at=path, of=worker: any(line[1:2] == [at] for line in of.lines), seconds=60)
+        assert shdicts["counts"].get(path) == 1, "the view ran more than once"
+        told = [tuple(line[2:]) for worker in workers for line in worker.lines if line[1:2] == [path]]
+        assert len(told) == 8
+        assert len(set(told)) == 1, "not everybody got the same page"
+        assert told[0][0] == 200
+
+
 def test_a_holder_of_the_lock_that_is_killed(start: Start) -> None:
     """The lock frees itself after its `exptime`, and another process asks the source."""
     holder = start("hang", lock_options={"exptime": 2})

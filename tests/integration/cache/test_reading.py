@@ -111,6 +111,20 @@ async def test_what_is_promoted_never_outlives_what_is_in_l2(make: Make, clock: 
     assert await b.lookup("k") == (None, None, -1)
 
 
+@pytest.mark.parametrize(("ahead", "lives"), [(4, 3), (-4, 10), (-400, 10)])
+async def test_a_machine_whose_clock_is_wrong(make: Make, clock: Clock, ahead: float, lives: float) -> None:
+    """Where it is ahead a value leaves its L1 early. Where it is behind the value may outlive L2 there: by no more
+    than the clocks differ, and never beyond its time to live after the promotion."""
+    a, b = make("A", ttl=10), make("B", clock=lambda: clock() + ahead)
+    await a.lookup("k", value("v"))
+    clock.advance(3)
+    assert await b.lookup("k") == ("v", None, 2)
+    clock.advance(lives - 0.001)
+    assert await b.lookup("k") == ("v", None, 1)
+    clock.advance(0.002)
+    assert (await b.lookup("k"))[2] == (2 if 3 + lives < 10 else -1)
+
+
 async def test_a_record_whose_time_is_over_by_its_own_count_is_not_promoted(make: Make, shared: Shared) -> None:
     a, b = make("A", ttl=1), make("B")
     await a.lookup("k", value("v"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -22,9 +22,12 @@ from resty_django.cache import (
     SourceError,
     Stats,
 )
-from resty_django.shdict import NoMemory, UnknownDict
+from resty_django.cache.stats import Counter, listed
+from resty_django.events.steps import run
+from resty_django.shdict import NoMemory, Unavailable, UnknownDict
 from tests.dictionaries import MIB, Clock
-from tests.integration.cache.conftest import Make, Shared, fails, raises, value
+from tests.integration.cache.cancelling import Slow, cancelled, settle
+from tests.integration.cache.conftest import Make, Process, Shared, fails, raises, value
 from tests.integration.locks.conftest import Pauses
 
 # --- set, delete, purge ---
@@ -254,6 +257,51 @@ def test_an_unknown_dictionary_is_named_with_its_option(option: str) -> None:
         MLCache("c", **{option: "nowhere"})
 
 
+# --- a writer that is cancelled ---
+
+
+WRITERS = pytest.mark.parametrize("writer", ["set", "delete", "refresh"])
+
+
+@WRITERS
+@pytest.mark.parametrize("lets_go", [True, False])
+async def test_a_writer_that_is_cancelled_leaves_no_old_value_in_l1(
+    shared: Shared, clock: Clock, naps: Pauses, monkeypatch: pytest.MonkeyPatch, writer: str, lets_go: bool
+) -> None:
+    a, b = (Process(shared, clock, naps, who, True, {"ttl": 100}) for who in "AB")
+    await a.do("set", "k", "old")
+    await b.update()
+    assert [(await b.lookup("k"))[2] for _ in range(2)] == [2, 1]
+    args = {"set": ("k", "new"), "delete": ("k",), "refresh": ("k", value("new"))}[writer]
+    with monkeypatch.context() as patch:
+        slow = Slow(patch, shared("values"), "adelete" if writer == "delete" else "aset")
+        await cancelled(getattr(a.cache, f"a{writer}")(*args), slow, lets_go)
+    now = None if writer == "delete" else "new"
+    assert (await a.lookup("k"))[0] == now
+    if lets_go:
+        await b.update()
+        assert (await b.lookup("k"))[0] == now
+
+
+async def test_a_writer_that_is_cancelled_and_fails_then_is_a_line_in_the_log(
+    shared: Shared, clock: Clock, naps: Pauses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = Process(shared, clock, naps, "A", True, {})
+    slow = Slow(monkeypatch, shared("values"), "aset")
+
+    def fails(name: str, data: str) -> None:
+        raise OSError("the line is dead")
+
+    async def afails(name: str, data: str) -> None:
+        fails(name, data)
+
+    monkeypatch.setattr(a.cache.channel, "abroadcast", afails)
+    with caplog.at_level(logging.WARNING, "resty_django.cache"):
+        await cancelled(a.cache.aset("k", "new"), slow, lets_go=True)
+        await settle(lambda: "the line is dead" in caplog.text)
+    assert "what a task that was cancelled wrote to a cache failed" in caplog.text
+
+
 # --- what was counted ---
 
 
@@ -279,8 +327,8 @@ async def test_counts_are_summed_up_over_processes(make: Make, clock: Clock) -> 
 
 async def test_counts_are_handed_in_by_other_calls_once_a_second(make: Make, shared: Shared) -> None:
     a = make()
-    a.cache._counter._clock = now = Clock()
-    a.cache._counter._due = now() + 1
+    a.cache.counter._clock = now = Clock()
+    a.cache.counter._due = now() + 1
     await a.lookup("k", value("v"))
     key = "mlcache:stats:c"
     assert shared("values").get(key) is None
@@ -295,14 +343,53 @@ async def test_counts_are_handed_in_by_other_calls_once_a_second(make: Make, sha
     assert shared("values").get(key) == told, "nothing is new"
 
 
+def test_what_could_not_be_handed_in_is_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter("c", shared("values"))
+    counter.now.l1 = 7
+    counter.took("k", 2.0)
+    with monkeypatch.context() as patch:
+
+        def down(*args: Any) -> None:
+            raise Unavailable("down")
+
+        patch.setattr(shared("values"), "update", down)
+        run(counter.hand_in())
+        assert not counter.due()
+    counter.took("k", 1.0)
+    told = run(counter.history())
+    assert (told.total.l1, told.total.callbacks) == (7, 2)
+    assert [(one.key, one.seconds, one.times) for one in told.slow] == [("k", 2.0, 2)]
+    assert run(counter.history()) == told, "nothing is counted twice"
+
+
+def test_a_cache_is_listed_again_after_its_dictionary_was_emptied(shared: Shared) -> None:
+    counters = [Counter(name, shared("values")) for name in "ab"]
+    for counter in counters * 2:
+        counter.now.l1 += 1
+        run(counter.hand_in())
+    assert listed(shared("values")) == ["a", "b"]
+    shared("values").flush_all()
+    assert listed(shared("values")) == []
+    counters[1].now.l1 += 1
+    told = run(counters[1].history())
+    assert listed(shared("values")) == ["b"]
+    assert told.total == Stats(l1=1)
+
+
+def test_what_is_counted_belongs_to_the_minute_in_which_it_is_handed_in(shared: Shared) -> None:
+    wall = Clock(1_800_000_000)
+    a, b = (Counter("c", shared("values"), wall=wall) for _ in range(2))
+    for minutes, counter in ((0, a), (0, b), (2, a), (57, b), (3, a)):
+        wall.advance(60 * minutes)
+        counter.now.l2 += 1
+        run(counter.hand_in())
+    told = run(a.history())
+    assert [span.stats.l2 for span in told.minutes if span.stats.calls] == [1, 1]
+    assert [span.stats.l2 for span in told.hours[-2:]] == [4, 1]
+    assert told.minutes[-1].start == 1_800_000_000 + 62 * 60
+
+
 # --- stale while it is refreshed ---
-
-
-async def settle(check: Any) -> None:
-    until = time.monotonic() + 20
-    while not check():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.005)
 
 
 async def test_a_stale_value_is_served_while_one_call_refreshes_it(make: Make, clock: Clock) -> None:

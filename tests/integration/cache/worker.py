@@ -54,6 +54,37 @@ def storm(twins: bool, keys: int) -> None:
         say("through", line.strip())
 
 
+def page(twins: bool) -> None:
+    """On each line of the input, a path, ask for that page; the view is slow, and counts how often it runs."""
+    from django.http import HttpRequest, HttpResponse
+    from django.test import AsyncRequestFactory, RequestFactory
+
+    from resty_django.cache import cache_view
+    from resty_django.shdict import shdicts
+
+    counts = shdicts["counts"]
+
+    @cache_view(60)
+    def view(request: HttpRequest) -> HttpResponse:
+        counts.incr(request.path, 1, 0)
+        time.sleep(0.1)
+        return HttpResponse(f"{request.path} of {os.getpid()}")
+
+    @cache_view(60)
+    async def aview(request: HttpRequest) -> HttpResponse:
+        await counts.aincr(request.path, 1, 0)
+        await asyncio.sleep(0.1)
+        return HttpResponse(f"{request.path} of {os.getpid()}")
+
+    aview.__qualname__ = view.__qualname__  # the name of a view is part of the key of its pages
+    aview.__wrapped__.__qualname__ = view.__wrapped__.__qualname__
+    say("ready")
+    for line in sys.stdin:
+        path = line.strip()
+        response = asyncio.run(aview(AsyncRequestFactory().get(path))) if twins else view(RequestFactory().get(path))
+        say("page", path, response.status_code, response.content.decode())
+
+
 def hang(**options: Any) -> None:
     """Run a callback that never returns."""
 
@@ -135,9 +166,9 @@ def main(what: str, options: dict[str, Any]) -> None:
     from django.conf import settings
 
     site = json.loads(os.environ["RESTY_WORKER_SITE"])
-    settings.configure(INSTALLED_APPS=["resty_django", "resty_django.cache"], **site)
+    settings.configure(INSTALLED_APPS=["resty_django", "resty_django.cache"], ALLOWED_HOSTS=["testserver"], **site)
     django.setup()
-    {"storm": storm, "hang": hang, "ask": ask, "listen": listen, "fork": fork}[what](**options)
+    {"storm": storm, "page": page, "hang": hang, "ask": ask, "listen": listen, "fork": fork}[what](**options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""What is counted of a cache, and the record of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resty_django.cache.counts import (
+    HOURS,
+    LIFE,
+    LONGEST_KEY,
+    MINUTES,
+    SLOWEST,
+    History,
+    Slow,
+    SlowKeys,
+    Stats,
+    added,
+    history,
+    shortened,
+    summed,
+)
+
+NOW = 1_800_000_000.0
+"""An instant at which a minute and an hour begin."""
+
+
+def stored(record: Any) -> Any:
+    """A record as it comes back from a dictionary."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record))
+
+
+def add(record: Any, now: float, *slow: Slow, **counts: float) -> Any:
+    return stored(added(record, Stats(**counts), slow, now))  # type: ignore[arg-type]
+
+
+def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
+    told = history(add(add(None, NOW, l1=2), NOW + 1, l3=1), NOW + 59)
+    assert told.total == Stats(l1=2, l3=1)
+    assert len(told.minutes) == MINUTES
+    assert len(told.hours) == HOURS
+    assert told.minutes[-1] == (NOW, Stats(l1=2, l3=1))
+    assert told.minutes[-2] == (NOW - 60, Stats())
+    assert told.hours[-1] == (NOW, Stats(l1=2, l3=1))
+    assert told.hours[-2] == (NOW - 3600, Stats())
+
+
+def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
+    record = add(None, NOW, l1=1)
+    for minute in range(1, 200):
+        record = add(record, NOW + 60 * minute, l1=1)
+    now = NOW + 60 * 199
+    assert len(record["minutes"]) == MINUTES
+    told = history(record, now)
+    assert summed(told.minutes) == Stats(l1=60)
+    assert [span.stats.l1 for span in told.hours[-4:]] == [60, 60, 60, 20]
+    assert told.total == Stats(l1=200)
+    late = history(record, now + 3600 * HOURS)
+    assert (summed(late.minutes), summed(late.hours), late.total) == (Stats(), Stats(), Stats(l1=200))
+
+
+def test_the_record_is_bounded() -> None:
+    record = None
+    for hour in range(3 * HOURS):
+        slow = [Slow(f"{'k' * LONGEST_KEY}{hour}{number}", 1.0, NOW + 3600 * hour, 1) for number in range(30)]
+        record = add(record, NOW + 3600 * hour, *slow, l1=2**40)
+    assert record is not None
+    assert len(record["hours"]) == HOURS
+    assert len(record["slow"]) == SLOWEST
+    assert len(msgspec.msgpack.encode(record)) < 16_000
+
+
+@given(st.lists(st.tuples(st.integers(-200, 200), st.integers(1, 9)), max_size=40))
+def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tuple[int, int]]) -> None:
+    record = None
+    for seconds, count in steps:
+        record = add(record, NOW + seconds, l2=count)
+    whole = sum(count for _, count in steps)
+    told = history(record, NOW + 200)
+    assert told.total.l2 == summed(told.minutes).l2 == summed(told.hours).l2 == whole
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [None, 7, "text", [1], {}, {"minutes": 7, "hours": [[1]], "slow": [1]}, {"minutes": [None], "slow": None}],
+)
+def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
+    told = history(foreign, NOW)
+    assert (told.total, summed(told.minutes), summed(told.hours), told.slow) == (Stats(), Stats(), Stats(), [])
+    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].stats == Stats(l1=1)
+
+
+def test_a_record_of_sums_alone_is_gone_on_with() -> None:
+    told = history(add({"l1": 5}, NOW, l1=1), NOW)
+    assert (told.total, summed(told.minutes)) == (Stats(l1=6), Stats(l1=1))
+    assert History().total == Stats()
+
+
+# --- slow keys ---
+
+
+def test_the_slowest_keys_of_several_processes() -> None:
+    record = add(None, NOW, Slow("a", 2.0, NOW, 3), Slow("b", 1.0, NOW, 1), l3=1)
+    record = add(record, NOW + 9, Slow("a", 1.5, NOW + 9, 2), Slow("b", 3.0, NOW + 9, 1), l3=1)
+    assert history(record, NOW + 9).slow == [Slow("b", 3.0, NOW + 9, 2), Slow("a", 2.0, NOW, 5)]
+
+
+def test_a_slow_key_is_forgotten_after_two_days() -> None:
+    record = add(None, NOW, Slow("old", 9.0, NOW, 1), Slow("later", 1.0, NOW + 60, 1), l3=1)
+    assert [one.key for one in history(record, NOW + LIFE).slow] == ["later"]
+    assert [one[0] for one in add(record, NOW + LIFE, l1=1)["slow"]] == ["later"]
+
+
+def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
+    keys = SlowKeys()
+    for number in range(5000):
+        keys.add(f"k{number}", float(number % 1000), NOW)
+        assert len(keys._keys) <= 8 * SLOWEST
+    taken = keys.take()
+    assert [one.seconds for one in taken] == sorted((one.seconds for one in taken), reverse=True)
+    assert len(taken) == SLOWEST
+    assert {f"k{number}" for number in (999, 1999, 2999, 3999, 4999)} <= {one.key for one in taken}
+    assert keys.take() == []
+
+
+def test_a_key_that_is_slow_again_keeps_its_longest_time() -> None:
+    keys = SlowKeys()
+    for seconds, when in ((1.0, 1), (3.0, 2), (2.0, 3)):
+        keys.add("k", seconds, when)
+    assert keys.take() == [Slow("k", 3.0, 2, 3)]
+
+
+@pytest.mark.parametrize("key", ["k" * 5000, "a\ud800b", "\udcff", "ü…"])
+def test_keys_that_are_listed_can_be_stored(key: str) -> None:
+    text = shortened(key)
+    assert len(text) <= LONGEST_KEY + 4
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
+    assert shortened("ü…") == "ü…"
