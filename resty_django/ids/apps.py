@@ -15,8 +15,9 @@ class IdsConfig(AppConfig):
     def ready(self) -> None:
         from resty_django.checks import check_core
 
-        from . import health, signals
+        from . import health, overview, signals
 
         checks.register(check_core, "resty_django")
         signals.connect()
         health.register()
+        overview.register()

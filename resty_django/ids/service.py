@@ -26,6 +26,7 @@ from .desk import Desk
 from .engine.counter import Clock, Counter, Retired, unavailable
 from .engine.rule import Compiled, check_name
 from .errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, UnknownRule
+from .stats import Handing
 from .table import LoadedRule, Table, table_of_rules
 
 log = logging.getLogger("resty_django.ids")
@@ -33,6 +34,8 @@ log = logging.getLogger("resty_django.ids")
 MAX_PENDING_NAMES = 10_000
 """New names that may wait for their first reservation at one time."""
 _RELOAD_PAUSE = 0.2
+FAREWELL = 1.0
+"""Seconds that the end of a service waits for its last figures."""
 
 T = TypeVar("T")
 
@@ -60,6 +63,7 @@ class IdService:
         self._store = store.Store(clock)
         self.desk = Desk(self, self._store)
         self._issued_before: dict[str, int] = {}
+        self._handing = Handing(self.issued)
         self._log = issue_log.open_log(conf.ids.issue_log)
 
     # --- asking for IDs -------------------------------------------------------------------------------------------
@@ -187,7 +191,12 @@ class IdService:
     def _take(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         if conf.ids.eager:
             self.refresh()
-        return gapless.take(self.rule(rule), count, app, salt, clock=self.clock, done=self.logged)
+        return gapless.take(self.rule(rule), count, app, salt, clock=self.clock, done=self._taken)
+
+    def _taken(self, rule: str, app: str, made: list[str]) -> None:
+        with self._lock:
+            self._issued_before[rule] = self._issued_before.get(rule, 0) + len(made)
+        self.logged(rule, app, made)
 
     # --- the table of rules ---------------------------------------------------------------------------------------
 
@@ -259,6 +268,7 @@ class IdService:
                 raise unavailable()
             if not self.desk.running:
                 self.desk.start()
+                self._handing.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Give out nothing more, return the unused numbers, end the thread. A later call starts a new service."""
@@ -271,6 +281,7 @@ class IdService:
             returning = self.desk.submit(lambda: self._retire(counters))
             concurrent.futures.wait([returning], timeout)
             self.desk.stop(timeout)
+            self._handing.stop(FAREWELL)
         if self._log is not None:
             self._log.close()
 
@@ -306,15 +317,9 @@ class IdService:
         `issued`: numbers given out since the start; `remaining`: reserved numbers at hand; `reserve_ms`: mean time
         of a reservation.
         """
-        rules: dict[str, dict[str, int]] = {}
-        with self._lock:
-            counters = list(self._counters.items())
-            before = dict(self._issued_before)
-        for name, issued in before.items():
-            rules[name] = {"issued": issued, "remaining": 0, "names": 0}
-        for (name, _), counter in counters:
+        rules = {name: {"issued": issued, "remaining": 0, "names": 0} for name, issued in self.issued().items()}
+        for (name, _), counter in list(self._counters.items()):
             entry = rules.setdefault(name, {"issued": 0, "remaining": 0, "names": 0})
-            entry["issued"] += counter.issued
             entry["remaining"] += counter.remaining
             entry["names"] += 1
         desk = self.desk
@@ -326,6 +331,15 @@ class IdService:
             "last_error": desk.last_error,
             "rules_age": round(time.monotonic() - self._table.loaded_at, 3) if self._table else None,
         }
+
+    def issued(self) -> dict[str, int]:
+        """IDs given out by this process since its start, by rule."""
+        with self._lock:
+            counters = list(self._counters.items())
+            found = dict(self._issued_before)
+        for (name, _), counter in counters:
+            found[name] = found.get(name, 0) + counter.issued
+        return found
 
     @staticmethod
     def _check_count(count: int) -> None:

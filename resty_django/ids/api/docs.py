@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
+
+from resty_django.api.describing import (
+    REQUEST_ERRORS,
+    Examples,
+    describe,
+    path_parameter,
+    request_example,
+    response_example,
+    responses,
+    spectacular,
+)
 
 from .serializers import (
     AppQuerySerializer,
@@ -18,16 +28,8 @@ from .serializers import (
     IdsSerializer,
 )
 
-spectacular: Any
-try:
-    from drf_spectacular import utils as spectacular
-except ImportError:
-    spectacular = None
-
-View = TypeVar("View", bound=Callable[..., Any])
-Decorator = Callable[[View], View]
-
-_ERRORS: dict[int, tuple[str, dict[str, dict[str, Any]]]] = {
+_ERRORS: Examples = {
+    **REQUEST_ERRORS,
     400: (
         "The body is not JSON, a field is wrong or missing, or the rule cannot take what it was given.",
         {
@@ -37,14 +39,6 @@ _ERRORS: dict[int, tuple[str, dict[str, dict[str, Any]]]] = {
                 "details": {"fields": {"count": ["A valid integer is required."]}},
             },
         },
-    ),
-    401: (
-        "Who asks is not known (403 where the site's first way to authenticate has no challenge).",
-        {"not_authenticated": {"message": "Authentication credentials were not provided."}},
-    ),
-    403: (
-        "The user lacks the permission.",
-        {"permission_denied": {"message": "You do not have permission to perform this action."}},
     ),
     404: ("There is no such rule or counter.", {"unknown_rule": {"message": "no rule 'order'"}}),
     409: (
@@ -74,7 +68,8 @@ _ERRORS: dict[int, tuple[str, dict[str, dict[str, Any]]]] = {
         },
     ),
 }
-_RULE_ERRORS: dict[int, tuple[str, dict[str, dict[str, Any]]]] = {
+_RULE_ERRORS: Examples = {
+    **REQUEST_ERRORS,
     400: (
         "The body is not JSON, a field is wrong or missing, or the rule makes no sense.",
         {
@@ -101,62 +96,16 @@ _RULE_ERRORS: dict[int, tuple[str, dict[str, dict[str, Any]]]] = {
 _REQUEST = (400, 401, 403, 503)
 
 
-def describe(**arguments: Any) -> Decorator[Any]:
-    """`extend_schema`, where drf-spectacular is installed."""
-    if spectacular is None:
-        return lambda view: view
-    made: Decorator[Any] = spectacular.extend_schema(**arguments)
-    return made
-
-
-def describe_all(**methods: Any) -> Decorator[Any]:
-    """`extend_schema_view` of decorators made with `describe`, where drf-spectacular is installed."""
-    if spectacular is None:
-        return lambda view: view
-    made: Decorator[Any] = spectacular.extend_schema_view(**methods)
-    return made
-
-
 def _responses(good: dict[int, Any], *statuses: int, rule: bool = False) -> dict[int, Any]:
-    if spectacular is None:
-        return good
-    found: dict[int, Any] = dict(good)
-    for status in sorted({*_REQUEST, *statuses}):
-        text, examples = (_RULE_ERRORS if rule else {}).get(status, _ERRORS[status])
-        found[status] = spectacular.OpenApiResponse(
-            IdErrorSerializer,
-            description=text,
-            examples=[
-                spectacular.OpenApiExample(code, value={"code": code, **rest}) for code, rest in examples.items()
-            ],
-        )
-    return found
-
-
-def _request(name: str, value: dict[str, Any]) -> list[Any]:
-    return [] if spectacular is None else [spectacular.OpenApiExample(name, value=value, request_only=True)]
-
-
-def _response(name: str, value: dict[str, Any]) -> list[Any]:
-    return (
-        []
-        if spectacular is None
-        else [spectacular.OpenApiExample(name, value=value, response_only=True, status_codes=["200", "201"])]
-    )
+    told = {**_ERRORS, **(_RULE_ERRORS if rule else {})}
+    return responses(good, {status: told[status] for status in {*_REQUEST, *statuses}}, IdErrorSerializer)
 
 
 def _name() -> list[Any]:
-    if spectacular is None:
-        return []
-    return [
-        spectacular.OpenApiParameter(
-            "name",
-            str,
-            spectacular.OpenApiParameter.PATH,
-            description="The rule's name, escaped once more than usual where it holds other characters than letters, "
-            "digits, - and _.",
-        )
-    ]
+    return path_parameter(
+        "name",
+        "The rule's name, escaped once more than usual where it holds other characters than letters, digits, - and _.",
+    )
 
 
 _TAG = {"tags": ["ids"]}
@@ -170,8 +119,8 @@ issue = describe(
     responses=_responses({200: IdsSerializer}, 404, 409, 429, 500),
     parameters=_name(),
     examples=[
-        *_request("three IDs", {"app": "shop", "count": 3}),
-        *_response("three given out", {"ids": ["O261121000042", "O261121000043", "O261121000044"], "count": 3}),
+        *request_example("three IDs", {"app": "shop", "count": 3}),
+        *response_example("three given out", {"ids": ["O261121000042", "O261121000043", "O261121000044"], "count": 3}),
     ],
     **_TAG,
 )
@@ -180,7 +129,7 @@ monitor = describe(
     summary="Where one counter stands",
     responses=_responses({200: IdPositionSerializer}, 404),
     parameters=[*_name(), AppQuerySerializer],
-    examples=_response("in use", {"counter": 42, "node_offset": 0}),
+    examples=response_example("in use", {"counter": 42, "node_offset": 0}),
     **_TAG,
 )
 counters = describe(
@@ -198,8 +147,8 @@ preview = describe(
     responses=_responses({200: IdPreviewedSerializer}, 404, rule=True),
     parameters=_name(),
     examples=[
-        *_request("a draft", {"app": "shop", "count": 2, "draft": {"source": "S{now:%y%m%d}{counter:06d}"}}),
-        *_response(
+        *request_example("a draft", {"app": "shop", "count": 2, "draft": {"source": "S{now:%y%m%d}{counter:06d}"}}),
+        *response_example(
             "two to come",
             {
                 "ids": ["S261121000042", "S261121000043"],
@@ -220,7 +169,7 @@ rules = {
         operation_id="ids_rule_create",
         summary="Make a rule",
         responses=_responses({201: IdRuleSerializer}, rule=True),
-        examples=_request("daily order numbers", _EXAMPLE),
+        examples=request_example("daily order numbers", _EXAMPLE),
         **_TAG,
     ),
     "retrieve": describe(
@@ -235,7 +184,7 @@ rules = {
         summary="Replace a rule",
         responses=_responses({200: IdRuleSerializer}, 404, 409, rule=True),
         parameters=_name(),
-        examples=_request("daily order numbers", _EXAMPLE),
+        examples=request_example("daily order numbers", _EXAMPLE),
         **_TAG,
     ),
     "partial_update": describe(
@@ -243,7 +192,7 @@ rules = {
         summary="Change fields of a rule",
         responses=_responses({200: IdRuleSerializer}, 404, 409, rule=True),
         parameters=_name(),
-        examples=_request("more numbers", {"source": "O{now:%y%m%d}{counter:08d}", "confirm_risks": True}),
+        examples=request_example("more numbers", {"source": "O{now:%y%m%d}{counter:08d}", "confirm_risks": True}),
         **_TAG,
     ),
     "destroy": describe(

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from ..models import IdCounter, IdRule
-from .fields import (
+from resty_django.api.fields import (
     STRICT_FIELDS,
     KnownFieldsOnly,
     StrictBooleanField,
@@ -15,6 +14,8 @@ from .fields import (
     StrictChoiceField,
     StrictIntegerField,
 )
+
+from ..models import IdCounter, IdRule
 
 MAX_PREVIEW = 20
 

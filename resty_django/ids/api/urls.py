@@ -3,12 +3,13 @@ from __future__ import annotations
 from django.db import connections, transaction
 from django.urls import path, re_path, register_converter
 
-from .text import RuleNameConverter
+from resty_django.api.text import NameConverter
+
 from .views import CounterViewSet, IssueView, MonitorView, NoSuchAddress, PreviewView, RuleViewSet
 
 app_name = "resty_ids_api"
 
-register_converter(RuleNameConverter, "resty_ids_name")
+register_converter(NameConverter, "resty_ids_name")
 
 # A reservation is committed by itself: a transaction around the request would only be in its way.
 _issue = IssueView.as_view()

@@ -9,12 +9,11 @@ from django.db.models import QuerySet
 from rest_framework import mixins, viewsets
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import PageNumberPagination
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
-from rest_framework.views import APIView
 
+from resty_django.api.describing import describe_all
+from resty_django.api.views import JsonView, checked
 from resty_django.conf import conf
 
 from .. import service
@@ -24,8 +23,7 @@ from ..preview import preview
 from ..store import database
 from . import docs, rules
 from .errors import exception_handler
-from .parsing import StrictJSONParser
-from .permissions import HasViewPermission, require_kind
+from .permissions import require_kind
 from .serializers import (
     AppQuerySerializer,
     CounterQuerySerializer,
@@ -44,23 +42,11 @@ class Pages(PageNumberPagination):
     max_page_size = 1000
 
 
-class IdsView(APIView):
-    """What all views share: JSON in and out, one shape of errors, a permission for each method."""
-
-    parser_classes = (StrictJSONParser,)
-    renderer_classes = (JSONRenderer,)
-    permission_classes = (HasViewPermission,)
-    metadata_class = None
-    permissions: ClassVar[dict[str, str]] = {}
+class IdsView(JsonView):
+    """A view whose errors may be those of the ID service."""
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         return exception_handler
-
-
-def _checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
-    serializer.is_valid(raise_exception=True)
-    found: dict[str, Any] = serializer.validated_data
-    return found
 
 
 class IssueView(IdsView):
@@ -70,7 +56,7 @@ class IssueView(IdsView):
 
     @docs.issue
     def post(self, request: Request, name: str) -> Response:
-        asked = _checked(IdRequestSerializer(data=request.data))
+        asked = checked(IdRequestSerializer(data=request.data))
         ids = service.service()
         if ids.rule(name).ready().spec.gapless:
             raise NeedsTransaction(
@@ -87,7 +73,7 @@ class MonitorView(IdsView):
 
     @docs.monitor
     def get(self, request: Request, name: str) -> Response:
-        asked = _checked(AppQuerySerializer(data=request.query_params))
+        asked = checked(AppQuerySerializer(data=request.query_params))
         found = service.monitor(name, asked.get("app", ""))
         return Response({"counter": found.counter, "node_offset": found.node_offset})
 
@@ -99,7 +85,7 @@ class PreviewView(IdsView):
 
     @docs.preview
     def post(self, request: Request, name: str) -> Response:
-        asked = _checked(IdPreviewSerializer(data=request.data))
+        asked = checked(IdPreviewSerializer(data=request.data))
         rule = rules.find(name)
         draft = rules.edited(rule, asked.get("draft", {}))
         if "draft" in asked:
@@ -113,7 +99,7 @@ class PreviewView(IdsView):
         return Response({"ids": shown.ids, "error": shown.error, "warnings": shown.warnings, "notes": shown.notes})
 
 
-@docs.describe_all(list=docs.counters)
+@describe_all(list=docs.counters)
 class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdCounter]):
     """All counters of the database, in the order in which they were made."""
 
@@ -124,14 +110,14 @@ class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdC
     queryset = IdCounter.objects.none()
 
     def get_queryset(self) -> QuerySet[IdCounter]:
-        asked = _checked(CounterQuerySerializer(data=self.request.query_params))
+        asked = checked(CounterQuerySerializer(data=self.request.query_params))
         found = IdCounter.objects.using(database()).select_related("rule").order_by("pk")
         if "rule" in asked:
             found = found.filter(rule__name=asked["rule"])
         return found.filter(app_name=asked["app"]) if "app" in asked else found
 
 
-@docs.describe_all(**docs.rules)
+@describe_all(**docs.rules)
 class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule]):
     """The rules that IDs are made by."""
 
@@ -155,7 +141,7 @@ class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule
         return Response(self.get_serializer(rules.find(name)).data)
 
     def create(self, request: Request) -> Response:
-        asked = _checked(self.get_serializer(data=request.data))
+        asked = checked(self.get_serializer(data=request.data))
         asked.pop("confirm_risks")
         require_kind(request, asked.get("kind", IdRule.Kind.TEMPLATE))
         made = self.get_serializer(rules.create(asked)).data
@@ -163,7 +149,7 @@ class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule
 
     def update(self, request: Request, name: str, *, partial: bool = False) -> Response:
         rule = rules.find(name)
-        asked = _checked(self.get_serializer(rule, data=request.data, partial=partial))
+        asked = checked(self.get_serializer(rule, data=request.data, partial=partial))
         confirmed = asked.pop("confirm_risks", False)
         require_kind(request, rule.kind, asked.get("kind", rule.kind))
         return Response(self.get_serializer(rules.update(rule, asked, confirmed=confirmed)).data)

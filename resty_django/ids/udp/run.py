@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import selectors
 import signal
 import socket
 import threading
@@ -21,7 +20,7 @@ from typing import Any
 from django.db import connections
 
 from resty_django import events
-from resty_django.processes import end_with_parent
+from resty_django.processes import Child, Children, noted_signals
 
 from .. import service as services
 from . import stats
@@ -30,8 +29,7 @@ from .server import UdpServer, bind
 
 log = logging.getLogger("resty_django.ids.udp")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before a child that died is started again: the first time, and at most."""
+TICK = 0.1
 STOP_SECONDS = 15.0
 
 Show = Callable[[str], None]
@@ -97,113 +95,51 @@ class Parent:
         self._sockets = sockets
         self._batch = batch
         self._reporter = reporter
-        self._children: dict[int, int] = {}
-        self._pipes: dict[int, int] = {}
         self._latest: dict[int, dict[str, Any]] = {}
         self._gone: list[dict[str, Any]] = []
-        self._buffers: dict[int, bytes] = {}
-        self._restart_at: dict[int, float] = {}
-        self._pauses: dict[int, float] = {}
-        self._started: dict[int, float] = {}
-        self._selector = selectors.DefaultSelector()
-        self._stopping = False
-        self._asked = False
+        self._signals: list[int] = []
+        self._children = Children("UDP server", len(sockets), self._work, heard=self._heard, ended=self._ended)
 
     def run(self) -> None:
-        _on_signals(self._stop, self._ask)
-        for index in range(len(self._sockets)):
-            self._start(index)
-        until: float | None = None
-        while self._children or not self._stopping:
-            self._read(0.1)
-            self._reap()
-            if self._stopping:
-                if until is None:
-                    until = time.monotonic() + STOP_SECONDS
-                    self._signal(signal.SIGTERM)
-                elif time.monotonic() > until:
-                    self._signal(signal.SIGKILL)
-            else:
-                for index, at in list(self._restart_at.items()):
-                    if time.monotonic() >= at:
-                        del self._restart_at[index]
-                        self._start(index)
-            if self._asked or self._reporter.due:
-                self._asked = False
-                self._reporter.now([*self._gone, *self._latest.values()])
-        self._read(0)
+        children = self._children
+        kill_at = float("inf")
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
+        with noted_signals(*watched, note=self._signals.append) as wake:
+            while children.living or not children.stopping:
+                children.tend(TICK, wake)
+                for number in self._signals[:]:
+                    self._signals.remove(number)
+                    if number == signal.SIGUSR1:
+                        self._report()
+                    elif number != signal.SIGCHLD and not children.stopping:
+                        children.stopping = True
+                        kill_at = time.monotonic() + STOP_SECONDS
+                        children.signal(signal.SIGTERM)
+                if time.monotonic() > kill_at:
+                    children.signal(signal.SIGKILL)
+                if self._reporter.due:
+                    self._report()
+        self._report()
+
+    def _report(self) -> None:
         self._reporter.now([*self._gone, *self._latest.values()])
 
-    def _stop(self) -> None:
-        self._stopping = True
+    def _work(self, index: int, commands: int, reports: int) -> int:
+        for other in self._sockets:
+            if other is not self._sockets[index]:
+                other.close()
+        _child(self._sockets[index], self._batch, reports)
+        return 0
 
-    def _ask(self) -> None:
-        self._asked = True
+    def _heard(self, child: Child, line: bytes) -> None:
+        self._latest[child.pid] = json.loads(line)
 
-    def _signal(self, number: int) -> None:
-        for pid in self._children:
-            os.kill(pid, number)
-
-    def _start(self, index: int) -> None:
-        reading, writing = os.pipe()
-        end_with_me = end_with_parent()
-        self._started[index] = time.monotonic()
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                end_with_me()
-                os.close(reading)
-                for other in self._sockets:
-                    if other is not self._sockets[index]:
-                        other.close()
-                _child(self._sockets[index], self._batch, writing)
-                status = 0
-            except BaseException:
-                log.exception("a UDP server process failed")
-            finally:
-                logging.shutdown()
-                os._exit(status)
-        os.close(writing)
-        os.set_blocking(reading, False)
-        self._children[pid] = index
-        self._pipes[pid] = reading
-        self._buffers[pid] = b""
-        self._selector.register(reading, selectors.EVENT_READ, pid)
-
-    def _read(self, timeout: float) -> None:
-        for key, _ in self._selector.select(timeout):
-            self._take(key.data)
-
-    def _take(self, pid: int) -> None:
-        try:
-            while data := os.read(self._pipes[pid], 65536):
-                self._buffers[pid] += data
-        except BlockingIOError:
-            pass
-        *lines, self._buffers[pid] = self._buffers[pid].split(b"\n")
-        if lines:
-            self._latest[pid] = json.loads(lines[-1])
-
-    def _reap(self) -> None:
-        for pid, index in list(self._children.items()):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                continue
-            self._take(pid)
-            self._selector.unregister(self._pipes[pid])
-            os.close(self._pipes.pop(pid))
-            del self._children[pid], self._buffers[pid]
-            last = self._latest.pop(pid, None)
-            if last is not None:
-                for rule in last["service"]["rules"].values():
-                    rule["remaining"] = 0
-                self._gone = [_summed([*self._gone, last])]
-            if not self._stopping:
-                lived = time.monotonic() - self._started[index]
-                pause = FIRST_PAUSE if lived > LONGEST_PAUSE else self._pauses.get(index, FIRST_PAUSE / 2) * 2
-                self._pauses[index] = min(pause, LONGEST_PAUSE)
-                self._restart_at[index] = time.monotonic() + self._pauses[index]
-                log.error("UDP server process %d died; it is started again in %.1f s", pid, self._pauses[index])
+    def _ended(self, child: Child, code: int) -> None:
+        last = self._latest.pop(child.pid, None)
+        if last is not None:
+            for rule in last["service"]["rules"].values():
+                rule["remaining"] = 0
+            self._gone = [_summed([*self._gone, last])]
 
 
 def _summed(snapshots: list[dict[str, Any]]) -> dict[str, Any]:

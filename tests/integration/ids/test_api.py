@@ -24,9 +24,9 @@ from rest_framework.test import APIClient
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from resty_django.api.parsing import MAX_BODY
 from resty_django.ids import service
 from resty_django.ids.api.errors import exception_handler
-from resty_django.ids.api.parsing import MAX_BODY
 from resty_django.ids.api.views import IssueView
 from resty_django.ids.errors import Exhausted, Unavailable
 from resty_django.ids.models import IdCounter, IdRule

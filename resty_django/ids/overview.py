@@ -1,0 +1,153 @@
+"""What the overview and the metrics tell of the ID service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import Count, Max
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from resty_django import metrics, overview
+from resty_django.metrics import Family, Sample
+from resty_django.overview import Figure, Level, Panel, Row, Tile
+
+from . import store
+from .engine.moment import wall_at
+from .errors import BadRule
+from .models import IdCounter, IdRule
+from .stats import Issued, issued
+
+LOW: Final = 0.1
+"""The share of a cycle's numbers from which head room is low."""
+DAY: Final = 86_400
+MOST_RULES: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFigures:
+    """A rule, and the counter of it that is nearest to its end; `left` None: no counter is in its cycle."""
+
+    name: str
+    issued: Issued
+    counters: int = 0
+    left: int | None = None
+    capacity: int = 0
+
+    @property
+    def room(self) -> float | None:
+        """The share of the cycle that is left, 0 to 1."""
+        return None if self.left is None else min(1.0, self.left / max(1, self.capacity))
+
+
+def rules(now: float | None = None) -> list[RuleFigures]:
+    """The figures of all rules that are on, by name. Two queries, however many counters there are."""
+    moment = time.time() if now is None else now
+    alias = store.database()
+    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
+    nearest: dict[int, tuple[int, int, int]] = {}
+    walls = {rule.pk: _wall(rule, moment) for rule in listed}
+    rows = (
+        IdCounter.objects.using(alias)
+        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY)
+        .values_list("rule_id", "cycle_end")
+        .annotate(Max("bound"), Max("step"), Count("pk"))
+    )
+    for pk, end, bound, step, count in rows.iterator():
+        if pk in walls and end > walls[pk]:
+            before = nearest.get(pk, (bound, step, 0))
+            nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
+    given = issued([rule.name for rule in listed], lambda: moment)
+    return [_figures(rule, given[rule.name], nearest.get(rule.pk)) for rule in listed]
+
+
+def _figures(rule: IdRule, given: Issued, nearest: tuple[int, int, int] | None) -> RuleFigures:
+    if nearest is None:
+        return RuleFigures(rule.name, given)
+    bound, step, counters = nearest
+    left = max(0, (rule.max_counter - bound) // step + 1)
+    return RuleFigures(rule.name, given, counters, left, max(1, (rule.max_counter - rule.min_counter) // step + 1))
+
+
+def _wall(rule: IdRule, now: float) -> int:
+    try:
+        return wall_at(now, rule.spec().zone)
+    except (BadRule, ValueError):  # resty_check tells of it
+        return int(now)
+
+
+def panel() -> Tile:
+    """IDs per minute and head room."""
+    found = sorted(rules(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute))
+    minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in found), strict=True)]
+    figures = [
+        Figure("per_minute", _("IDs a minute"), sum(rule.issued.per_minute for rule in found), "per minute"),
+        Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
+        _room(found[0]) if found else Figure("rules", _("Rules"), 0, note=_("Make a rule first.")),
+    ]
+    rows = [
+        Row(
+            rule.name,
+            [
+                Figure("per_minute", _("A minute"), rule.issued.per_minute, "per minute"),
+                Figure("left", _("Left"), rule.left),
+                Figure("room", _("Head room"), rule.room, "share", _level(rule.room)),
+            ],
+        )
+        for rule in found
+    ]
+    return overview.tile(figures, rows, bars=minutes, bars_label=_("IDs by minute, the last hour"))
+
+
+def _room(rule: RuleFigures) -> Figure:
+    note = "" if rule.room is None else _("Rule %(rule)s has the least.") % {"rule": rule.name}
+    return Figure("room", _("Least head room"), rule.room, "share", _level(rule.room), note)
+
+
+def _level(room: float | None) -> Level:
+    if room is None or room >= LOW:
+        return "ok"
+    return "warning" if room else "error"
+
+
+def families() -> Iterator[Family]:
+    """The metrics of the ID service."""
+    found = rules()
+    text = "IDs given out, by all processes that share the dictionary of STATS."
+    yield _by_rule("resty_ids_issued", "counter", text, [(rule.name, rule.issued.total) for rule in found])
+    left = [(rule.name, rule.left) for rule in found if rule.left is not None]
+    text = "Numbers left in the cycle, of the counter that has the fewest."
+    yield _by_rule("resty_ids_left", "gauge", text, left, adds=False)
+    room = [(rule.name, rule.room) for rule in found if rule.room is not None]
+    text = "The share of the numbers of the cycle that is left, of the counter that has the fewest."
+    yield _by_rule("resty_ids_left_ratio", "gauge", text, room, adds=False)
+
+
+def _by_rule(
+    name: str, kind: metrics.Kind, text: str, rows: Sequence[tuple[str, float]], *, adds: bool = True
+) -> Family:
+    return Family(name, kind, text, ("rule",), [Sample((rule,), value) for rule, value in rows], adds)
+
+
+def register() -> None:
+    """Register the panel `ids` and the metrics."""
+    app = "resty_django.ids"
+    overview.register(
+        Panel(
+            "ids",
+            gettext_lazy("IDs"),
+            panel,
+            permissions=("resty_ids.view_idcounter", "resty_ids.change_idcounter"),
+            page="resty_ids_idcounter_changelist",
+            app=app,
+            order=10,
+            database=True,
+        )
+    )
+    metrics.register("ids", families, app=app, database=True)
+
+
+__all__ = ["RuleFigures", "families", "panel", "register", "rules"]

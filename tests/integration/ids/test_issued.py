@@ -1,0 +1,126 @@
+"""The sums of the IDs that were given out, over processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from resty_django.ids import next_id, service
+from resty_django.ids.models import IdRule
+from resty_django.ids.overview import rules
+from resty_django.ids.stats import KEY, Handing, add, issued
+from resty_django.shdict import SharedDictError, shdicts
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _empty_sums() -> None:
+    for name in ("order", "invoice"):
+        shdicts["default"].delete(KEY + name)
+
+
+def test_ids_of_all_kinds_are_counted(order: IdRule, make_rule: Callable[..., IdRule]) -> None:
+    make_rule("invoice", "R{counter:06d}", max_counter=999_999, gapless=True)
+    for _ in range(5):
+        next_id("order", app="shop")
+    next_id("order", app="other", count=20)
+    with transaction.atomic():
+        next_id("invoice")
+    with transaction.atomic():
+        next_id("invoice")
+        transaction.set_rollback(True)
+    service.stop()  # hands in what is left
+    found = issued(["order", "invoice"])
+    assert (found["order"].total, found["invoice"].total) == (25, 1)
+    assert sum(found["order"].minutes) == 25
+
+
+def test_a_service_that_runs_hands_in_by_itself(order: IdRule) -> None:
+    next_id("order")
+    deadline = time.monotonic() + 60
+    while issued(["order"])["order"].total < 1:
+        assert time.monotonic() < deadline, "nothing was handed in"
+        time.sleep(0.02)
+
+
+def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
+    now = 1_800_000_000.0
+    add("order", 3, now - 7200)
+    add("order", 4, now - 300)
+    add("order", 5, now)
+    found = issued(["order"], lambda: now)["order"]
+    assert found.total == 12
+    assert found.minutes[-6] == 4
+    assert found.minutes[-1] == 5
+    assert sum(found.minutes) == 9
+    assert found.per_minute == 4 / 5
+
+
+def test_many_that_hand_in_at_once_lose_nothing() -> None:
+    handings = [Handing(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
+    threads = [threading.Thread(target=handing.hand_in) for handing in handings for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert issued(["order"])["order"].total == sum(range(1, 9))
+
+
+def test_what_is_not_ours_counts_as_nothing() -> None:
+    shdicts["default"].set(KEY + "order", "something else")
+    assert issued(["order"])["order"].total == 0
+    add("order", 2, time.time())
+    assert issued(["order"])["order"].total == 2
+
+
+def test_a_dictionary_that_fails_is_in_nobodys_way(order: IdRule, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any) -> None:
+        raise SharedDictError("down")
+
+    monkeypatch.setattr(type(shdicts["default"]), "update", fails)
+    assert next_id("order")
+    assert not service.service()._handing.hand_in()
+    monkeypatch.undo()
+    service.stop()
+    assert issued(["order"])["order"].total == 1
+
+
+def test_head_room_is_that_of_the_counter_nearest_to_its_end(
+    make_rule: Callable[..., IdRule], django_assert_num_queries: Any
+) -> None:
+    rule = make_rule(source="{counter:03d}", max_counter=99, segment_size=10)
+    make_rule("invoice", "{counter}", max_counter=9)
+    for app, bound in (("a", 10), ("b", 60), ("c", 30)):
+        rule.counters.create(
+            app_name=app,
+            node_offset=0,
+            step=1,
+            bound=bound,
+            shown=0,
+            cycle_start=0,
+            cycle_end=2**62,
+            cycle_began="2026-01-01T00:00:00Z",
+            cycle_first=0,
+        )
+    rule.counters.create(
+        app_name="over",
+        node_offset=0,
+        step=1,
+        bound=100,
+        shown=0,
+        cycle_start=0,
+        cycle_end=1000,
+        cycle_began="2026-01-01T00:00:00Z",
+        cycle_first=0,
+    )
+    with django_assert_num_queries(2):
+        invoice, order = rules()
+    assert (invoice.left, invoice.room) == (None, None)
+    assert (order.left, order.capacity, order.counters) == (40, 100, 3)
+    assert order.room == 0.4
