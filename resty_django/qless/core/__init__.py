@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 PARTS: Final = (
-    *("head", "base", "job", "seldom", "put", "measure", "passed", "complete", "fail", "show", "pop"),
+    *("head", "base", "job", "seldom", "put", "measure", "passed", "complete", "fail", "show", "pop", "take"),
     *("cancel", "jobs", "track", "failures", "queues", "workers", "recur", "tail"),
 )
 """The files in their order. What is asked for most comes early: a call makes the functions of all parts before it."""

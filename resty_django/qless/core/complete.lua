@@ -1,4 +1,4 @@
--- complete  jid worker queue data [next queue] [delay s] [depends json] [result json]
+-- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s]
 --           Reply: `complete`, or with `next` the state that the job is in there: `waiting`, `scheduled`, `depends`
 -- Cost      O(log n); and one step for each dependent, and for each old complete job that expires
 if command == 'complete' then
@@ -8,7 +8,7 @@ if command == 'complete' then
   local life, kept = settings('jobs-history', 'jobs-history-count')
   life, kept = tonumber(life) or 604800, tonumber(kept) or 50000
   need(title, 'data', data, 'json')
-  local next_queue, result
+  local next_queue, result, ttl
   local delay, depends = 0, {}
   for n = 7, #ARGV - 1, 2 do
     local name, value = ARGV[n], ARGV[n + 1]
@@ -21,6 +21,8 @@ if command == 'complete' then
     elseif name == 'result' then
       need(title, name, value, 'json')
       result = value
+    elseif name == 'ttl' then
+      ttl = need(title, name, value, 'number')
     end
   end
   if not next_queue and delay ~= 0 then
@@ -56,7 +58,7 @@ if command == 'complete' then
   passed(queue)
   if result then
     call('HSET', prefix .. 'x:' .. jid, 'result', result)
-    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(life)) + 86400)
+    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(ttl or life + 86400)))
   end
   if rare and call('ZSCORE', prefix .. 'tracked', jid) then
     call('PUBLISH', prefix .. 'completed', jid)

@@ -10,7 +10,7 @@ local prefix = 'ql:'
 -- most: a call makes the functions of the parts up to that of its command, and few that it does not need.
 local call, find, format, floor, encode = redis.call, string.find, string.format, math.floor, cjson.encode
 local command, now = ARGV[1], tonumber(ARGV[2])
-local COMMANDS = [[ put put.many requeue pop peek complete fail retry heartbeat timeout progress cancel priority
+local COMMANDS = [[ put put.many requeue pop peek take complete fail retry heartbeat timeout progress cancel priority
 depends log get multiget jobs search result track tag failed unfail queues length pause unpause queue.forget due stats
 throughput workers worker.deregister config.get config.set config.unset recur recur.get recur.update recur.tag
 recur.untag unrecur ]]

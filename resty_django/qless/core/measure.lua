@@ -2,7 +2,7 @@
 
 -- Add values, in seconds, to the statistic `wait` or `run`: their number, mean and sum of squared differences
 -- (Welford's streaming formula), and a histogram of seconds, minutes, hours and days, mostly in one field of it.
-local measure = (command == 'complete' or command == 'pop') and function(kind, queue, values)
+local measure = (command == 'complete' or command == 'pop' or command == 'take') and function(kind, queue, values)
   local key, field, more = prefix .. 's:' .. kind .. ':' .. now - now % 86400 .. ':' .. queue, nil, 0
   local found, before, total, mean, vk
   for n = 1, #values do

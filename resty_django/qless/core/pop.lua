@@ -6,7 +6,7 @@ if command == 'pop' then
   local wanted = floor(need('Pop', 'count', ARGV[5], 'number'))
   local own, common, limit, grace = settings(queue .. '-heartbeat', 'heartbeat', queue .. '-max-concurrency',
     'grace-period')
-  local expires = format('%.17g', now + (tonumber(own) or tonumber(common) or 60))
+  local time, expires = format('%.20f', now), format('%.17g', now + (tonumber(own) or tonumber(common) or 60))
   if wanted < 0 and fixed('pop-count') then
     error('Pop(): Arg "count" must not be negative: ' .. wanted)
   elseif wanted < 0 then -- all but so many
@@ -20,7 +20,7 @@ if command == 'pop' then
   if rare and call('SISMEMBER', prefix .. 'paused_queues', queue) == 1 then
     return '{}'
   end
-  call('ZADD', prefix .. 'workers', now, worker)
+  call('ZADD', prefix .. 'workers', time, worker)
   if limit > 0 then
     wanted = math.min(wanted, math.max(0, limit - call('ZCOUNT', locks, now, '+inf')))
   end
@@ -31,7 +31,7 @@ if command == 'pop' then
   -- An expired lock is lost in two steps: the holder gets notice, and when the time of grace is over as well, the job
   -- is taken from him.
   local jids, jobs = {}, {}
-  local late = call('ZCOUNT', locks, '-inf', now) > 0
+  local late = call('ZCOUNT', locks, '-inf', time) > 0
   local expired = late and call('ZRANGEBYSCORE', locks, '-inf', now, 'LIMIT', 0, wanted) or {}
   local made = expired[1] and seldom()
   for _, jid in ipairs(expired) do
@@ -91,7 +91,8 @@ if command == 'pop' then
   end
 
   local waits, held, ties = {0}, {0, 0}, {0, 0} -- of the length that most pops need
-  local popped, time = '"worker":' .. encode(worker), format('%.20f', now)
+  local popped = '"worker":' .. encode(worker)
+  local entry = '{' .. popped .. ',"when":' .. moment .. ',"what":"popped"}'
   for n, jid in ipairs(jids) do
     local job, key = jobs[n], JOB .. jid
     happened(jid, moment, '"popped"', popped)
@@ -114,7 +115,7 @@ if command == 'pop' then
   end
   measure('wait', queue, waits)
   for n, jid in ipairs(jids) do
-    jids[n] = show(jid, jobs[n], tied)
+    jids[n] = show(jid, jobs[n], tied, max_history ~= 1 and entry)
   end
   return '[' .. table.concat(jids, ',') .. ']'
 end

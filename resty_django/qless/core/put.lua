@@ -1,5 +1,7 @@
 -- put       worker queue jid klass data delay [priority p] [tags json] [retries n] [depends json] [txid text]
---           Reply: jid. A job that exists is moved, and keeps the priority, tags, retries and dependencies not given
+--                                               [unique word]
+--           Reply: jid. A job that exists is moved, and keeps the priority, tags, retries and dependencies not given.
+--           With `unique` it is left as it is: `ever`; or `pending`: unless it is complete or failed
 -- requeue   the same for a job that exists
 -- put.many  worker queue, and for each job: jid klass data delay options (a JSON object of the options above, or '')
 --           Reply: how many. All are checked before the first is written
@@ -8,10 +10,13 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
   local queue_text = encode(queue)
 
-  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid)
+  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique)
     local key = JOB .. jid
     local old = call('HMGET', key, 'state', 'queue', 'worker', 'priority', 'tags', 'retries', 'failure', 'scheduled')
     local state, holder, kept = old[1], old[3], old[5]
+    if unique and state and (unique == 'ever' or state ~= 'complete' and state ~= 'failed') then
+      return
+    end
     priority, retries = priority or tonumber(old[4]) or 0, retries or tonumber(old[6]) or 5
     if kept and #kept > 2 then
       seldom().tag(jid, kept, -1)
@@ -93,7 +98,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if #ARGV % 2 == 1 then
       error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 9))
     end
-    local priority, tags, retries, depends, txid
+    local priority, tags, retries, depends, txid, unique
     for n = 9, #ARGV, 2 do
       local name, value = ARGV[n], ARGV[n + 1]
       if name == 'priority' then
@@ -106,6 +111,8 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
         depends = need('Put', name, value, 'list')
       elseif name == 'txid' then
         txid = value
+      elseif name == 'unique' then
+        unique = value
       end
     end
     if command == 'requeue' and call('EXISTS', JOB .. jid) == 0 then
@@ -114,7 +121,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if depends then
       seldom().refuse_cycle('Put', jid, depends)
     end
-    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid)
+    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique)
     call('ZADD', prefix .. 'queues', 'NX', now, queue)
     return jid
   end
@@ -146,7 +153,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   for n = 5, #ARGV, 5 do
     local given = options[n] or {}
     put(ARGV[n], ARGV[n + 1], ARGV[n + 2], tonumber(ARGV[n + 3]), given.priority, given.tags, given.retries,
-      given.depends, given.txid and tostring(given.txid))
+      given.depends, given.txid and tostring(given.txid), given.unique)
   end
   call('ZADD', prefix .. 'queues', 'NX', now, queue)
   return (#ARGV - 4) / 5

@@ -1,8 +1,7 @@
 -- A job as JSON. What is JSON already passes through as it is.
 
--- The places in what read gives.
-local KLASS, OF_QUEUE, PRIORITY, RETRIES, REMAINING, DATA, TAGS, FAILURE, PARENT, TXID, TIME, STATE, WORKER, EXPIRES,
-  TRACKED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+-- The places in what read gives, as far as others ask for them.
+local KLASS, REMAINING, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 11, 12, 13, 14, 15
 
 -- What a job has, false where there is no such field. STATE, WORKER, EXPIRES only with `whole`: a pop changes them;
 -- TRACKED is for the caller to add.
@@ -16,15 +15,20 @@ local function read(jid, whole)
     'spawned_from_jid', 'txid', 'time')
 end
 
--- JSON of a job. `tied`: it may have dependencies or dependents.
-local function show(jid, job, tied)
+-- JSON of a job. `tied`: it may have dependencies or dependents; `last`: the last entry of its history, if known.
+local function show(jid, job, tied, last)
   local key = JOB .. jid
   local history = call('LRANGE', key .. '-history', 0, -1)
   if not history[1] then
     happened(jid)
     history = call('LRANGE', key .. '-history', 0, -1)
   end
-  for n, entry in ipairs(history) do
+  local length = #history
+  if last then
+    history[length], length = last, length - 1
+  end
+  for n = 1, length do
+    local entry = history[n]
     -- [when, what, {extra}] as an object; taken apart only where a name might come twice
     local at, what, extra = string.match(entry, '^%[(%d+),("[^"\\]*"),{(.+)}%]$')
     if at and not find(extra, '"wh', 1, true) then
@@ -41,14 +45,15 @@ local function show(jid, job, tied)
     local dependencies, dependents = call('SMEMBERS', key .. '-dependencies'), call('SMEMBERS', key .. '-dependents')
     before, after = dependencies[1] and encode(dependencies) or '{}', dependents[1] and encode(dependents) or '{}'
   end
-  local tags, parent, txid = job[TAGS], job[PARENT], job[TXID]
-  return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(job[KLASS]) .. ',"state":"' .. job[STATE]
-    .. '","queue":' .. encode(job[OF_QUEUE]) .. ',"worker":' .. encode(job[WORKER] or '')
-    .. ',"priority":' .. (tonumber(job[PRIORITY]) or 0) .. ',"retries":' .. (tonumber(job[RETRIES]) or 0)
-    .. ',"remaining":' .. floor(tonumber(job[REMAINING]) or 0) .. ',"expires":' .. (tonumber(job[EXPIRES]) or 0)
-    .. ',"data":' .. encode(job[DATA]) .. ',"tags":' .. (tags and tags ~= '[]' and tags or '{}')
-    .. ',"failure":' .. (job[FAILURE] or '{}') .. ',"spawned_from_jid":' .. (parent and encode(parent) or 'false')
-    .. ',"tracked":' .. (job[TRACKED] and 'true' or 'false')
+  local klass, of_queue, priority, retries, remaining, data, tags, failure, parent, txid, _, state, worker, expires,
+    tracked = unpack(job, 1, TRACKED) -- as locals: each name taken from outside would cost every call of the core
+  return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(klass) .. ',"state":"' .. state
+    .. '","queue":' .. encode(of_queue) .. ',"worker":' .. encode(worker or '')
+    .. ',"priority":' .. (tonumber(priority) or 0) .. ',"retries":' .. (tonumber(retries) or 0)
+    .. ',"remaining":' .. floor(tonumber(remaining) or 0) .. ',"expires":' .. (tonumber(expires) or 0)
+    .. ',"data":' .. encode(data) .. ',"tags":' .. (tags and tags ~= '[]' and tags or '{}')
+    .. ',"failure":' .. (failure or '{}') .. ',"spawned_from_jid":' .. (parent and encode(parent) or 'false')
+    .. ',"tracked":' .. (tracked and 'true' or 'false')
     .. ',"dependents":' .. after .. ',"dependencies":' .. before
     .. ',"history":' .. (history[1] and '[' .. table.concat(history, ',') .. ']' or '{}')
     .. (txid and ',"txid":' .. encode(txid) .. '}' or '}')
