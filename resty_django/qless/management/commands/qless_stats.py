@@ -1,0 +1,156 @@
+"""`manage.py qless_stats`: queues, failures and workers of the job queue in a terminal, and for monitoring."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from resty_django.admin.shown import printable
+from resty_django.redis import StoreError
+
+from ...default import default_client
+from ...errors import QlessError
+from ...figures import STATES, JobFigures, QueueFigures, figures
+
+EXIT_LIMIT: Final = 1
+EXIT_DOWN: Final = 2
+LONGEST: Final = 60
+"""Characters of a name that another program wrote."""
+CLEAR: Final = "\033[H\033[2J"
+HEADS: Final = (*STATES, "failures", "retries", "a minute", "wait s", "run s", "state")
+
+
+class Command(BaseCommand):
+    help = (
+        "Tell how the queues, the failed jobs and the workers are. Exit code: 0; 1 where one of the --max options is "
+        "exceeded; 2 where the server does not answer."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--queue", action="append", default=[], help="This queue alone; may be given several times."
+        )
+        parser.add_argument("--json", action="store_true", help="Print one JSON object instead of tables.")
+        parser.add_argument("--watch", type=float, metavar="S", help="Print it again every S seconds.")
+        for state in ("waiting", "stalled", "scheduled"):
+            parser.add_argument(f"--max-{state}", type=int, metavar="N", help=f"The most {state} jobs of a queue.")
+        parser.add_argument("--max-failed", type=int, metavar="N", help="The most failed jobs of all groups.")
+        parser.add_argument("--max-wait", type=float, metavar="S", help="The longest mean wait of a queue today.")
+        parser.add_argument("--min-workers", type=int, metavar="N", help="The fewest workers.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        watch: float | None = options["watch"]
+        if watch is None:
+            self._once(options)
+            return
+        if watch <= 0:
+            raise CommandError("--watch takes the seconds between two looks, more than 0.")
+        try:
+            while True:
+                if not options["json"] and self.stdout.isatty():
+                    self.stdout.write(CLEAR, ending="")
+                try:
+                    self._once(options)
+                except CommandError as error:
+                    self.stderr.write(self.style.ERROR(str(error)))
+                time.sleep(watch)
+        except KeyboardInterrupt:
+            self.stdout.write("")
+
+    def _once(self, options: dict[str, Any]) -> None:
+        try:
+            found = figures(default_client(), options["queue"])
+        except (StoreError, QlessError) as error:
+            raise CommandError(f"The job queue does not answer: {error}", returncode=EXIT_DOWN) from error
+        missing = sorted(set(options["queue"]) - {queue.name for queue in found.queues})
+        exceeded = [f"There is no queue {name}." for name in missing] + limits_exceeded(found, options)
+        if options["json"]:
+            self.stdout.write(json.dumps(as_json(found, exceeded), ensure_ascii=True))
+        else:
+            self._tables(found)
+        if exceeded:
+            raise CommandError(" ".join(exceeded), returncode=EXIT_LIMIT)
+
+    def _tables(self, found: JobFigures) -> None:
+        self._table(("queue", *HEADS), [_row(queue) for queue in found.queues], "There is no queue yet.")
+        groups = [(group, f"{count:,}") for group, count in found.failed.items()]
+        self._table(("failed group", "jobs"), groups, "No job has failed.")
+        workers = [(one.name, f"{one.jobs:,}", f"{one.stalled:,}") for one in found.workers]
+        self._table(("worker", "running", "stalled"), workers, "There is no worker.")
+
+    def _table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+        if not rows:
+            self.stdout.write(empty)
+            return
+        shown = [[printable(row[0].replace("\n", " "), LONGEST), *row[1:]] for row in rows]
+        widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+        for number, row in enumerate([list(heads), *shown]):
+            cells = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
+            line = "  ".join([f"{row[0]:{widths[0]}}", *cells])
+            self.stdout.write(self.style.MIGRATE_HEADING(line) if number == 0 else line)
+        self.stdout.write("")
+
+
+def limits_exceeded(found: JobFigures, options: dict[str, Any]) -> list[str]:
+    """A sentence for each threshold that is passed."""
+    said = []
+    for queue in found.queues:
+        for state in ("waiting", "stalled", "scheduled"):
+            most, count = options[f"max_{state}"], getattr(queue.counts, state)
+            if most is not None and count > most:
+                said.append(f"The queue {queue.name} has {count} {state} jobs, more than {most}.")
+        longest = options["max_wait"]
+        if longest is not None and queue.stats is not None and queue.stats.wait.mean > longest:
+            said.append(
+                f"Jobs of the queue {queue.name} waited {queue.stats.wait.mean:.1f} s, more than {longest:g} s."
+            )
+    failed = sum(found.failed.values())
+    if options["max_failed"] is not None and failed > options["max_failed"]:
+        said.append(f"{failed} jobs have failed, more than {options['max_failed']}.")
+    if options["min_workers"] is not None and len(found.workers) < options["min_workers"]:
+        said.append(f"There are {len(found.workers)} workers, fewer than {options['min_workers']}.")
+    return said
+
+
+def as_json(found: JobFigures, exceeded: list[str]) -> dict[str, Any]:
+    """The figures as JSON has them."""
+    return {
+        "queues": [
+            {
+                "name": queue.name,
+                "paused": queue.counts.paused,
+                **{state: getattr(queue.counts, state) for state in STATES},
+                "failures": queue.stats.failures if queue.stats else None,
+                "retries": queue.stats.retries if queue.stats else None,
+                "per_minute": queue.per_minute,
+                "wait": _series(queue, "wait"),
+                "run": _series(queue, "run"),
+            }
+            for queue in found.queues
+        ],
+        "failed": found.failed,
+        "workers": [{"name": one.name, "running": one.jobs, "stalled": one.stalled} for one in found.workers],
+        "exceeded": exceeded,
+    }
+
+
+def _series(queue: QueueFigures, kind: str) -> dict[str, float] | None:
+    series = getattr(queue.stats, kind, None)
+    return None if series is None else {"count": series.count, "mean": series.mean, "std": series.std}
+
+
+def _row(queue: QueueFigures) -> list[str]:
+    stats = queue.stats
+    return [
+        queue.name,
+        *(f"{getattr(queue.counts, state):,}" for state in STATES),
+        *(("", "") if stats is None else (f"{stats.failures:,}", f"{stats.retries:,}")),
+        f"{queue.per_minute:,.1f}",
+        *(("", "") if stats is None else (f"{stats.wait.mean:,.1f}", f"{stats.run.mean:,.1f}")),
+        "paused" if queue.counts.paused else "open",
+    ]

@@ -1,0 +1,56 @@
+"""Certain exceptions put a job again, so often and after a random delay, without touching its retries."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from ..outcomes import Outcome, RequeueLater
+
+COUNTS: Final = "requeues_by_exception"
+"""The key in the job's data, which must be a dict, under which the puts are counted."""
+
+
+class Requeue:
+    """Puts a job again that raised one of `exceptions`, up to `most` times for each of them; after that it fails.
+
+    The delay is `least` to `longest` seconds, at random. `callback(error, job)` is called before each.
+    """
+
+    def __init__(
+        self,
+        *exceptions: type[Exception],
+        least: float = 0.0,
+        longest: float = 30.0,
+        most: int = 5,
+        callback: Callable[[Exception, Any], object] | None = None,
+    ) -> None:
+        if not exceptions:
+            raise TypeError("Requeue() needs the exceptions after which a job is put again, such as Requeue(OSError).")
+        if not 0 <= least <= longest:
+            raise ValueError("Requeue() has a least delay of 0 or more, and a longest that is not less.")
+        self.exceptions = exceptions
+        self.least, self.longest = least, longest
+        self.most = most
+        self.callback = callback
+
+    def __call__(self, job: Any) -> Generator[None, None, None]:
+        try:
+            yield
+        except Outcome:
+            raise
+        except self.exceptions as error:
+            kind = next(each for each in self.exceptions if isinstance(error, each)).__name__
+            if not isinstance(job.data, dict):
+                raise
+            counts = job.data.setdefault(COUNTS, {})
+            if counts.get(kind, 0) >= self.most:
+                raise
+            counts[kind] = counts.get(kind, 0) + 1
+            if self.callback is not None:
+                self.callback(error, job)
+            raise RequeueLater(random.uniform(self.least, self.longest)) from error  # noqa: S311 (no secret)
+
+
+__all__ = ["COUNTS", "Requeue"]

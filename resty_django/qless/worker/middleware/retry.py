@@ -1,0 +1,63 @@
+"""Certain exceptions let a job wait and try again, later each time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ..outcomes import Outcome, RetryLater
+from ..perform import message_of
+
+
+class Retry:
+    """Retries a job that raised one of `exceptions`, while it has retries left; after that it fails.
+
+    The n-th retry comes after `delay * factor ** (n - 1)` seconds, at most `longest`, and by `fuzz` (a share) more or
+    less at random. `factor`: None for the same as `delay`. `callback(error, job)` is called before each.
+    """
+
+    def __init__(
+        self,
+        *exceptions: type[Exception],
+        delay: float = 2.0,
+        factor: float | None = None,
+        fuzz: float = 0.0,
+        longest: float = 86_400.0,
+        callback: Callable[[Exception, Any], object] | None = None,
+    ) -> None:
+        if not exceptions:
+            raise TypeError("Retry() needs the exceptions after which a job is retried, such as Retry(OSError).")
+        if delay < 0 or not 0 <= fuzz <= 1:
+            raise ValueError("Retry() has a delay of 0 or more, and a fuzz from 0 to 1.")
+        self.exceptions = exceptions
+        self.delay = delay
+        self.factor = delay if factor is None else factor
+        self.fuzz = fuzz
+        self.longest = longest
+        self.callback = callback
+
+    def pause(self, attempt: int) -> float:
+        """Seconds after run number `attempt`, which is 1 for the first."""
+        try:
+            pause = self.delay * float(self.factor) ** (attempt - 1)
+        except OverflowError:
+            pause = self.longest
+        pause *= 1 + random.uniform(-self.fuzz, self.fuzz)  # noqa: S311 (no secret)
+        return min(pause, self.longest)
+
+    def __call__(self, job: Any) -> Generator[None, None, None]:
+        try:
+            yield
+        except Outcome:
+            raise
+        except self.exceptions as error:
+            if job.retries_left <= 0:
+                raise
+            if self.callback is not None:
+                self.callback(error, job)
+            group = f"{job.queue_name}-{type(error).__name__}"
+            raise RetryLater(self.pause(job.attempt), group, message_of(error)) from error
+
+
+__all__ = ["Retry"]

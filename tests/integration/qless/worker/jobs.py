@@ -1,0 +1,317 @@
+"""Jobs for the tests of the worker. Those that run in the process of the tests tell in SEEN what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from resty_django.limits import FixedWindow
+from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater
+from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, Report, Requeue, Retry, Timeout
+from resty_django.txid import current
+
+SEEN: SimpleQueue[Any] = SimpleQueue()
+GO = threading.Event()
+"""What jobs that hold wait for."""
+TRAIL: list[str] = []
+
+
+def note(job: Any) -> None:
+    SEEN.put(job.data)
+
+
+async def anote(job: Any) -> None:
+    await asyncio.sleep(0)
+    SEEN.put(job.data)
+
+
+def boom(job: Any) -> None:
+    raise ValueError(f"boom {job.data}")
+
+
+async def aboom(job: Any) -> None:
+    raise ValueError(f"boom {job.data}")
+
+
+def hold(job: Any) -> None:
+    """Until the test lets it go; notices a lost lock."""
+    SEEN.put(("holds", job.jid))
+    while not GO.wait(0.01):
+        try:
+            job.check()
+        except LostLock:
+            SEEN.put(("lost", job.jid))
+            raise
+
+
+def blind(job: Any) -> None:
+    """Until the test lets it go; looks at nothing."""
+    SEEN.put(("holds", job.jid))
+    GO.wait(60)
+
+
+def spin(job: Any) -> None:
+    """Until it is interrupted."""
+    SEEN.put(("holds", job.jid))
+    try:
+        while not GO.is_set():
+            time.sleep(0.005)
+    except (LostLock, JobTimeout) as error:
+        SEEN.put((type(error).__name__, job.jid))
+        raise
+
+
+async def ahold(job: Any) -> None:
+    SEEN.put(("holds", job.jid))
+    try:
+        while not GO.is_set():
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        SEEN.put(("cancelled", job.jid))
+        raise
+
+
+def by_itself(job: Any) -> None:
+    job.complete(next="next")
+
+
+def change(job: Any) -> None:
+    job.data["changed"] = True
+
+
+def not_json(job: Any) -> None:
+    job.data = object()
+
+
+def exits(job: Any) -> None:
+    raise SystemExit(3)
+
+
+def later(job: Any) -> None:
+    SEEN.put(job.retries_left)
+    raise RetryLater(0, "mine", "not yet")
+
+
+def again(job: Any) -> None:
+    SEEN.put((job.data["n"], job.retries_left))
+    job.data["n"] += 1
+    if job.data["n"] < 3:
+        raise RequeueLater(0, job.retries_left)
+
+
+def txid(job: Any) -> None:
+    SEEN.put((job.txid, current()))
+
+
+def hooked(job: Any) -> None:
+    job.before_complete(lambda job: SEEN.put("before"))
+    job.after_complete(lambda job: SEEN.put("after"))
+
+
+async def ahooked(job: Any) -> None:
+    async def before(job: Any) -> None:
+        SEEN.put("before")
+
+    job.before_complete(before)
+
+
+def query(job: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    SEEN.put(connection.connection)
+
+
+async def aquery(job: Any) -> None:
+    await sync_to_async(query)(job)
+
+
+class Named:
+    """A function for the queue, one for all others."""
+
+    @staticmethod
+    def special(job: Any) -> None:
+        SEEN.put("special")
+
+    @classmethod
+    def perform(cls, job: Any) -> None:
+        SEEN.put("perform")
+
+
+class Answer:
+    keep_result = True
+
+    @staticmethod
+    def perform(job: Any) -> Any:
+        return {"answer": job.data * 2}
+
+
+class Nothing:
+    pass
+
+
+class Retried:
+    middleware = [Retry(OSError, delay=0.01, factor=1)]
+
+    @staticmethod
+    def perform(job: Any) -> None:
+        SEEN.put(job.attempt)
+        raise OSError("no route")
+
+
+class Requeued:
+    middleware = [Requeue(OSError, longest=0, most=2)]
+
+    @staticmethod
+    def perform(job: Any) -> None:
+        SEEN.put(copy.deepcopy(job.data))
+        raise OSError("no route")
+
+
+class Slow:
+    middleware = [Timeout(0.2)]
+    perform = staticmethod(spin)
+
+
+class AsyncSlow:
+    middleware = [Timeout(0.2)]
+    perform = staticmethod(ahold)
+
+
+class Deaf:
+    """Does not heed its timeout."""
+
+    middleware = [Timeout(0.1, kill_after=0.1)]
+    perform = staticmethod(blind)
+
+
+def trail(name: str) -> Any:
+    def middleware(job: Any) -> Any:
+        TRAIL.append(f"{name} before")
+        try:
+            yield
+        except ValueError:
+            TRAIL.append(f"{name} error")
+            raise
+        TRAIL.append(f"{name} after")
+
+    return middleware
+
+
+outer = trail("outer")
+
+
+async def anywhere(job: Any) -> Any:
+    TRAIL.append("async before")
+    yield
+    TRAIL.append("async after")
+
+
+class Trailed:
+    middleware = [trail("one"), trail("two")]
+    perform = staticmethod(note)
+
+
+class AsyncTrailed:
+    middleware = [trail("one"), anywhere]
+    perform = staticmethod(anote)
+
+
+class Misfit:
+    middleware = [anywhere]
+    perform = staticmethod(note)
+
+
+def report(error: BaseException, facts: dict[str, Any]) -> None:
+    SEEN.put((error, facts))
+    raise RuntimeError("the collector is down")
+
+
+class Reported:
+    middleware = [Report(report)]
+    perform = staticmethod(boom)
+
+
+class ByPolicy:
+    middleware = [Limit("jobs-by-policy", wait=0)]
+    perform = staticmethod(note)
+
+
+class AsyncByPolicy:
+    middleware = [Limit("jobs-by-policy", wait=0)]
+    perform = staticmethod(anote)
+
+
+class Broken:
+    def ping(self) -> None:
+        SEEN.put("alive?")
+        raise OSError("gone")
+
+    def close(self) -> None:
+        SEEN.put("renewed")
+
+
+class Reconnected:
+    middleware = [Reconnect(Broken())]
+
+    @staticmethod
+    def perform(job: Any) -> None:
+        pass
+
+
+# --- for processes of their own: they tell in lists of the server ---
+
+
+def write(job: Any) -> None:
+    job.client.source.sync().rpush("told", f"{job.worker_name} {job.data}")
+
+
+def stamp(job: Any) -> None:
+    """How long after its put it started."""
+    took = time.time() - job.data
+    job.client.source.sync().rpush("took", took)
+
+
+def long(job: Any) -> None:
+    """So many seconds, in which it tells that it has started."""
+    write(job)
+    time.sleep(job.data)
+    job.client.source.sync().rpush("done", job.jid)
+
+
+async def along(job: Any) -> None:
+    write(job)
+    try:
+        await asyncio.sleep(job.data)
+    except asyncio.CancelledError:
+        job.client.source.sync().rpush("cancelled", job.jid)
+        raise
+
+
+tight = MemoryBound(1)
+
+
+class Limited:
+    middleware = [Limit(FixedWindow(3, 1.0, prefix="jobs:"), lambda job: job.data["customer"], wait=0)]
+    perform = staticmethod(write)
+
+
+class Flaky:
+    """Fails now and then by its own rule: what `data` says of this attempt."""
+
+    middleware = [Retry(OSError, delay=0.05, factor=1)]
+
+    @staticmethod
+    def perform(job: Any) -> None:
+        for other in job.data["after"]:
+            assert job.client.jobs.get(other).state == "complete"
+        if job.attempt <= job.data["fails"]:
+            raise OSError("not this time")
+        if job.data.get("seconds"):
+            time.sleep(job.data["seconds"])

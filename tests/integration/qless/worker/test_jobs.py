@@ -1,0 +1,281 @@
+"""What becomes of a job, by what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resty_django.limits import policy
+from resty_django.qless import Client
+from resty_django.qless.worker import job_failed
+from resty_django.qless.worker.perform import LONGEST_MESSAGE
+from resty_django.shdict import shdicts
+from resty_django.txid import bound
+from tests.integration.qless.worker import jobs
+from tests.integration.qless.worker.conftest import JOBS, Here, wait_for
+
+pytestmark = pytest.mark.redis
+
+Start = Callable[..., Here]
+
+
+def put(client: Client, name: str, data: Any = None, queue: str = "q", **given: Any) -> str:
+    return client.queues[queue].put(f"{JOBS}.{name}", data, **given)
+
+
+def state(client: Client, jid: str) -> str:
+    job = client.jobs.get(jid)
+    assert job is not None
+    return job.state
+
+
+def until(client: Client, jid: str, wanted: str) -> Any:
+    wait_for(lambda: state(client, jid) == wanted, f"{jid} is to be {wanted}")
+    return client.jobs.get(jid)
+
+
+BOTH = pytest.mark.parametrize("prefix", ["", "a"])
+
+
+@BOTH
+def test_a_job_runs_and_is_complete(here: Start, client: Client, prefix: str) -> None:
+    here()
+    jid = put(client, f"{prefix}note", {"order": 7})
+    assert jobs.SEEN.get(timeout=20) == {"order": 7}
+    job = until(client, jid, "complete")
+    assert job.data == {"order": 7}
+    found = client.jobs.result(jid)
+    assert found is not None
+    assert found.result is None
+
+
+@BOTH
+def test_a_job_that_raises_fails_in_the_group_of_its_exception(here: Start, client: Client, prefix: str) -> None:
+    told: list[Any] = []
+
+    def tell(sender: Any, **facts: Any) -> None:
+        told.append((sender.__name__, facts["job"].jid, str(facts["error"]), facts["group"]))
+
+    job_failed.connect(tell)
+    try:
+        here()
+        jid = put(client, f"{prefix}boom", "x" * 20_000)
+        failure = until(client, jid, "failed").failure
+    finally:
+        job_failed.disconnect(tell)
+    assert failure["group"] == "q-ValueError"
+    assert failure["message"].startswith("ValueError: boom xxx")
+    assert "Traceback" not in failure["message"][:100]
+    assert f"in {prefix}boom" in failure["message"] or len(failure["message"]) == LONGEST_MESSAGE
+    assert len(failure["message"]) <= LONGEST_MESSAGE
+    assert [(name, which, group) for name, which, _, group in told] == [(f"{prefix}boom", jid, "q-ValueError")]
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("exits", "q-SystemExit"),
+        ("not_json", "q-InvalidArgument"),
+        ("Nothing", "q-method-missing"),
+        ("missing", "q-ImportError"),
+        ("Misfit", "q-MiddlewareError"),
+    ],
+)
+def test_what_cannot_be_run_fails(here: Start, client: Client, name: str, group: str) -> None:
+    here()
+    assert until(client, put(client, name), "failed").failure["group"] == group
+
+
+def test_no_class_outside_of_the_allowed_modules_is_run(here: Start, client: Client) -> None:
+    here()
+    jid = client.queues["q"].put("os.system", "true")
+    failure = until(client, jid, "failed").failure
+    assert failure["group"] == "q-NotAllowed"
+    assert "MODULES" in failure["message"]
+
+
+def test_a_class_has_functions_for_queues(here: Start, client: Client) -> None:
+    here(queues=("special", "q"))
+    put(client, "Named", queue="special")
+    assert jobs.SEEN.get(timeout=20) == "special"
+    put(client, "Named")
+    assert jobs.SEEN.get(timeout=20) == "perform"
+
+
+def test_a_result_is_kept_if_asked_for(here: Start, client: Client) -> None:
+    here()
+    jid = put(client, "Answer", 21)
+    until(client, jid, "complete")
+    found = client.jobs.result(jid)
+    assert found is not None
+    assert found.result == {"answer": 42}
+
+
+def test_changed_data_are_kept(here: Start, client: Client) -> None:
+    here()
+    job = until(client, put(client, "change", {"old": 1}), "complete")
+    assert job.data == {"old": 1, "changed": True}
+
+
+def test_a_job_may_end_itself(here: Start, client: Client) -> None:
+    worker = here()
+    jid = put(client, "by_itself")
+    wait_for(lambda: client.queues["next"].length() == 1)
+    assert until(client, jid, "waiting").queue_name == "next"
+    assert worker.stop() == 0
+    assert worker.desk.held.counts == {"by itself": 1}
+
+
+@BOTH
+def test_hooks_are_called(here: Start, client: Client, prefix: str) -> None:
+    here()
+    jid = put(client, f"{prefix}hooked")
+    until(client, jid, "complete")
+    assert jobs.SEEN.get(timeout=20) == "before"
+    if not prefix:
+        assert jobs.SEEN.get(timeout=20) == "after"
+
+
+def test_retry_later_takes_retries_and_then_fails(here: Start, client: Client) -> None:
+    here()
+    jid = put(client, "later", retries=2)
+    failure = until(client, jid, "failed").failure
+    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [2, 1, 0]
+    assert (failure["group"], failure["message"]) == ("mine", "not yet")
+
+
+def test_requeue_later_takes_none(here: Start, client: Client) -> None:
+    here()
+    jid = put(client, "again", {"n": 0}, retries=3)
+    job = until(client, jid, "complete")
+    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [(0, 3), (1, 3), (2, 3)]
+    assert job.data == {"n": 3}
+
+
+def test_the_retry_middleware(here: Start, client: Client) -> None:
+    here()
+    jid = put(client, "Retried", retries=2)
+    failure = until(client, jid, "failed").failure
+    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [1, 2, 3]
+    assert failure["group"] == "q-OSError"
+
+
+def test_the_requeue_middleware(here: Start, client: Client) -> None:
+    here()
+    jid = put(client, "Requeued", {}, retries=1)
+    job = until(client, jid, "failed")
+    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [
+        {},
+        {"requeues_by_exception": {"OSError": 1}},
+        {"requeues_by_exception": {"OSError": 2}},
+    ]
+    assert job.retries_left == 1
+
+
+@pytest.mark.parametrize(("name", "seen"), [("Slow", "JobTimeout"), ("AsyncSlow", "cancelled")])
+def test_a_timeout_interrupts_the_job(here: Start, client: Client, name: str, seen: str) -> None:
+    here()
+    jid = put(client, name)
+    assert jobs.SEEN.get(timeout=20) == ("holds", jid)
+    failure = until(client, jid, "failed").failure
+    assert jobs.SEEN.get(timeout=20) == (seen, jid)
+    assert failure["group"] == "q-JobTimeout"
+    assert "0.2 s" in failure["message"]
+
+
+def test_a_job_that_does_not_heed_its_timeout_ends_the_process(here: Start, client: Client) -> None:
+    worker = here()
+    jid = put(client, "Deaf")
+    failure = until(client, jid, "failed").failure
+    assert failure["group"] == "q-JobTimeout"
+    assert worker.join() == 73
+
+
+def test_middleware_of_settings_and_class(here: Start, client: Client, settings: Any) -> None:
+    worker = here()
+    settings.RESTY_DJANGO = {
+        **settings.RESTY_DJANGO,
+        "QLESS": {**settings.RESTY_DJANGO["QLESS"], "WORKER": {"MIDDLEWARE": [f"{JOBS}.outer"]}},
+    }
+    until(client, put(client, "Trailed"), "complete")
+    assert jobs.TRAIL == ["outer before", "one before", "two before", "two after", "one after", "outer after"]
+    jobs.TRAIL.clear()
+    until(client, put(client, "AsyncTrailed"), "complete")
+    assert jobs.TRAIL == ["outer before", "one before", "async before", "async after", "one after", "outer after"]
+    worker.stop()
+
+
+def test_exceptions_are_reported(here: Start, client: Client) -> None:
+    here()
+    put(client, "Reported", tags=["new"])
+    error, facts = jobs.SEEN.get(timeout=20)
+    assert isinstance(error, ValueError)
+    assert (facts["klass"], facts["queue"], facts["tags"]) == (f"{JOBS}.Reported", "q", ["new"])
+    wait_for(lambda: client.jobs.failed() == {"q-ValueError": 1})
+
+
+def test_connections_are_renewed(here: Start, client: Client) -> None:
+    here(concurrency=1)
+    until(client, put(client, "Reconnected"), "complete")
+    until(client, put(client, "Reconnected"), "complete")
+    assert [jobs.SEEN.get(timeout=20) for _ in range(4)] == ["alive?", "renewed", "alive?", "renewed"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["ByPolicy", "AsyncByPolicy"])
+def test_jobs_under_a_policy(here: Start, client: Client, name: str) -> None:
+    shdicts["limits"].flush_all()
+    policy.declare("jobs-by-policy", "fixed_window", limit=1, window="1h")
+    try:
+        here(concurrency=1)
+        first, second = put(client, name), put(client, name, retries=3)
+        until(client, first, "complete")
+        assert until(client, second, "scheduled").retries_left == 3
+    finally:
+        policy.withdraw("jobs-by-policy")
+        policy.reset()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_policy_that_does_not_exist_is_told(here: Start, client: Client) -> None:
+    here()
+    failure = until(client, put(client, "ByPolicy"), "failed").failure
+    assert failure["group"] == "q-LookupError"
+    assert "'jobs-by-policy'" in failure["message"]
+    policy.reset()
+
+
+def test_round_robin_over_queues(here: Start, client: Client) -> None:
+    worker = here(queues=("a", "b", "c"), reserver="round_robin", concurrency=1)
+    worker.pause()
+    for queue in ("a", "a", "b", "b", "c", "c"):
+        put(client, "note", queue, queue=queue)
+    worker.go_on()
+    found = [jobs.SEEN.get(timeout=20) for _ in range(6)]
+    assert sorted(found[:3]) == sorted(found[3:]) == ["a", "b", "c"]
+
+
+def test_the_txid_travels(here: Start, client: Client) -> None:
+    here()
+    with bound() as mine:
+        put(client, "txid")
+    assert jobs.SEEN.get(timeout=20) == (mine, mine)
+    put(client, "txid")
+    carried, current = jobs.SEEN.get(timeout=20)
+    assert carried is None or carried == current
+    assert current not in (None, mine)
+
+
+@pytest.mark.django_db(transaction=True)
+@BOTH
+def test_database_connections_are_closed_as_around_a_request(
+    here: Start, client: Client, settings: Any, prefix: str
+) -> None:
+    """Their greatest age is 0 here, so each job has a connection of its own."""
+    here(concurrency=1)
+    first, second = put(client, f"{prefix}query"), put(client, f"{prefix}query")
+    until(client, first, "complete")
+    until(client, second, "complete")
+    assert jobs.SEEN.get(timeout=20) is not jobs.SEEN.get(timeout=20)

@@ -1,0 +1,335 @@
+"""Jobs and their locks: heartbeats, lost locks, clocks that are wrong, a server that is down."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.qless import Client
+from resty_django.redis import StoreDown
+from tests.integration.qless.worker import jobs
+from tests.integration.qless.worker.conftest import Here, wait_for
+from tests.integration.qless.worker.test_jobs import put, state, until
+from tests.servers import Server, running
+
+pytestmark = pytest.mark.redis
+
+Start = Callable[..., Here]
+
+
+def holds(jid: str) -> None:
+    """Wait until the job runs."""
+    assert jobs.SEEN.get(timeout=30) == ("holds", jid)
+
+
+def short_locks(client: Client, seconds: float = 0.6, grace: float = 0.2) -> None:
+    client.config.set("heartbeat", seconds)
+    client.config.set("grace-period", grace)
+
+
+@pytest.mark.parametrize("name", ["blind", "ahold"])
+def test_locks_are_prolonged(here: Start, client: Client, name: str) -> None:
+    short_locks(client)
+    here()
+    jid = put(client, name)
+    holds(jid)
+    before = client.jobs.get(jid).expires_at  # type: ignore[union-attr]
+    other = Client(client.source.sync(), worker_name="other")
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        assert other.queues["q"].pop() is None
+        time.sleep(0.02)
+    job = client.jobs.get(jid)
+    assert job is not None
+    assert job.expires_at > before + 1
+    jobs.GO.set()
+    assert [each["what"] for each in until(client, jid, "complete").raw_queue_history] == ["put", "popped", "done"]
+
+
+@pytest.mark.parametrize("what", ["cancel", "timeout", "move"])
+@pytest.mark.parametrize(("name", "seen"), [("hold", "lost"), ("ahold", "cancelled")])
+def test_a_job_that_was_taken_away_is_told_at_once(
+    here: Start, client: Client, name: str, seen: str, what: str
+) -> None:
+    worker = here()
+    jid = put(client, name)
+    holds(jid)
+    job = client.jobs.get(jid)
+    assert job is not None
+    worker.pause()
+    if what == "move":
+        job.move("elsewhere")  # type: ignore[union-attr]
+    else:
+        getattr(job, what)()
+    assert jobs.SEEN.get(timeout=20) == (seen, jid)
+    wait_for(lambda: worker.desk.held.counts["lost"] == 1)
+    wanted = {"cancel": None, "timeout": "stalled", "move": "waiting"}[what]
+    found = client.jobs.get(jid)
+    assert (found and found.state) == wanted
+
+
+def test_a_thread_is_interrupted_if_asked_for(here: Start, client: Client) -> None:
+    worker = here(interrupt=True)
+    jid = put(client, "spin")
+    holds(jid)
+    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    assert jobs.SEEN.get(timeout=20) == ("LostLock", jid)
+    put(client, "note", "next")
+    assert jobs.SEEN.get(timeout=20) == "next"
+    assert worker.desk.held.counts["lost"] == 1
+
+
+def test_the_result_of_a_lost_job_is_not_written(here: Start, client: Client) -> None:
+    worker = here(queues=("q",), concurrency=1)
+    jid = put(client, "blind")
+    holds(jid)
+    worker.pause()
+    client.queues["q"].put("x", {"new": 1}, jid=jid)
+    wait_for(lambda: next(iter(worker.desk.held.running.values())).job.lost)
+    jobs.GO.set()
+    wait_for(lambda: not worker.desk.held.running)
+    found = client.jobs.get(jid)
+    assert found is not None
+    assert (found.state, found.data) == ("waiting", {"new": 1})
+
+
+def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(here: Start, client: Client) -> None:
+    """The job is in its time of grace, and its worker goes on with it."""
+    client.config.set("grace-period", 30)
+    worker = here()
+    jid = put(client, "hold")
+    holds(jid)
+    late = Client(client.source.sync(), worker_name="late", clock=lambda: time.time() + 70)
+    assert late.queues["q"].pop() is None  # sends the notice
+    wait_for(lambda: client.jobs.get(jid).expires_at > time.time() + 59)  # type: ignore[union-attr]
+    jobs.GO.set()
+    until(client, jid, "complete")
+    assert worker.desk.held.counts["lost"] == 0
+
+
+def test_a_heartbeat_config_that_changes_is_heeded(here: Start, client: Client) -> None:
+    worker = here()
+    assert worker.stop() == 0
+    client.config.set("q-heartbeat", 2)
+    worker = here()
+    jid = put(client, "blind")
+    holds(jid)
+    wait_for(lambda: worker.desk.held.leases.length("q") == 2)
+
+
+def test_jobs_of_a_pop_whose_answer_was_lost_are_given_back(here: Start, client: Client) -> None:
+    worker = here(name="mine")
+    ghost = Client(client.source.sync(), worker_name="mine")
+    jid = put(client, "note", "found", queue="other")
+    assert ghost.queues["other"].pop() is not None
+    worker.do(setattr, worker.desk.held.leases, "next_look", 0.0)
+    wait_for(lambda: client.queues["other"].counts().waiting == 1)
+    assert client.jobs.get(jid).retries_left == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("offset", [-30.0, 30.0])
+def test_a_wrong_clock_steals_no_lock_where_the_time_is_the_servers(here: Start, client: Client, offset: float) -> None:
+    client.config.set("server-time", 1)
+    short_locks(client, seconds=10.0, grace=0)
+    right = here(concurrency=1)
+    jid = put(client, "blind")
+    holds(jid)
+    wrong = here(clock=lambda: time.time() + offset, interval=0.05)
+    second = put(client, "note", "second")
+    assert jobs.SEEN.get(timeout=20) == "second"
+    until(client, second, "complete")
+    asked = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    wait_for(lambda: client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] > asked + 20)
+    assert state(client, jid) == "running"
+    assert client.jobs.get(jid).worker_name == right.desk.name  # type: ignore[union-attr]
+    later = put(client, "note", "later", delay=0.3)
+    assert jobs.SEEN.get(timeout=20) == "later"
+    until(client, later, "complete")
+    jobs.GO.set()
+    until(client, jid, "complete")
+    assert wrong.desk.held.counts == {"completed": 2}
+
+
+# --- when jobs are asked for ---
+
+
+def test_a_put_wakes_a_worker_that_would_sleep_for_a_minute(here: Start, client: Client) -> None:
+    worker = here()
+    wait_for(lambda: client.source.sync().pubsub_numsub(b"ql:wake:q")[0][1] == 1)
+    before = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    for number in range(20):
+        put(client, "note", number)
+        assert jobs.SEEN.get(timeout=20) == number
+    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert calls - before < 200, worker.desk.snapshot()
+
+
+def test_a_wake_that_comes_late_hides_no_other(here: Start, client: Client) -> None:
+    """It is heard while the slot is taken, and the queue is empty by then."""
+    worker = here(concurrency=1)
+    wait_for(lambda: client.source.sync().pubsub_numsub(b"ql:wake:q")[0][1] == 1)
+    for number in range(5):
+        jobs.GO.clear()
+        holds(put(client, "hold"))
+        client.source.sync().publish("ql:wake:q", time.time())
+        worker.do(worker.desk._unsure.add, "q")
+        wait_for(lambda: not worker.desk._unsure)
+        jobs.GO.set()
+        wait_for(lambda: not worker.desk.held.running)
+        put(client, "note", number)
+        assert jobs.SEEN.get(timeout=20) == number
+
+
+def test_a_scheduled_job_starts_when_it_is_due(here: Start, client: Client) -> None:
+    here()
+    due = time.time() + 0.5
+    put(client, "note", "due", delay=0.5)
+    assert jobs.SEEN.get(timeout=20) == "due"
+    assert time.time() >= due - 0.01
+
+
+def test_puts_by_clients_that_tell_nobody_are_found(here: Start, client: Client) -> None:
+    """What another core writes: the keys alone."""
+    here(interval=0.2)
+    jid = put(client, "note", "quiet", queue="hidden")
+    server = client.source.sync()
+    server.hset(f"ql:j:{jid}", "queue", "q")
+    server.rename("ql:q:hidden-work", "ql:q:q-work")
+    assert jobs.SEEN.get(timeout=20) == "quiet"
+
+
+def test_queues_in_their_order_and_within_the_slots(here: Start, client: Client) -> None:
+    worker = here(queues=("first", "second"), concurrency=1)
+    worker.pause()
+    for queue in ("second", "first"):
+        for number in range(3):
+            put(client, "note", f"{queue} {number}", queue=queue)
+    worker.go_on()
+    found = [jobs.SEEN.get(timeout=20) for _ in range(6)]
+    assert found == [f"{queue} {number}" for queue in ("first", "second") for number in range(3)]
+
+
+def test_a_bound_on_running_jobs_is_no_reason_to_ask_all_the_time(here: Start, client: Client) -> None:
+    client.queues["q"].max_concurrency = 1
+    here(concurrency=4, interval=30.0)
+    first = put(client, "hold")
+    holds(first)
+    second = put(client, "hold")
+    server = client.source.sync()
+    calls = server.info("commandstats")["cmdstat_evalsha"]["calls"]
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        assert jobs.SEEN.empty()
+        time.sleep(0.02)
+    assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - calls < 40
+    jobs.GO.set()
+    until(client, first, "complete")
+    until(client, second, "complete")
+
+
+# --- the server is down ---
+
+
+@pytest.mark.parametrize("name", ["note", "boom", "later"])
+def test_an_end_that_was_told_before_the_connection_broke_counts(here: Start, client: Client, name: str) -> None:
+    worker = here()
+    call_many, broken = worker.client.call_many, []
+
+    def breaking(requests: Any) -> Any:
+        replies = call_many(requests)
+        if not broken and any(command in ("complete", "fail", "retry") for command, *_ in requests):
+            broken.append(requests)
+            raise StoreDown("the connection broke")
+        return replies
+
+    worker.client.call_many = breaking  # type: ignore[method-assign]
+    jid = put(client, name, retries=0)
+    until(client, jid, "complete" if name == "note" else "failed")
+    wait_for(lambda: sum(worker.desk.held.counts.values()) == 1)
+    assert broken
+    assert worker.desk.held.counts["lost"] == 0
+
+
+def test_a_requeue_takes_no_job_from_another_worker(here: Start, client: Client) -> None:
+    """One that is not known yet to be lost."""
+    worker = here()
+    call_many = worker.client.call_many
+    other = Client(client.source.sync(), worker_name="other")
+
+    def late(requests: Any) -> Any:
+        if any(command == "requeue" for command, *_ in requests):
+            raise AssertionError("the lock was not looked at")
+        if any(running.command and running.command[0] == "requeue" for running in worker.desk.held.ended):
+            client.jobs.get(jid).move("elsewhere")  # type: ignore[union-attr]
+            assert other.queues["elsewhere"].pop() is not None
+        return call_many(requests)
+
+    worker.client.call_many = late  # type: ignore[method-assign]
+    jid = put(client, "again", {"n": 0})
+    wait_for(lambda: worker.desk.held.counts["lost"] == 1)
+    job = client.jobs.get(jid)
+    assert job is not None
+    assert (job.state, job.worker_name) == ("running", "other")
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """One that keeps its data, to be killed and started again."""
+    server = Server(tmp_path / "server", "--appendonly", "yes", "--appendfsync", "always")
+    with running([server]):
+        yield server
+
+
+def test_jobs_go_on_while_the_server_is_down_and_are_told_later(here: Start, own_server: Server, settings: Any) -> None:
+    settings.RESTY_DJANGO = {
+        **settings.RESTY_DJANGO,
+        "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
+    }
+    client = Client(own_server.url, worker_name="tests")
+    worker = Here(own_server.url).start()
+    try:
+        jid, failing = put(client, "blind"), put(client, "hold")
+        assert {jobs.SEEN.get(timeout=20), jobs.SEEN.get(timeout=20)} == {("holds", jid), ("holds", failing)}
+        own_server.kill()
+        jobs.GO.set()
+        wait_for(lambda: worker.desk.snapshot()["down"])
+        own_server.start()
+        until(client, jid, "complete")
+        until(client, failing, "complete")
+        put(client, "note", "after")
+        assert jobs.SEEN.get(timeout=30) == "after"
+        wait_for(lambda: worker.desk.held.counts["completed"] == 3)
+    finally:
+        assert worker.stop() == 0
+        client.close()
+
+
+def test_a_stop_while_the_server_is_down_does_not_take_for_ever(here: Start, own_server: Server, settings: Any) -> None:
+    settings.RESTY_DJANGO = {
+        **settings.RESTY_DJANGO,
+        "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
+    }
+    client = Client(own_server.url, worker_name="tests")
+    worker = Here(own_server.url).start()
+    jid = put(client, "blind")
+    holds(jid)
+    own_server.kill()
+    jobs.GO.set()
+    assert worker.stop(0.5) == 3
+    own_server.start()
+    assert state(client, jid) == "running"
+    client.close()
+
+
+def test_jobs_that_cannot_be_read_fail_and_stop_no_others(here: Start, client: Client) -> None:
+    jid = put(client, "note", "bad")
+    put(client, "note", "good")
+    client.source.sync().hset(f"ql:j:{jid}", "tags", json.dumps("no list"))
+    here()
+    assert jobs.SEEN.get(timeout=30) == "good"
+    wait_for(lambda: client.jobs.failed() == {"q-UnreadableReply": 1})

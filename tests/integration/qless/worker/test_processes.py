@@ -1,0 +1,237 @@
+"""`manage.py runqless` from outside: signals, exit codes, what dies is started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from resty_django.qless import Client
+from resty_django.qless.worker.supervisor import KILL_AFTER
+from tests.integration.qless.worker.conftest import JOBS, Workers, wait_for
+from tests.integration.qless.worker.test_jobs import put, state, until
+from tests.servers import Server, running
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+
+Start = Callable[..., Workers]
+
+
+def told(client: Client) -> list[str]:
+    return [each.decode() for each in client.source.sync().lrange("told", 0, -1)]
+
+
+def started(client: Client, count: int = 1) -> None:
+    wait_for(lambda: len(told(client)) >= count, "jobs are to start")
+
+
+def test_term_waits_for_the_jobs_that_run(workers: Start, client: Client) -> None:
+    jids = [put(client, name, 1.0) for name in ("long", "along")]
+    run = workers()
+    started(client, 2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert [state(client, jid) for jid in jids] == ["complete", "complete"]
+    assert client.workers.counts() == []
+
+
+@pytest.mark.parametrize("name", ["long", "along"])
+def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client: Client, name: str) -> None:
+    jid = put(client, name, 60.0, retries=2)
+    run = workers("--grace", "0.5")
+    started(client)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3
+    job = client.queues["q"].pop()
+    assert job is not None
+    assert (job.jid, job.retries_left) == (jid, 2)
+    if name == "along":
+        assert client.source.sync().lrange("cancelled", 0, -1) == [jid.encode()]
+
+
+def test_a_second_term_ends_at_once(workers: Start, client: Client) -> None:
+    jid = put(client, "long", 60.0)
+    run = workers("--grace", "60")
+    started(client)
+    run.signal(signal.SIGTERM)
+    wait_for(lambda: "stops" in run.text())
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3
+    assert client.queues["q"].pop().jid == jid  # type: ignore[union-attr]
+
+
+def test_a_term_to_the_whole_group_counts_once(workers: Start, client: Client) -> None:
+    """As service managers send it."""
+    jid = put(client, "long", 1.0)
+    run = workers()
+    started(client)
+    for pid in run.children():
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert state(client, jid) == "complete"
+
+
+def test_quit_waits_without_a_bound(workers: Start, client: Client) -> None:
+    jid = put(client, "long", 1.5)
+    run = workers("--grace", "0")
+    started(client)
+    run.signal(signal.SIGQUIT)
+    assert run.wait() == 0
+    assert state(client, jid) == "complete"
+
+
+def test_pause_and_resume(workers: Start, client: Client) -> None:
+    run = workers("--interval", "0.1")
+    (pid,) = run.ready()
+    run.signal(signal.SIGUSR2)
+    wait_for(lambda: "pauses" in run.text())
+    jid = put(client, "write", "first")
+    os.kill(pid, signal.SIGKILL)  # the next one pauses too
+    wait_for(lambda: run.children() not in ([], [pid]) and run.takes(run.children()))
+    time.sleep(0.5)
+    assert state(client, jid) == "waiting"
+    run.signal(signal.SIGCONT)
+    until(client, jid, "complete")
+
+
+def test_usr1_starts_all_anew_and_gives_the_jobs_back(workers: Start, client: Client) -> None:
+    jid = put(client, "long", 3.0)
+    run = workers("--processes", "2")
+    before = run.ready(2)
+    started(client)
+    began = time.monotonic()
+    run.signal(signal.SIGUSR1)
+    wait_for(lambda: len(after := run.children()) == 2 and not set(after) & set(before), run.text())
+    started(client, 2)
+    assert len(set(told(client))) == 2
+    until(client, jid, "complete")
+    assert client.jobs.get(jid).retries_left == 5  # type: ignore[union-attr]
+    after = run.children()
+    time.sleep(max(0.0, began + KILL_AFTER + 1 - time.monotonic()))
+    assert run.children() == after
+
+
+def test_a_process_that_dies_is_started_again(workers: Start, client: Client) -> None:
+    client.config.set("heartbeat", 1)
+    client.config.set("grace-period", 0)
+    jid = put(client, "long", 2.0, retries=1)
+    run = workers()
+    (first,) = run.ready()
+    started(client)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: run.children() not in ([], [first]), run.text())
+    job = until(client, jid, "complete")
+    assert job.original_retries == 1
+    assert re.search(r"worker process \d+ died; it is started again in 0.1 s", run.text())
+
+
+def test_the_workers_end_with_their_parent(workers: Start, client: Client) -> None:
+    run = workers("--processes", "2", "--grace", "1")
+    pids = run.ready(2)
+    run.process.kill()
+    run.process.wait(10)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "processes are to end")
+
+
+def test_the_memory_bound_renews_the_process(workers: Start, client: Client) -> None:
+    run = workers(qless={"WORKER": {"QUEUES": ["q"], "MIDDLEWARE": ["tests.integration.qless.worker.jobs.tight"]}})
+    (first,) = run.ready()
+    jid = put(client, "write", "fat")
+    until(client, jid, "complete")
+    wait_for(lambda: run.children() not in ([], [first]), run.text())
+    assert "has ended with 72" in run.text()
+
+
+def test_a_limit_holds_over_all_processes(workers: Start, client: Client) -> None:
+    """Three a second and customer, of two customers."""
+    run = workers("--processes", "2")
+    run.ready(2)
+    jids = [put(client, "Limited", {"customer": each}) for each in ("a", "b") * 5]
+    began = time.monotonic()
+    for jid in jids:
+        assert until(client, jid, "complete").retries_left == 5
+    assert time.monotonic() - began > 0.9
+    assert len(told(client)) == 10
+
+
+def test_the_display(workers: Start, client: Client, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="terminal"):
+        call_command("runqless", "--live")
+    jid = put(client, "long", 3.0)
+    master, slave = pty.openpty()
+    run = workers("--live", terminal=slave)
+    os.close(slave)
+    shown = b""
+
+    def read() -> bool:
+        nonlocal shown
+        shown += os.read(master, 65536)
+        return jid.encode() in shown and b"waiting" in shown and b"completed 0" in shown
+
+    wait_for(read, "the display is to show the job")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--queues", " , "], "names no queue"),
+        (["--processes", "0"], "--processes is at least 1"),
+        (["--concurrency", "0"], "--concurrency is at least 1"),
+        (["--grace", "-1"], "--grace is at least 0"),
+        (["--interval", "0"], "--interval is more than 0"),
+        (["--reserver", "backwards"], "is none of ordered, round_robin, shuffled"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: list[str], word: str, settings: Any) -> None:
+    with pytest.raises(CommandError, match=word):
+        call_command("runqless", *arguments)
+
+
+def test_a_site_without_redis_is_told(settings: Any) -> None:
+    settings.RESTY_DJANGO = {}
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    with pytest.raises(CommandError, match="CACHES"):
+        call_command("runqless")
+
+
+def test_workers_wait_for_a_server_that_is_not_there_yet(workers: Start, tmp_path: Path) -> None:
+    server = Server(tmp_path / "server")
+    run = workers(url=server.url)
+    wait_for(lambda: "cannot be used" in run.text(), "the worker is to try")
+    with running([server]), contextlib.closing(Client(server.url)) as client:
+        jid = put(client, "write", "late")
+        until(client, jid, "complete")
+        run.signal(signal.SIGTERM)
+        assert run.wait() == 0
+
+
+def test_puts_to_idle_workers_start_within_20_ms(workers: Start, client: Client) -> None:
+    """At p99 of 100; on a machine that does something else at times, in the best of a few rounds."""
+    run = workers("--processes", "2", "--interval", "60")
+    run.ready(2)
+    server = client.source.sync()
+    wait_for(lambda: server.pubsub_numsub(b"ql:wake:q")[0][1] == 2)
+    worst = []
+    for _ in range(8):
+        server.delete("took")
+        for count in range(100):
+            client.queues["q"].put(f"{JOBS}.stamp", time.time())
+            wait_for(lambda count=count: server.llen("took") == count + 1)  # type: ignore[misc]
+        worst.append(sorted(float(each) for each in server.lrange("took", 0, -1))[98])
+        if worst[-1] < 0.020:
+            return
+    raise AssertionError(worst)

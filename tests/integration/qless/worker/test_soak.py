@@ -1,0 +1,118 @@
+"""Jobs with retries, dependencies and delays, over processes that are killed and a server that is started anew."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from resty_django.qless import Client, JobSpec
+from resty_django.redis import StoreError
+from tests.integration.qless.worker.conftest import JOBS, Workers, wait_for
+from tests.servers import Server, running
+
+pytestmark = pytest.mark.redis
+
+HOPELESS = "hopeless"
+
+
+@pytest.fixture
+def keeping_server(tmp_path: Path) -> Iterator[Server]:
+    options = ("--appendonly", "yes", "--appendfsync", "always", "--loglevel", "notice")
+    server = Server(tmp_path / "server", *options)
+    with running([server]):
+        yield server
+
+
+def make_jobs(client: Client, count: int, longest_delay: float, dice: random.Random) -> dict[str, str]:
+    """Put them; the state that each must end in, by its jid."""
+    wanted: dict[str, str] = {}
+    fine: list[str] = []
+    specs = []
+    for _ in range(count):
+        kind, jid = dice.random(), client.generate_jid()
+        after = dice.sample(fine[-50:], min(2, len(fine[-50:]))) if kind > 0.8 else []
+        delay = dice.uniform(0, longest_delay) if 0.4 < kind < 0.7 else 0
+        wanted[jid] = "failed" if kind < 0.05 else "complete"
+        fails = 10_000 if kind < 0.05 else 1 if kind < 0.2 else 0
+        data = {"fails": fails, "after": after, "seconds": dice.choice((0, 0, 0.01, 0.05))}
+        retries = 2 if kind < 0.05 else 10_000
+        specs.append(JobSpec(klass=f"{JOBS}.Flaky", data=data, jid=jid, delay=delay, depends=after, retries=retries))
+        if wanted[jid] == "complete":
+            fine.append(jid)
+    client.queues["q"].put_many(specs)
+    return wanted
+
+
+def open_jobs(client: Client) -> int | None:
+    with contextlib.suppress(StoreError):
+        counts = client.queues["q"].counts()
+        return counts.waiting + counts.running + counts.stalled + counts.scheduled + counts.depends
+    return None
+
+
+def storm(
+    workers: Callable[..., Workers], server: Server, *, jobs: int, seconds: float, pause: float, delay: float, seed: int
+) -> int:
+    """How many times a lock was lost."""
+    dice = random.Random(seed)
+    client = Client(server.url, worker_name="the tests")
+    client.config.set("heartbeat", 2)
+    client.config.set("grace-period", 0.5)
+    wanted = make_jobs(client, jobs, delay, dice)
+    run = workers("--processes", "4", "--concurrency", "4", url=server.url)
+    run.ready(1)
+    kills, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(pause)
+        pids = run.children()
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(pids), signal.SIGKILL)
+                kills += 1
+    assert kills >= min(8, seconds / pause / 2)
+    server.kill()
+    time.sleep(0.3)
+    server.start()
+    wait_for(lambda: open_jobs(client) == 0, run.text()[-3000:], seconds=120 + jobs / 20)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+
+    found = {}
+    done: Counter[int] = Counter()
+    lost = 0
+    jids = list(wanted)
+    for first in range(0, len(jids), 500):
+        for job in client.jobs.multiget(*jids[first : first + 500]):
+            found[job.jid] = job.state
+            what = Counter(each["what"] for each in job.raw_queue_history)
+            done[what["done"]] += 1
+            lost += what["timed-out"]
+    assert {jid: state for jid, state in wanted.items() if found.get(jid) != state} == {}
+    completed = sum(state == "complete" for state in wanted.values())
+    assert done == {1: completed, 0: jobs - completed}
+    assert client.queues["q"].stats().run.count + client.queues["q"].stats(time.time() - 86400).run.count == completed
+    assert sum(client.queues["q"].throughput().hours) == completed
+    assert set(client.jobs.failed()) <= {"q-OSError", "failed-retries-q"}
+    assert sum(client.jobs.failed().values()) == jobs - completed
+    client.close()
+    return lost
+
+
+@pytest.mark.timeout(240)
+def test_no_job_is_lost_in_a_short_storm(workers: Callable[..., Workers], keeping_server: Server) -> None:
+    storm(workers, keeping_server, jobs=300, seconds=3.2, pause=0.4, delay=3.0, seed=random.randrange(10**6))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_no_job_is_lost_in_a_long_storm(workers: Callable[..., Workers], keeping_server: Server) -> None:
+    lost = storm(workers, keeping_server, jobs=10_000, seconds=60, pause=0.5, delay=60.0, seed=random.randrange(10**6))
+    assert lost > 20
