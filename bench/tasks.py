@@ -1,0 +1,116 @@
+"""Tasks against those of Celery, dramatiq and huey, and the bridge against Celery alone, in one run on one server.
+
+    python bench/tasks.py [--jobs N] [--rounds N] [--only ours,celery] [--json FILE]
+
+`delay`: one client puts tasks that do nothing, one by one. End to end: they are put first, then the workers start;
+tasks a second from the first look at which some are done to the end. The bridge: `runqless --via celery` and workers of
+Celery as in the row of Celery, broker and jobs on the same Valkey. Peers and turns are those of `qless_worker.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qless_worker import PLACE, ROOT, SUBJECTS, Peer, Subject, python_of, tell, version_of
+
+RUNQLESS = ("-m", "django", "runqless", "--verbosity", "0")
+CELERY = ("-m", "celery", "-A", "tasks_jobs", "worker", "-P", "prefork", "-c", "2")
+QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "error")
+OURS = (*RUNQLESS, "--processes", "2", "--concurrency", "16")
+
+
+def _left(client: Any) -> int:
+    return int(client.zcard("ql:q:default-work") + client.zcard("ql:q:default-locks"))
+
+
+TASKS: Mapping[str, tuple[Peer, str]] = {
+    "ours": (Peer("ours", (OURS,), _left), "noop"),
+    "ours, results": (Peer("ours", (OURS,), _left), "result"),
+    "bridge": (
+        Peer("bridge", ((*RUNQLESS, "--via", "celery", "--concurrency", "200"), (*CELERY, *QUIET)), _left),
+        "noop",
+    ),
+    **{name: (SUBJECTS[name], "noop") for name in ("Celery, prefork", "dramatiq", "huey, processes")},
+}
+
+
+class Tasks(Subject):
+    """A peer; ours and the bridge put what `tasks_jobs` has."""
+
+    def __init__(self, peer: Peer, url: str, what: str) -> None:
+        mine = peer.package in ("ours", "bridge")
+        super().__init__(Peer("ours", peer.workers, peer.left) if mine else peer, url)
+        self.what = what
+        self.module = "tasks_jobs" if mine else "qless_jobs"
+        if mine:
+            self.env["PEER"] = peer.package
+            self.env["DJANGO_SETTINGS_MODULE"] = "tasks_site"
+            self.env["PYTHONPATH"] = f"{PLACE}:{ROOT}"
+
+    def put(self, what: str, count: int) -> float:
+        return super().put(self.what, count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="ours,bridge,celery,dramatiq,huey", help="packages")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    from tests.servers import Server, running
+
+    subjects: dict[str, Tasks] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder))
+        with running([server]):
+            for name, (peer, what) in TASKS.items():
+                if peer.name in options.only.split(","):
+                    try:
+                        subjects[name] = Tasks(peer, server.url, what)
+                    except OSError as error:
+                        print(f"{name} is left out: {error}", file=sys.stderr)
+            rates: dict[str, list[tuple[float, float]]] = {name: [] for name in subjects}
+            for _ in range(options.rounds):
+                for name, subject in subjects.items():
+                    rates[name].append(subject.drain(options.jobs))
+    found = {
+        name: {
+            "version": version_of(subject.python, subject.peer.name),
+            "delay": statistics.median(each[0] for each in rates[name]),
+            "end_to_end": statistics.median(each[1] for each in rates[name]),
+        }
+        for name, subject in subjects.items()
+    }
+    report(found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+
+
+def report(found: Mapping[str, Mapping[str, Any]]) -> None:
+    print(f"{'':18s} {'delay/s':>9s} {'end to end/s':>13s}  version")
+    for name, row in found.items():
+        print(f"{name:18s} {row['delay']:9.0f} {row['end_to_end']:13.0f}  {row['version']}")
+    celery = found.get("Celery, prefork")
+    if celery is None:
+        return
+    if "ours" in found:
+        ours = found["ours"]
+        print(f"delay / Celery: {tell(ours['delay'] / celery['delay'], 2)}")
+        print(f"end to end / Celery: {tell(ours['end_to_end'] / celery['end_to_end'], 3)}")
+    if "bridge" in found:
+        print(f"bridge / Celery: {tell(found['bridge']['end_to_end'] / celery['end_to_end'], 0.5)}")
+
+
+__all__ = ["main", "python_of"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Clusters of Celery: real workers, as processes, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu import pools
+
+from resty_django.qless import client
+from resty_django.qless.worker.entries import entry_of
+from tests.integration.qless.celery import celery_app
+from tests.integration.qless.worker.conftest import wait_for
+
+ROOT = Path(__file__).resolve().parents[4]
+HERE = "tests.integration.qless.celery"
+RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
+POOL = ("--pool=prefork", "--concurrency=2", "--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+def _reachable(port: int, what: str) -> None:
+    try:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+    except OSError:
+        text = f"{what} does not answer on 127.0.0.1:{port}."
+        if os.environ.get("CI"):
+            pytest.fail(text)
+        pytest.skip(text)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "valkey",
+        pytest.param("rabbitmq", marks=pytest.mark.services),
+        pytest.param("redis", marks=pytest.mark.services),
+    ],
+)
+def broker(request: pytest.FixtureRequest, valkey_url: str) -> str:
+    """The URL of a broker."""
+    if request.param == "rabbitmq":
+        _reachable(5672, "RabbitMQ")
+        return RABBITMQ
+    if request.param == "redis":
+        return str(request.getfixturevalue("outside_redis_url"))
+    return valkey_url.rsplit("/", 1)[0] + "/9" if valkey_url.count("/") > 2 else f"{valkey_url}/9"
+
+
+class Cluster:
+    """Workers of Celery on a broker, and workers of ours that hand jobs over to them."""
+
+    def __init__(self, broker: str, jobs_url: str, folder: Path) -> None:
+        self.broker = broker
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.logs: list[Path] = []
+        section = {"URL": jobs_url, "MODULES": [f"{HERE}.jobs", f"{HERE}.celery_app"], "WORKER": {"QUEUES": ["q"]}}
+        self.queue = f"qless-{secrets.token_hex(4)}"
+        self.env = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.integration.qless.worker.site_settings",
+            "TEST_QLESS": json.dumps(section),
+            "QLESS_TEST_BROKER": broker,
+            "QLESS_TEST_QUEUE": self.queue,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "ignore",
+            "C_FORCE_ROOT": "1",
+        }
+
+    def celery(self, name: str) -> subprocess.Popen[bytes]:
+        """One more worker of Celery, ready."""
+        command = [sys.executable, "-m", "celery", "-A", f"{HERE}.celery_app", "worker", "-l", "INFO", "-n", name]
+        process, log = self._start([*command, *POOL])
+        wait_for(lambda: " ready." in log.read_text() or process.poll() is not None, name)
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def via(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """`runqless --via celery`, ready."""
+        command = [sys.executable, "manage.py", "runqless", "--via", "celery", "--queues", "q"]
+        process, log = self._start([*command, *arguments])
+        wait_for(lambda: "takes jobs" in log.read_text() or process.poll() is not None, "runqless")
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        """A worker of ours that runs jobs itself."""
+        process, log = self._start([sys.executable, "manage.py", "runqless", "--queues", "q,default"])
+        wait_for(lambda: "takes jobs" in log.read_text() or process.poll() is not None, "runqless")
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def _start(self, command: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
+        log = self.folder / f"log-{len(self.logs)}"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        self.logs.append(log)
+        return process, log
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """With all its children, at once."""
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+
+    def text(self) -> str:
+        return "\n".join(log.read_text(errors="replace") for log in self.logs)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill(process)
+
+
+@pytest.fixture
+def cluster(broker: str, valkey: Any, valkey_url: str, settings: Any, tmp_path: Path) -> Iterator[Cluster]:
+    """Nothing runs yet. Settings and Celery's app of this process are those of the cluster."""
+    section = {"URL": valkey_url, "MODULES": [f"{HERE}.jobs"]}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    entry_of.cache_clear()
+    found = Cluster(broker, valkey_url, tmp_path)
+    app = celery_app.app
+    app.conf.task_default_queue = found.queue
+    app.amqp.__dict__.pop("queues", None)
+    app.set_current()
+    use_broker(broker)
+    yield found
+    found.close()
+    with app.connection_for_write() as connection:
+        connection.default_channel.queue_delete(found.queue)
+    use_broker("memory://")
+    client.close()
+
+
+def use_broker(url: str) -> None:
+    """Let the app of this process send there from now on."""
+    app = celery_app.app
+    pools.reset()
+    app.conf.broker_url = url
+    app._after_fork()

@@ -1,0 +1,143 @@
+"""Jobs that the workers of Celery run: handed over, killed in the middle, and tied to tasks of Celery by their IDs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kombu.exceptions import OperationalError
+
+from resty_django.qless import client
+from resty_django.qless.celery import put_task, send
+from resty_django.qless.results import AsyncResult
+from resty_django.qless.task import TaskFailed, chain
+from resty_django.txid import bound
+from resty_django.txid import txid as new_txid
+from tests.integration.qless.celery import celery_app, jobs
+from tests.integration.qless.celery.conftest import Cluster, use_broker
+from tests.integration.qless.worker.conftest import wait_for
+
+pytestmark = pytest.mark.e2e
+LONG = 60.0
+
+
+def history(jid: str) -> list[str]:
+    job: Any = client.jobs.get(jid)
+    return [entry["what"] for entry in job.raw_queue_history]
+
+
+def test_celery_runs_the_jobs(cluster: Cluster) -> None:
+    cluster.celery("one")
+    forwarder = cluster.via("--concurrency", "4")
+    mine = new_txid()
+    with bound(mine):
+        found = [jobs.whose.delay(number) for number in range(30)]
+    told = [each.get(LONG) for each in found]
+    assert [number for number, *_ in told] == list(range(30))
+    assert {txid for *_, txid in told} == {mine}
+    assert {name.rpartition("-")[2] for _, name, _, _ in told} == {str(pid) for *_, pid, _ in told}
+    assert all(name.startswith("celery-") for _, name, _, _ in told)
+    assert forwarder.pid not in {pid for _, _, pid, _ in told}
+    assert history(found[0].id) == ["put", "popped", "taken", "done"]
+
+    assert jobs.awhose.delay(7).get(LONG) == 7
+    assert jobs.third_time.delay().get(LONG) == 3
+    with pytest.raises(TaskFailed, match="broken on purpose") as caught:
+        jobs.fails.delay().get(LONG)
+    assert caught.value.group == "q-ValueError"
+    with pytest.raises(TaskFailed, match="JobTimeout"):
+        jobs.endless.delay().get(LONG)
+    with pytest.raises(TaskFailed, match="NotAllowed"):
+        AsyncResult[Any](client.queues["q"].put("os.system", {})).get(LONG)
+    # tasks of Celery as jobs, on Celery again; and a chain of both
+    jid = put_task(celery_app.retrying, (1,), queue="q")
+    assert AsyncResult[Any](jid).get(LONG)[:3] == [jid, 1, "again"]
+    assert chain(jobs.awhose.s(1), jobs.awhose.s()).delay().get(LONG) == 1
+    wait_for(lambda: client.queues["q"].counts().running == 0)
+
+
+def test_a_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    """Its job comes back by the lock, another one does it, and it is done once in the records."""
+    client.config.set("q-heartbeat", 4)
+    client.config.set("grace-period", 0)
+    first = cluster.celery("first")
+    cluster.via("--concurrency", "2")
+    trail = tmp_path / "trail"
+    found = jobs.lengthy.delay(str(trail), 600)
+    wait_for(lambda: trail.exists() and trail.read_text().endswith("\n"))
+    cluster.kill(first)
+    cluster.celery("second")
+    began, ended = wait_for(lambda: len(pids := trail.read_text().split()) == 2 and pids)
+    assert found.get(LONG) == ended
+    assert began != ended
+    assert history(found.id).count("done") == 1
+    assert history(found.id).count("taken") == 2
+    job: Any = found.job()
+    assert job.original_retries == 5
+    assert client.jobs.complete() == [found.id]
+
+
+def test_a_lock_is_prolonged_while_celery_runs_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    client.config.set("q-heartbeat", 4)
+    client.config.set("grace-period", 0)
+    cluster.celery("one")
+    cluster.via()
+    trail = tmp_path / "trail"
+    found = jobs.lengthy.delay(str(trail), 9)
+    assert found.get(LONG) == trail.read_text().strip()
+    assert history(found.id) == ["put", "popped", "taken", "done"]
+
+
+def test_jobs_wait_in_the_queue_and_not_in_the_broker(cluster: Cluster) -> None:
+    """No worker of Celery: so many messages as there are places, whose locks are prolonged."""
+    client.config.set("q-heartbeat", 4)
+    client.config.set("grace-period", 0)
+    forwarder = cluster.via("--concurrency", "3", "--grace", "0.5")
+    found = [jobs.whose.delay(number) for number in range(10)]
+    wait_for(lambda: client.queues["q"].counts().running == 3)
+    time.sleep(6)  # longer than a lock
+    counts = client.queues["q"].counts()
+    assert (counts.running, counts.waiting) == (3, 7)
+    assert max(history(each.id).count("popped") for each in found) == 1
+    forwarder.terminate()
+    forwarder.wait(30)
+    counts = client.queues["q"].counts()
+    assert (counts.running, counts.waiting) == (0, 10)  # given back at once
+    cluster.celery("one")
+    cluster.via()
+    assert [each.get(LONG)[0] for each in found] == list(range(10))
+    assert all(history(each.id).count("done") == 1 for each in found)
+
+
+def test_a_task_of_celery_after_a_job_and_a_job_after_a_task(cluster: Cluster) -> None:
+    cluster.worker()
+    job = jobs.awhose.apply_async((1,), countdown=0.2)
+    mine = new_txid()
+    with bound(mine):
+        task = send(celery_app.txid, depends=[job])
+        retried = send(celery_app.retrying, (1,))
+        last = jobs.whose.apply_async((3,), depends=[task, retried])
+        failing = send(celery_app.fails, depends=[last])
+        never = jobs.awhose.apply_async((4,), depends=[failing])
+    assert job.get(LONG) == 1
+    assert AsyncResult[Any](last.id).state == "PENDING"
+    cluster.celery("one")
+    assert AsyncResult[Any](task).get(LONG) == mine
+    assert AsyncResult[Any](retried).get(LONG)[:2] == [retried, 1]
+    assert last.get(LONG)[3] == mine
+    with pytest.raises(TaskFailed, match="broken on purpose") as caught:
+        never.get(LONG)
+    assert (caught.value.jid, caught.value.group) == (failing, "celery-ValueError")
+
+
+def test_a_broker_that_does_not_answer(cluster: Cluster) -> None:
+    """What could not be sent leaves no job behind that others would wait for."""
+    use_broker("amqp://127.0.0.1:1//")
+    try:
+        with pytest.raises(OperationalError):
+            send(celery_app.add, (1,), task_id="unsent", retry=False)
+        assert AsyncResult[Any]("unsent").state == "GONE"
+    finally:
+        use_broker(cluster.broker)

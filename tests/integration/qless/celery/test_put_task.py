@@ -1,0 +1,153 @@
+"""Tasks of Celery, unchanged, as jobs that our worker runs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from resty_django.qless import InvalidArgument, NotAllowed, client
+from resty_django.qless.celery import put_task
+from resty_django.qless.classes import find
+from resty_django.qless.results import AsyncResult
+from resty_django.qless.task import TaskFailed
+from resty_django.qless.worker.entries import entry_of
+from resty_django.txid import bound
+from resty_django.txid import txid as new_txid
+from tests.integration.qless.celery import celery_app
+from tests.integration.qless.worker.conftest import Here
+
+pytestmark = pytest.mark.redis
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[None]:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    celery_app.TRAIL.clear()
+    celery_app.app.set_current()
+    entry_of.cache_clear()
+    find.cache_clear()
+    yield
+    client.close()
+
+
+@pytest.fixture
+def running(site: None, valkey_url: str) -> Iterator[Here]:
+    worker = Here(valkey_url, queues=("default",)).start()
+    yield worker
+    worker.stop(0)
+    worker.client.close()
+
+
+def outcome(jid: str) -> Any:
+    return AsyncResult[Any](jid).get(LONG)
+
+
+def test_a_task_is_run(running: Here) -> None:
+    assert outcome(put_task(celery_app.add, (1, 2))) == 3
+    assert outcome(put_task(celery_app.add, (1,), {"b": 5}, countdown=0.01, priority=3, tags=["t"])) == 6
+    first = put_task(celery_app.add, (1,), task_id="mine")
+    assert outcome(put_task(celery_app.add, (2,), depends=[first])) == 3
+    assert outcome("mine") == 2
+
+
+def test_the_job(site: None) -> None:
+    job = client.jobs.get(put_task(celery_app.add, (1,), priority=3, tags=["t"], retries=2, countdown=50))
+    assert job is not None
+    assert (job.klass, job.data, job.priority, job.tags, job.state) == (
+        "celery:tests.integration.qless.celery.celery_app.add",
+        *({"args": [1], "kwargs": {}}, 3, ["t"], "scheduled"),
+    )
+
+
+def test_arguments_come_as_celery_brings_them(running: Here) -> None:
+    jid = put_task(celery_app.typed, (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)), {"key": uuid.uuid4()})
+    assert outcome(jid) == ["date", "datetime", "UUID"]
+
+
+def test_arguments_are_checked(site: None) -> None:
+    with pytest.raises(TypeError, match="cannot be called so"):
+        put_task(celery_app.add)
+    with pytest.raises(TypeError, match="cannot be called so"):
+        put_task(celery_app.retrying, (1, "x", 3))
+    with pytest.raises(InvalidArgument, match="must be JSON"):
+        put_task(celery_app.add, (object(),))
+
+
+def test_its_own_retries_and_requests(running: Here) -> None:
+    jid = put_task(celery_app.retrying, (2,))
+    assert outcome(jid) == [jid, 2, "again", "default", False]
+    assert [(retries, id, args) for retries, id, args, _ in celery_app.TRAIL] == [(n, jid, [2]) for n in range(3)]
+    assert [kwargs for *_, kwargs in celery_app.TRAIL] == [{}, {"sent": "again"}, {"sent": "again"}]
+    lost = put_task(celery_app.retrying, (9,))
+    with pytest.raises(TaskFailed, match="OSError: run 3"):
+        outcome(lost)
+    job = client.jobs.get(lost)
+    assert job is not None
+    assert job.original_retries == 5  # those for lost workers are untouched
+    assert outcome(put_task(celery_app.auto)) == 3
+
+
+def test_its_handlers_and_signals(running: Here) -> None:
+    from celery import signals
+
+    heard: list[Any] = []
+
+    def hear(name: str) -> Callable[..., None]:
+        def receiver(sender: Any = None, **kwargs: Any) -> None:
+            heard.append((name, sender.name))
+
+        return receiver
+
+    receivers = {name: hear(name) for name in ("task_prerun", "task_postrun", "task_success", "task_retry")}
+    for name, receiver in receivers.items():
+        getattr(signals, name).connect(receiver, weak=False)
+    try:
+        fine, bad = put_task(celery_app.watched, (True,)), put_task(celery_app.watched, (False,))
+        assert outcome(fine) == "fine"
+        with pytest.raises(TaskFailed, match="OSError: bad"):
+            outcome(bad)
+    finally:
+        for name, receiver in receivers.items():
+            getattr(signals, name).disconnect(receiver)
+    assert ("success", fine, "fine") in celery_app.TRAIL
+    assert [each for each in celery_app.TRAIL if each[1] == bad] == [("retry", bad, "bad"), ("failure", bad, "bad")]
+    counts = {name: sum(each == (name, celery_app.watched.name) for each in heard) for name in receivers}
+    assert counts == {"task_prerun": 3, "task_postrun": 3, "task_success": 1, "task_retry": 1}
+
+
+def test_failures(running: Here) -> None:
+    with pytest.raises(TaskFailed, match="ValueError: broken on purpose") as caught:
+        outcome(put_task(celery_app.fails))
+    assert caught.value.group == "default-ValueError"
+    assert "in fails" in str(caught.value)
+    with pytest.raises(TaskFailed, match="no good"):
+        outcome(put_task(celery_app.rejects))
+    with pytest.raises(TaskFailed, match="JobTimeout"):
+        outcome(put_task(celery_app.slow))
+    with pytest.raises(TaskFailed, match="TaskExpired"):
+        outcome(put_task(celery_app.add, (1,), expires=-1))
+
+
+def test_results_that_are_none(running: Here) -> None:
+    assert outcome(put_task(celery_app.ignores)) is None
+    assert outcome(put_task(celery_app.strange)) is None
+
+
+def test_the_txid(running: Here) -> None:
+    mine = new_txid()
+    with bound(mine):
+        jid = put_task(celery_app.txid)
+    assert outcome(jid) == mine
+
+
+def test_only_registered_tasks_are_run(running: Here) -> None:
+    with pytest.raises(NotAllowed, match="knows no task"):
+        find("celery:os.system")
+    jid = client.queues["default"].put("celery:os.system", {"args": ["true"], "kwargs": {}})
+    with pytest.raises(TaskFailed, match="knows no task"):
+        outcome(jid)

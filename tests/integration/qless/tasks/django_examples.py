@@ -1,0 +1,63 @@
+"""Tasks of Django that the tests put."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from resty_django.qless.tasks_api import API
+from resty_django.txid import current
+
+task: Any = import_module(API).task
+FAILURES: list[str] = []
+
+
+@task(queue_name="q")
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@task(queue_name="q")
+async def aadd(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@task(queue_name="q", priority=10, takes_context=True)
+def attempt(context: Any, word: str) -> list[Any]:
+    result = context.task_result
+    return [word, context.attempt, result.id, str(result.status), result.worker_ids, result.attempts]
+
+
+@task(queue_name="q", takes_context=True)
+async def aattempt(context: Any) -> int:
+    return int(context.attempt)
+
+
+@task(queue_name="q")
+def fails() -> None:
+    raise ValueError("this is wrong")
+
+
+@task(queue_name="q", backend="again", takes_context=True)
+def third_time(context: Any, limit: int) -> int:
+    FAILURES.append("x")
+    if context.attempt < limit:
+        raise OSError(f"run {context.attempt}")
+    return int(context.attempt)
+
+
+@task(queue_name="q", backend="again", takes_context=True)
+async def athird_time(context: Any, limit: int) -> int:
+    if context.attempt < limit:
+        raise OSError(f"run {context.attempt}")
+    return int(context.attempt)
+
+
+@task(queue_name="q")
+def no_json() -> object:
+    return object()
+
+
+@task(queue_name="q")
+def txid() -> str | None:
+    return current()

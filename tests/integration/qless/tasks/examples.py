@@ -1,0 +1,138 @@
+"""Tasks that the tests put."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from resty_django.qless.task import Run, task
+from resty_django.txid import current
+
+GO = threading.Event()
+TRAIL: list[Any] = []
+
+
+@task(queue="q")
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@task(queue="q")
+async def aadd(a: int, b: int = 1) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+@task(queue="q")
+def total(numbers: list[int], more: int = 0) -> int:
+    return sum(numbers) + more
+
+
+@task(queue="q")
+def note(*words: str, **more: Any) -> list[Any]:
+    TRAIL.append([*words, more])
+    return [*words, more]
+
+
+@task(queue="q", ignore_result=True)
+def silent() -> int:
+    return 1
+
+
+@task(queue="q", result_ttl=3)
+def brief() -> int:
+    return 1
+
+
+@task(queue="q", priority=3, retries=2, tags=["one"])
+def optioned() -> None: ...
+
+
+@task(queue="q")
+def txid() -> str | None:
+    return current()
+
+
+@task(queue="q")
+def fails(word: str = "no") -> None:
+    if not GO.is_set():
+        raise ValueError(word)
+
+
+@task(queue="q")
+async def afails() -> None:
+    raise ValueError("async no")
+
+
+@task(queue="q", retries=3, backoff=0.02)
+def third_time(name: str) -> int:
+    TRAIL.append(name)
+    if TRAIL.count(name) < 3:
+        raise OSError("not yet")
+    return TRAIL.count(name)
+
+
+@task(queue="q", retries=5, backoff=[0.02], retry_on=OSError)
+def picky() -> None:
+    TRAIL.append("picky")
+    raise ValueError("not to be retried")
+
+
+@task(queue="q", bind=True, retries=2)
+def bound(self: Run, limit: int) -> list[Any]:
+    TRAIL.append(self.attempt)
+    self.update_progress(self.attempt / 3, f"run {self.attempt}")
+    if self.request.retries < limit:
+        self.retry(exc=OSError(f"run {self.attempt}"), countdown=0.02)
+    return [self.id, self.request.retries, self.path]
+
+
+@task(queue="q", bind=True, retries=2)
+async def abound(self: Run, limit: int) -> int:
+    await self.aupdate_progress(0.5, "half")
+    if self.retries < limit:
+        self.retry(countdown=0.02)
+    return self.retries
+
+
+@task(queue="q", timeout=0.2)
+def slow() -> None:
+    while not GO.wait(0.01):
+        pass
+
+
+@task(queue="q", unique=True)
+def once(a: int, b: int = 2) -> int:
+    TRAIL.append(("once", a, b))
+    GO.wait(20)
+    return a + b
+
+
+@task(queue="q", unique=["order"])
+def once_an_order(order: int, how: str = "") -> str:
+    return how
+
+
+@task(queue="q", rate="20/s")
+def limited(number: int) -> int:
+    TRAIL.append(number)
+    return number
+
+
+@task(queue="timed", every=30, tags=["tick"], retries=1)
+def every_so_often() -> None:
+    TRAIL.append("every")
+
+
+@task(queue="timed", cron="30 2 * * *")
+def nightly() -> None:
+    TRAIL.append("nightly")
+
+
+@task(queue="q")
+def log_in(user: str, password: str) -> None: ...
+
+
+@task(queue="q")
+def keep(*secrets: str) -> None: ...

@@ -1,0 +1,176 @@
+"""Tasks that come by themselves: recurring, and by cron, also where the clock changes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from resty_django.qless import client
+from resty_django.qless.recurring import RecurringJob
+from resty_django.qless.schedule import Scheduler, declare, occurrences, scheduled
+from resty_django.qless.task import Task
+from tests.integration.qless.tasks import examples
+from tests.integration.qless.worker.conftest import wait_for
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NEW_YORK = ZoneInfo("America/New_York")
+HOWE = ZoneInfo("Australia/Lord_Howe")  # changes by half an hour
+PATH = "tests.integration.qless.tasks.examples"
+
+
+def times(cron: str, after: datetime, count: int) -> list[str]:
+    """The next times, in that time zone with its offset."""
+    assert after.tzinfo is not None
+    found = itertools.islice(occurrences(cron, after.timestamp(), after.tzinfo), count)
+    return [datetime.fromtimestamp(each, after.tzinfo).strftime("%m-%d %H:%M%z") for each in found]
+
+
+def test_plain_times() -> None:
+    assert times("*/20 * * * *", datetime(2026, 1, 31, 23, 30, tzinfo=UTC), 3) == [
+        *("01-31 23:40+0000", "02-01 00:00+0000", "02-01 00:20+0000"),
+    ]
+    assert times("0 9 * * MON-FRI", datetime(2026, 3, 6, 10, tzinfo=UTC), 2) == ["03-09 09:00+0000", "03-10 09:00+0000"]
+
+
+def test_daylight_saving_begins() -> None:
+    """On 29 March 2026 in Berlin 02:00 becomes 03:00."""
+    before = datetime(2026, 3, 28, 12, tzinfo=BERLIN)
+    assert times("30 2 * * *", before, 3) == ["03-29 03:00+0200", "03-30 02:30+0200", "03-31 02:30+0200"]
+    assert times("15 3 * * *", before, 2) == ["03-29 03:15+0200", "03-30 03:15+0200"]
+    assert times("*/30 * * * *", datetime(2026, 3, 29, 1, 15, tzinfo=BERLIN), 3) == [
+        *("03-29 01:30+0100", "03-29 03:00+0200", "03-29 03:30+0200"),
+    ]
+    assert times("0 2 * * *", datetime(2026, 3, 7, 12, tzinfo=NEW_YORK), 2) == ["03-08 03:00-0400", "03-09 02:00-0400"]
+
+
+def test_daylight_saving_ends() -> None:
+    """On 25 October 2026 in Berlin 03:00 becomes 02:00: from 02:00 to 03:00 all comes twice."""
+    before = datetime(2026, 10, 24, 12, tzinfo=BERLIN)
+    assert times("30 2 * * *", before, 2) == ["10-25 02:30+0200", "10-26 02:30+0100"]
+    assert times("*/30 * * * *", datetime(2026, 10, 25, 1, 45, tzinfo=BERLIN), 5) == [
+        *("10-25 02:00+0200", "10-25 02:30+0200", "10-25 02:00+0100", "10-25 02:30+0100", "10-25 03:00+0100"),
+    ]
+    assert times("45 1 * * *", datetime(2026, 4, 4, 12, tzinfo=HOWE), 2) == ["04-05 01:45+1100", "04-06 01:45+1030"]
+
+
+@pytest.mark.parametrize("minute", [0, 10, 29, 30, 31, 59])
+def test_asked_in_the_second_of_two_equal_hours_nothing_comes_that_is_over(minute: int) -> None:
+    now = datetime(2026, 10, 25, 2, minute, tzinfo=BERLIN, fold=1)
+    assert times("30 2 * * *", now, 1) == ["10-26 02:30+0100"]
+    assert times("30 3 * * *", now, 1) == ["10-25 03:30+0100"]
+
+
+def test_every_occurrence_of_a_year_is_told_once_whenever_one_asks() -> None:
+    start = datetime(2026, 1, 1, tzinfo=BERLIN).timestamp()
+    end = datetime(2027, 1, 1, tzinfo=BERLIN).timestamp()
+    for cron in ("30 2 * * *", "*/17 2,3 * * *", "0 * * * *"):
+        at_once = list(itertools.takewhile(lambda each: each < end, occurrences(cron, start, BERLIN)))
+        step, now = [], start
+        while (now := next(occurrences(cron, now, BERLIN))) < end:
+            step.append(now)
+        assert step == at_once
+        assert sorted(set(at_once)) == at_once
+
+
+def test_what_is_no_cron_expression(site: Any) -> None:
+    for cron, text in (
+        ("* * * *", "five fields"),
+        ("* * * * * *", "five fields"),
+        ("61 * * * *", "no cron expression"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            Task(examples.nightly.function, cron=cron)
+    with pytest.raises(TypeError, match="Take one of them away"):
+        Task(examples.nightly.function, cron="* * * * *", every=5)
+    with pytest.raises(ValueError, match="more than 0"):
+        Task(examples.nightly.function, every=0)
+
+
+@pytest.fixture
+def _again() -> Iterator[None]:
+    before = dict(scheduled)
+    yield
+    scheduled.clear()
+    scheduled.update(before)
+
+
+@pytest.mark.redis
+@pytest.mark.usefixtures("_again")
+def test_tasks_at_an_interval_are_declared_once(site: Any) -> None:
+    jid = f"every-{PATH}.every_so_often"
+    assert declare(client, ["other"]) == 0
+    declare(client, ["timed"])
+    found = client.jobs.get(jid)
+    assert isinstance(found, RecurringJob)
+    assert (found.queue_name, found.klass, found.interval, found.tags, found.retries, found.backlog, found.data) == (
+        *("timed", f"{PATH}.every_so_often", 30, ["tick"], 1, 1, {"args": [], "kwargs": {}}),
+    )
+    due = found.next()
+    declare(client, ["timed"])
+    same = client.jobs.get(jid)
+    assert isinstance(same, RecurringJob)
+    assert same.next() == due  # a restart does not begin the interval anew
+    Task(examples.every_so_often.function, queue="timed", every=10, tags=["tick"], retries=7)
+    declare(client, ["timed"])
+    changed = client.jobs.get(jid)
+    assert isinstance(changed, RecurringJob)
+    assert (changed.interval, changed.retries) == (10, 7)
+    assert client.queues["timed"].counts().recurring == 1
+
+
+@pytest.mark.redis
+def test_cron_tasks_are_put_once_by_many_workers(site: Any) -> None:
+    site.TIME_ZONE = "Europe/Berlin"
+    now = datetime(2026, 10, 24, 12, tzinfo=BERLIN).timestamp()
+    start = threading.Barrier(8)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(3):
+            declare(client, ["timed"], now)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    jids = client.queues["timed"].jobs.scheduled()
+    assert sorted(jids) == [f"cron-{PATH}.nightly-20261025T0030Z", f"cron-{PATH}.nightly-20261026T0130Z"]
+    job = client.jobs.get(jids[0])
+    assert job is not None
+    assert job.klass == f"{PATH}.nightly"
+
+
+@pytest.mark.redis
+def test_a_worker_whose_clock_is_late_does_not_put_it_again(site: Any) -> None:
+    site.TIME_ZONE = "Europe/Berlin"
+    now = datetime(2026, 1, 10, 2, 29, 59, tzinfo=BERLIN).timestamp()
+    declare(client, ["timed"], now)
+    jid = f"cron-{PATH}.nightly-20260110T0130Z"
+    wait_for(lambda: client.queues["timed"].due() is not None and client.queues["timed"].due() <= client.clock())
+    job = client.queues["timed"].pop()
+    assert job is not None
+    assert job.jid == jid
+    job.complete()
+    declare(client, ["timed"], now - 1)
+    assert client.queues["timed"].pop() is None
+    assert client.jobs.get(jid).state == "complete"  # type: ignore[union-attr]
+
+
+@pytest.mark.redis
+def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
+    idle, busy = Scheduler(client, ["other"]), Scheduler(client, ["timed"])
+    for each in (idle, busy):
+        each.start()
+    wait_for(lambda: len(client.queues["timed"].jobs.scheduled()) == 2)
+    assert not idle._thread.is_alive()
+    for each in (idle, busy):
+        each.stop()
+    busy._thread.join(20)
+    assert not busy._thread.is_alive()
