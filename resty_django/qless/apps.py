@@ -15,4 +15,9 @@ class QlessConfig(AppConfig):
     def ready(self) -> None:
         from resty_django.checks import check_core
 
+        from . import checks, health, overview
+
         register(check_core, "resty_django")
+        checks.connect()
+        health.register()
+        overview.register()

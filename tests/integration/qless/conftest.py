@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import NoScriptError, ResponseError
 
+from resty_django.qless import Client
 from resty_django.qless.core import PREFIX, source
 
 NOW = 1_400_000_000.0
@@ -124,3 +126,35 @@ def events(valkey: Redis) -> Iterator[Events]:
     heard = Events(valkey)
     yield heard
     heard.heard.close()
+
+
+class Way:
+    """Calls a method, or its twin for asyncio: `await way(queue.put, "Klass")`."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def __call__(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if self.kind == "sync":
+            return method(*args, **kwargs)
+        owner = method.__self__  # type: ignore[attr-defined]
+        return await getattr(owner, f"a{method.__name__}")(*args, **kwargs)
+
+
+@pytest.fixture(params=["sync", "async"])
+def way(request: pytest.FixtureRequest) -> Way:
+    return Way(request.param)
+
+
+@pytest.fixture
+def client(valkey: Redis, valkey_url: str) -> Iterator[Client]:
+    """The client of the worker `w`, whose clock a test may move by `client.skew`."""
+    made = SkewedClient(valkey_url)
+    yield made
+    made.close()
+
+
+class SkewedClient(Client):
+    def __init__(self, url: str, **options: Any) -> None:
+        self.skew = 0.0
+        super().__init__(url, **{"worker_name": "w", "clock": lambda: time.time() + self.skew, **options})

@@ -283,3 +283,12 @@ def test_a_child_takes_no_jid_that_is_taken(core: Core, fixes: str) -> None:
     core("recur", "q", "r", "K", "{}", "interval", 60, 0)
     assert core.popped() == (["r-2"] if mended else ["r-1"])
     assert len(core.get("r-1")["history"]) == (2 if mended else 4)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
+def test_a_pop_tells_the_history_that_is_kept(core: Core, limit: int) -> None:
+    core("config.set", "max-job-history", limit)
+    core.put()
+    (popped,) = core.pop()
+    assert popped["history"] == core.get()["history"]
+    assert popped["history"][0]["what"] == "put"

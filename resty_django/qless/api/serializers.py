@@ -1,0 +1,221 @@
+"""What the API takes and gives, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rest_framework import serializers
+
+from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictCharField, StrictIntegerField
+
+MOST: Final = 100
+"""Jobs of one page."""
+MOST_RETRIED: Final = 500
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
+SEARCHED: Final = ("waiting", "running", "scheduled", "depends", "recurring", "failed", "complete")
+
+
+# --- asked ------------------------------------------------------------------------------------------------------------
+
+
+class PageQuerySerializer(serializers.Serializer[Any]):
+    offset = serializers.IntegerField(required=False, default=0, min_value=0, help_text="How many to leave out.")
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+
+
+class StateQuerySerializer(PageQuerySerializer):
+    state = serializers.ChoiceField(choices=STATES, required=False, default="waiting")
+
+
+class RecurringQuerySerializer(PageQuerySerializer):
+    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only those of this queue.")
+
+
+class DateQuerySerializer(serializers.Serializer[Any]):
+    date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21; today when left out.")
+
+
+class SearchQuerySerializer(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=SEARCHED, required=False)
+    klass = serializers.CharField(required=False, trim_whitespace=False)
+    queue = serializers.CharField(required=False, trim_whitespace=False)
+    tag = serializers.CharField(required=False, trim_whitespace=False, help_text="In place of all others.")
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+    cursor = serializers.CharField(required=False, default="", allow_blank=True, help_text="That of the last answer.")
+
+
+class PauseSerializer(KnownFieldsOnly):
+    """How to pause."""
+
+    stop_jobs = StrictBooleanField(
+        required=False, default=False, help_text="Take the jobs that run from their workers, too."
+    )
+
+
+class RetrySerializer(KnownFieldsOnly):
+    """Where a job goes."""
+
+    queue = StrictCharField(required=False, default="", allow_blank=True, help_text="Its own queue when left out.")
+    delay = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds until it waits.")
+
+
+class RetryGroupSerializer(KnownFieldsOnly):
+    """How many of a group, and how fast."""
+
+    count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=MOST_RETRIED)
+    delay = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds until the first waits.")
+    spread = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds between one and the next.")
+
+
+# --- given ------------------------------------------------------------------------------------------------------------
+
+
+class QueueSerializer(serializers.Serializer[Any]):
+    """The jobs of a queue by state."""
+
+    name = serializers.CharField()
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField(help_text="Without the stalled ones.")
+    stalled = serializers.IntegerField(help_text="Running, but their lock has expired.")
+    scheduled = serializers.IntegerField()
+    depends = serializers.IntegerField()
+    recurring = serializers.IntegerField()
+    paused = serializers.BooleanField()
+
+
+class QueuesSerializer(serializers.Serializer[Any]):
+    queues = QueueSerializer(many=True)
+
+
+class SeriesSerializer(serializers.Serializer[Any]):
+    """Durations in seconds."""
+
+    count = serializers.IntegerField()
+    mean = serializers.FloatField()
+    std = serializers.FloatField()
+    histogram = serializers.ListField(
+        child=serializers.FloatField(), help_text="Jobs of 0 to 59 s, 1 to 59 minutes, 1 to 23 hours, 1 to 6 days."
+    )
+
+
+class QueueStatsSerializer(serializers.Serializer[Any]):
+    """A queue on one day (UTC)."""
+
+    retries = serializers.IntegerField()
+    failures = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="Those of the failures that still are.")
+    wait = SeriesSerializer(help_text="How long jobs waited.")
+    run = SeriesSerializer(help_text="How long they ran.")
+
+
+class ThroughputSerializer(serializers.Serializer[Any]):
+    """Jobs completed; the present minute, hour and day are the last."""
+
+    minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60.")
+    hours = serializers.ListField(child=serializers.IntegerField(), help_text="The last 48.")
+    days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30.")
+
+
+class JobSerializer(serializers.Serializer[Any]):
+    """A job in a list. Times are seconds since the epoch."""
+
+    jid = serializers.CharField()
+    klass = serializers.CharField()
+    state = serializers.CharField()
+    queue = serializers.CharField(allow_blank=True, help_text="Empty once it is complete.")
+    worker = serializers.CharField(allow_blank=True)
+    priority = serializers.FloatField()
+    retries = serializers.IntegerField()
+    remaining = serializers.IntegerField()
+    expires = serializers.FloatField(allow_null=True, help_text="When its lock expires.")
+    tags = serializers.ListField(child=serializers.CharField())
+    tracked = serializers.BooleanField()
+    txid = serializers.CharField(allow_null=True)
+    failure = serializers.DictField(allow_null=True, help_text="`group`, `when`, `worker`; of one job `message`, too.")
+
+
+class WholeJobSerializer(JobSerializer):
+    """One job."""
+
+    dependencies = serializers.ListField(child=serializers.CharField())
+    dependents = serializers.ListField(child=serializers.CharField())
+    spawned_from = serializers.CharField(allow_null=True)
+    data = serializers.JSONField(  # type: ignore[assignment]
+        help_text="Its arguments, with secrets hidden; null where they are no JSON."
+    )
+    history = serializers.ListField(child=serializers.DictField(), help_text="Oldest first.")
+    result = serializers.JSONField(allow_null=True)
+    progress = serializers.FloatField(allow_null=True)
+    progress_message = serializers.CharField(allow_blank=True)
+
+
+class JobsSerializer(serializers.Serializer[Any]):
+    """A page of jobs."""
+
+    total = serializers.IntegerField()
+    jobs = JobSerializer(many=True)
+
+
+class FoundSerializer(serializers.Serializer[Any]):
+    """What a search has found so far."""
+
+    jobs = JobSerializer(many=True)
+    cursor = serializers.CharField(allow_blank=True, help_text="For the next call; empty at the end.")
+
+
+class GroupSerializer(serializers.Serializer[Any]):
+    group = serializers.CharField()
+    count = serializers.IntegerField()
+
+
+class GroupsSerializer(serializers.Serializer[Any]):
+    """Failed jobs by group, the largest first."""
+
+    groups = GroupSerializer(many=True)
+
+
+class WorkerSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    jobs = serializers.IntegerField(help_text="Those that it runs.")
+    stalled = serializers.IntegerField()
+
+
+class WorkersSerializer(serializers.Serializer[Any]):
+    workers = WorkerSerializer(many=True)
+
+
+class WorkerJobsSerializer(serializers.Serializer[Any]):
+    """The jids of a worker's jobs."""
+
+    name = serializers.CharField()
+    jobs = serializers.ListField(child=serializers.CharField())
+    stalled = serializers.ListField(child=serializers.CharField())
+
+
+class RecurringJobSerializer(serializers.Serializer[Any]):
+    """A recurring job."""
+
+    jid = serializers.CharField()
+    klass = serializers.CharField()
+    queue = serializers.CharField()
+    interval = serializers.FloatField(help_text="Seconds between two jobs.")
+    next = serializers.FloatField(allow_null=True, help_text="When the next is due.")
+    count = serializers.IntegerField(help_text="Jobs made so far.")
+    priority = serializers.FloatField()
+    retries = serializers.IntegerField()
+    backlog = serializers.IntegerField()
+    tags = serializers.ListField(child=serializers.CharField())
+    data = serializers.JSONField()  # type: ignore[assignment]
+
+
+class RecurringJobsSerializer(serializers.Serializer[Any]):
+    """Recurring jobs, by queue and then by when they are due."""
+
+    total = serializers.IntegerField()
+    jobs = RecurringJobSerializer(many=True)
+
+
+class DoneSerializer(serializers.Serializer[Any]):
+    """What was done."""
+
+    jids = serializers.ListField(child=serializers.CharField(), help_text="The jobs that it was done to.")

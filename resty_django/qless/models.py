@@ -1,0 +1,115 @@
+"""What the job queue tells Django's permissions and admin of. No tables: the jobs are in Redis."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import ClassVar, Self
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.models import NoRows
+
+
+class Named(models.Model):
+    """A thing of the queue as the admin knows it. Its key is `token(name)`: names may be any bytes."""
+
+    key = models.CharField(_("name"), max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows[Self]] = NoRows()
+
+    class Meta:
+        abstract = True
+        managed = False
+        base_manager_name = "objects"
+        default_permissions: ClassVar[tuple[str, ...]] = ()
+
+    def __str__(self) -> str:
+        """The name, where what has no shape of its own is written as an escape."""
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in self.name)
+
+    @classmethod
+    def called(cls, name: str) -> Self:
+        return cls(key=token(name))
+
+    @property
+    def name(self) -> str:
+        return name_of(self.key)
+
+
+class Queue(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+
+class Job(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        default_permissions = ("view",)
+        permissions = [
+            ("retry_job", _("Can retry, move and time out jobs")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("edit_job", _("Can change priority, tags, tracking, dependencies and arguments of jobs")),
+            ("pause_queue", _("Can pause and unpause queues")),
+            ("configure_jobs", _("Can change options, forget queues and deregister workers")),
+        ]
+
+
+class FailureGroup(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("failure group")
+        verbose_name_plural = _("failures")
+
+
+class Worker(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+
+class RecurringJob(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("recurring job")
+        verbose_name_plural = _("recurring jobs")
+
+
+class Tag(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("tag")
+        verbose_name_plural = _("tags")
+
+
+class Option(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("option")
+        verbose_name_plural = _("configuration")
+
+
+def token(name: str) -> str:
+    """A text that stands for a name in addresses and in the log; the name itself where that is possible."""
+    if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
+        return name
+    return "~" + base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode()
+
+
+def name_of(token: str) -> str:
+    """The name that a token stands for."""
+    if not token.startswith("~"):
+        return token
+    try:
+        return base64.b64decode(token[1:], altchars=b"-_", validate=True).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return token
+
+
+__all__ = ["FailureGroup", "Job", "Named", "Option", "Queue", "RecurringJob", "Tag", "Worker", "name_of", "token"]

@@ -1,0 +1,277 @@
+"""The pages of the job queue in a real browser, under the demo's strict content security policy.
+
+Screenshots are left in var/screenshots.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client as Browser
+
+from resty_django.qless import Client
+from tests.integration.qless.admin.tools import failed, fill, hostile, jobs_site, path
+
+__all__ = ["jobs_site"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.e2e,
+    pytest.mark.browser,
+    pytest.mark.redis,
+    pytest.mark.timeout(600),
+]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SHOTS = Path(__file__).resolve().parents[2] / "var" / "screenshots"
+OURS = {"exclude": [[".breadcrumbs"]]}
+"""What axe looks at: not the links of Django's own breadcrumbs, told by their place alone."""
+PAGES = {
+    "overview": path("queue"),
+    "queue": f"{path('queue', 'mail')}?tab=stats&period=day",
+    "waiting": f"{path('queue', 'mail')}?tab=waiting",
+    "jobs": path("job"),
+    "job": path("job", "waiting-1"),
+    "failed-job": path("job", "failed-1"),
+    "failures": path("failuregroup"),
+    "group": path("failuregroup", "mail-Timeout"),
+    "workers": path("worker"),
+    "worker": path("worker", "here-1"),
+    "tags": path("tag"),
+    "recurring": path("recurringjob"),
+    "recurring-job": path("recurringjob", "recurring-1"),
+    "configuration": path("option"),
+    "option": path("option", "heartbeat"),
+    "cancel": path("job", "waiting-1", "cancel"),
+    "clone": path("job", "waiting-1", "clone"),
+    "pause": path("queue", "mail", "pause"),
+    "history": path("queue", "mail", "history"),
+    "missing": path("job", "never"),
+}
+
+
+def _missing(text: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+class Opener:
+    def __init__(self, start: Callable[..., Any], complaints: list[str]) -> None:
+        self.start = start
+        self.complaints = complaints
+        """What the console said."""
+
+    def __call__(self, **options: Any) -> Any:
+        return self.start(**options)
+
+
+@pytest.fixture
+def browse(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    """Opens a page of a browser, signed in as a superuser; its console must be silent by the end of the test."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("playwright is not installed: pip install playwright")
+    if not CHROMIUM:
+        _missing("chromium is not installed: apt-get install chromium")
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright has a loop in the thread of the test
+    boss = Browser()
+    boss.force_login(User.objects.create_superuser("boss"))
+    complaints: list[str] = []
+
+    def note(message: Any) -> None:
+        if message.type in ("error", "warning") and "favicon" not in message.text:
+            complaints.append(f"{message.location.get('url')}: {message.text}")
+
+    with sync_playwright() as playwright:
+        driver = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+
+        def start(*, dark: bool = False, scripts: bool = True) -> Any:
+            context = driver.new_context(
+                color_scheme="dark" if dark else "light",
+                java_script_enabled=scripts,
+                viewport={"width": 1360, "height": 900},
+                base_url=live_server.url,
+            )
+            context.set_default_timeout(60_000)
+            context.add_cookies(
+                [{"name": "sessionid", "value": boss.cookies["sessionid"].value, "url": live_server.url}]
+            )
+            page = context.new_page()
+            page.on("console", note)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            return page
+
+        yield Opener(start, complaints)
+        driver.close()
+    assert [text for text in complaints if "404 (Not Found)" not in text] == []
+
+
+@pytest.fixture
+def busy(jobs_site: Client) -> Client:
+    """Queues in use for some hours."""
+    now = jobs_site.clock()
+    for hour in range(20):
+        for n in range(3 + hour % 7):
+            at = now - 3600 * (20 - hour) + 37 * n
+            jobs_site.clock = lambda at=at: at  # type: ignore[misc]
+            jobs_site.queues["mail"].put("shop.jobs.SendInvoice", {"order": n})
+            job = jobs_site.queues["mail"].pop()
+            assert job is not None
+            jobs_site.clock = lambda at=at + 2 * n + hour: at  # type: ignore[misc]
+            job.complete()
+    for n in reversed(range(12)):
+        jobs_site.clock = lambda at=now - 400 * n: at  # type: ignore[misc]
+        failed(jobs_site, f"broken-{n}", group="pdf-MemoryError" if n % 3 else "mail-Timeout", queue="pdf")
+    jobs_site.clock = lambda: now  # type: ignore[misc]
+    fill(jobs_site)
+    jobs_site.queues["mail"].put_many(
+        [{"klass": "shop.jobs.SendInvoice", "data": {"order": n}, "tags": ["nightly"]} for n in range(40)]
+    )
+    jobs_site.queues["pdf"].pause()
+    jobs_site.queues["pdf"].config_set("pause-reason", "until the new renderer is there")
+    import time
+
+    jobs_site.clock = time.time  # type: ignore[misc]
+    return jobs_site
+
+
+def shoot(page: Any, name: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"admin-jobs-{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_are_accessible_under_the_strict_policy(browse: Opener, busy: Client, dark: bool) -> None:
+    page = browse(dark=dark)
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        _missing("axe-playwright-python is not installed: pip install axe-playwright-python")
+    axe, found = Axe(), []
+    for name, url in PAGES.items():
+        page.goto(url)
+        assert page.locator("#content-main, #content").count(), name
+        shoot(page, f"{name}-{'dark' if dark else 'light'}")
+        said = len(browse.complaints)
+        results = axe.run(page, context=OURS, options={"resultTypes": ["violations"], "preload": False}).response
+        del browse.complaints[said:]  # of axe, which has styles of its own
+        for violation in results["violations"]:
+            nodes = [f"{each['target']} {each['failureSummary']}" for each in violation["nodes"][:3]]
+            if violation["impact"] in ("serious", "critical"):
+                found += [f"{name}: {violation['id']} {node}" for node in nodes]
+    assert not found, "\n".join(found)
+
+
+def test_hostile_names_run_nothing(browse: Opener, jobs_site: Client) -> None:
+    name = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+    queue = jobs_site.queues[name]
+    queue.put(name, {name: name}, jid=name, tags=[name])
+    queue.pop().fail(name, name)  # type: ignore[union-attr]
+    hostile(jobs_site)
+    page = browse()
+    for url in (path("queue"), path("queue", name), path("job"), path("job", name), path("failuregroup", name)):
+        page.goto(url)
+        assert "run" not in page.title().split("|")[-1]
+        assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_job_is_canceled_by_keyboard_alone(browse: Opener, busy: Client) -> None:
+    page = browse()
+    page.goto(path("queue"))
+
+    def tab_to(what: str) -> None:
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            if (
+                page.evaluate(
+                    "document.activeElement.matches(':focus-visible') && document.activeElement.textContent.trim()"
+                )
+                == what
+            ):
+                style = page.evaluate(
+                    "(() => { const s = getComputedStyle(document.activeElement);"
+                    " return s.outlineStyle + s.textDecorationLine + s.borderBottomStyle; })()"
+                )
+                assert style != "nonenonenone", what
+                return
+        pytest.fail(f"{what} cannot be reached by the Tab key")
+
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # the link that skips the head
+    tab_to("Jobs")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/job/")
+    page.locator("#resty-find").focus()
+    page.keyboard.type("scheduled-1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/scheduled"))
+    tab_to("Cancel the job")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/cancel/")
+    page.locator("input[type=submit].default").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/job/")
+    assert "Canceled" in page.locator(".messagelist").inner_text()
+    assert busy.jobs.get("scheduled-1") is None
+
+
+def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> None:
+    page = browse()
+    page.goto(path("queue"))
+    waiting = page.locator(".resty-figure", has_text="Waiting").locator("dd")
+    before = waiting.inner_text()
+    busy.queues["mail"].put_many([{"klass": "K", "data": {}} for _ in range(5)])
+    expected = str(int(before) + 5)
+    waiting.get_by_text(expected, exact=True).wait_for()
+    page.get_by_role("button", name="Stand still").click()
+    stopped = int(expected)
+    busy.queues["mail"].put("K", {})
+    with page.expect_response("**/queue/"):
+        page.get_by_role("button", name="Go on").click()
+    waiting.get_by_text(str(stopped + 1), exact=True).wait_for()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_a_group_is_retried(browse: Opener, busy: Client, scripts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from resty_django.qless.admin import bulk
+
+    monkeypatch.setattr(bulk, "STEP", 25)
+    for n in range(60):
+        failed(busy, f"f{n}", group="mail-Many")
+    page = browse(scripts=scripts)
+    page.goto(path("failuregroup", "mail-Many"))
+    page.get_by_role("button", name="Retry all").click()
+    assert "60 jobs: all of this list." in page.locator("#content-main").inner_text()
+    page.locator("[name=rate]").fill("1000")
+    page.locator("input[type=submit].default").click()
+    if not scripts:
+        for _ in range(2):
+            page.get_by_role("button", name="Go on").click()
+    page.locator(".messagelist").wait_for()
+    assert "Retried 60 jobs." in page.locator(".messagelist").inner_text()
+    assert "mail-Many" not in busy.jobs.failed()
+
+
+def test_jobs_are_chosen_and_tagged(browse: Opener, busy: Client) -> None:
+    page = browse()
+    page.goto(f"{path('queue', 'mail')}?tab=waiting")
+    page.get_by_label("Choose all rows of this page").check()
+    page.get_by_label("With the jobs chosen").select_option("tag")
+    page.get_by_role("button", name="Go", exact=True).click()
+    page.get_by_label("Tag").fill("chosen")
+    page.locator("input[type=submit].default").click()
+    page.locator(".messagelist").wait_for()
+    assert busy.jobs.tagged("chosen").total == 25
+    page.get_by_role("link", name="Undo").click()
+    page.locator("input[type=submit].default").click()
+    page.locator(".messagelist").wait_for()
+    assert busy.jobs.tagged("chosen").total == 0

@@ -1,0 +1,452 @@
+"""The pages of the job queue in the admin: that all are there, whole and safe, and what they tell."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client as Browser
+
+from project.shop.models import Order
+from resty_django.qless import Client
+from resty_django.qless.admin.sources import SORTED
+from resty_django.qless.models import token
+from resty_django.txid import bound, txid
+from tests.integration.qless.admin.tools import (
+    HOSTILE,
+    ROOT,
+    boss,
+    failed,
+    fill,
+    hostile,
+    jobs_site,
+    path,
+    person,
+    text_of,
+)
+
+__all__ = ["boss", "jobs_site"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+
+LISTS = ("queue", "job", "failuregroup", "worker", "tag", "recurringjob", "option")
+TABS = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
+VOID = {"meta", "link", "input", "br", "img", "hr"}
+
+
+class Page(HTMLParser):
+    """Finds what a strict policy forbids, tags that are not closed, ids that come twice, controls without a name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+        self.labels: set[str] = set()
+        self.fields: list[dict[str, str | None]] = []
+        self.feed(text)
+        self.wrong += [f"id {each} twice" for each in {each for each in self.ids if self.ids.count(each) > 1}]
+        self.wrong += [
+            f"{each} has no label"
+            for each in self.fields
+            if each.get("type") not in ("hidden", "submit")
+            and not each.get("aria-label")
+            and each.get("id") not in self.labels
+        ]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.wrong += [f"<{tag} {name}>" for name in given if name == "style" or name.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in given and given.get("type") != "application/json"):
+            self.wrong.append(f"inline <{tag}>")
+        if "id" in given:
+            self.ids.append(str(given["id"]))
+        if tag == "label":
+            self.labels.add(str(given.get("for")))
+        if tag in ("input", "select", "textarea"):
+            self.fields.append(given)
+        if tag == "b":
+            self.wrong.append("<b>: a hostile text got through")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> closes nothing")
+
+
+def sound(text: str) -> str:
+    assert Page(text).wrong == []
+    return text
+
+
+def addresses(name: str) -> list[str]:
+    """All pages about things with this name."""
+    found = [path(model) for model in LISTS]
+    found += [f"{path('queue', name)}?tab={tab}" for tab in TABS]
+    found += [f"{path('queue', name)}?tab=stats&period={period}" for period in ("hour", "day", "week", "month")]
+    found += [path(model, name) for model in ("job", "failuregroup", "worker", "option")]
+    found += [path("recurringjob", f"{name}r"), path("job", f"{name}2"), path("job", f"{name}3")]
+    for model, pages in {
+        "queue": ("pause", "unpause", "forget", "history"),
+        "job": ("move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel", "clone", "history"),
+        "worker": ("deregister", "history"),
+        "option": ("unset", "history"),
+        "failuregroup": ("history",),
+        "tag": ("history",),
+    }.items():
+        found += [path(model, name, page) for page in pages]
+    found.append(f"{path('job', f'{name}2', 'undepend')}?{urlencode({'on': token(name)})}")
+    found += [path("recurringjob", f"{name}r", page) for page in ("edit", "cancel", "tag", "untag", "history")]
+    found += [
+        f"{ROOT}job/?{query}" for query in ("state=failed", "state=complete", "tracked=1", "state=stalled", "q=x")
+    ]
+    return found
+
+
+def test_every_page_is_sound_though_names_are_hostile(boss: Browser, jobs_site: Client) -> None:
+    hostile(jobs_site)
+    for url in addresses(HOSTILE):
+        reply = boss.get(url)
+        assert reply.status_code == 200, (url, reply.status_code, reply.content[-2000:])
+        text = reply.content.decode()
+        assert Page(text).wrong == [], url
+        assert "\x00" not in text, url
+        assert "\u202e" not in text, url
+
+
+def test_every_page_is_sound_though_there_is_nothing(boss: Browser, jobs_site: Client) -> None:
+    for model in LISTS:
+        sound(text_of(boss, path(model)))
+    for tab in TABS:
+        sound(text_of(boss, f"{path('queue', 'none')}?tab={tab}"))
+    sound(text_of(boss, path("job", "none"), 404))
+    sound(text_of(boss, path("recurringjob", "none"), 404))
+    sound(text_of(boss, path("worker", "none")))
+    sound(text_of(boss, path("failuregroup", "none")))
+    for model in ("queue", "job", "recurringjob", "worker", "failuregroup"):
+        assert "resty-nothing" in text_of(boss, path(model)), model
+
+
+def test_pages_need_the_permission_to_look(jobs_site: Client) -> None:
+    fill(jobs_site)
+    nobody, looker = person(), person("view_job")
+    for url in [path(model) for model in LISTS] + [path("queue", "mail"), path("job", "waiting-1")]:
+        assert nobody.get(url).status_code == 403, url
+        sound(text_of(looker, url))
+    assert "resty_qless" not in text_of(nobody, "/admin/")
+    assert f'href="{ROOT}queue/"' in text_of(looker, "/admin/")
+    text = text_of(looker, path("job", "waiting-1"))
+    for word in ("cancel/", "move/", "clone/", "priority/", "untag/", "track/"):
+        assert f"waiting-1/{word}" not in text.replace("waiting_2D1", "waiting-1"), word
+
+
+def test_overview_counts_queues_failures_and_workers(boss: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    jobs_site.queues["pdf"].put("K", {}, jid="p1")
+    text = sound(text_of(boss, path("queue")))
+    row = re.search(r"<tr><th[^>]*><a[^>]*>mail</a>.*?</tr>", text, re.DOTALL)
+    assert row
+    numbers = re.findall(r'tab=(\w+)">([\d,]+)</a>', row[0])
+    assert dict(numbers) == {"running": "1", "waiting": "1", "scheduled": "1", "depends": "1", "recurring": "1"}
+    assert "mail-Timeout" in text
+    tiles = dict(re.findall(r"<dt>(\w+)</dt><dd>(?:<a[^>]*>)?([\d,]+)", text))
+    assert tiles == {
+        "Running": "1",
+        "Waiting": "2",
+        "Scheduled": "1",
+        "Stalled": "0",
+        "Depends": "1",
+        "Failed": "1",
+        "Tracked": "0",
+        "Workers": "1",
+    }
+
+
+def test_tables_sort_and_page_by_the_address(boss: Browser, jobs_site: Client) -> None:
+    for n in range(30):
+        jobs_site.queues[f"q{n:02}"].put_many([{"klass": "K", "data": {}} for _ in range(n + 1)])
+
+    def names(query: str) -> list[str]:
+        return re.findall(r'<th scope="row"><a href="[^"]*">(q\d\d)</a>', text_of(boss, f"{path('queue')}{query}"))
+
+    assert names("") == [f"q{n:02}" for n in range(25)]
+    assert names("?p=2") == [f"q{n:02}" for n in range(25, 30)]
+    assert names("?o=-waiting")[:3] == ["q29", "q28", "q27"]
+    assert names("?o=waiting&p=2") == [f"q{n:02}" for n in range(25, 30)]
+    assert names("?o=-name")[0] == "q29"
+    assert names("?o=nonsense&p=99") == [f"q{n:02}" for n in range(25, 30)]
+    text = text_of(boss, f"{path('queue')}?o=-waiting")
+    assert 'aria-sort="descending"' in text
+    assert "?o=-waiting&amp;p=2" in text
+    assert "1 to 25 of 30" in text
+
+
+@pytest.mark.parametrize(("model", "name"), [("queue", "mail"), ("failuregroup", "mail-Timeout"), ("worker", "here-1")])
+def test_lists_of_names_are_filtered(boss: Browser, jobs_site: Client, model: str, name: str) -> None:
+    fill(jobs_site)
+    link = f'<th scope="row"><a href="{path(model, name)}">'
+    assert link in text_of(boss, f"{path(model)}?name={name[:3].upper()}")
+    text = sound(text_of(boss, f"{path(model)}?name=nothing"))
+    assert link not in text
+    assert "Take the filter away." in text
+
+
+def test_recurring_jobs_are_sorted(boss: Browser, jobs_site: Client) -> None:
+    for n in range(30):
+        jobs_site.queues[f"q{n % 2}"].put("K", {})
+        jobs_site.queues[f"q{n % 2}"].recur("K", {}, 100 + n, jid=f"r{n:02}", offset=1000 - n)
+
+    def jids(query: str) -> list[str]:
+        return re.findall(
+            r'<th scope="row"><a href="[^"]*">(r\d\d)</a>', text_of(boss, f"{path('recurringjob')}{query}")
+        )
+
+    assert jids("?o=jid") == [f"r{n:02}" for n in range(25)]
+    assert jids("?o=-interval&p=2") == [f"r{n:02}" for n in reversed(range(5))]
+    assert jids("?o=next")[:2] == ["r29", "r28"]
+    assert jids("")[:2] == ["r28", "r26"]
+    assert len(jids("?p=2")) == 5
+
+
+def test_groups_of_failures_are_sorted_by_their_times(boss: Browser, jobs_site: Client) -> None:
+    start = jobs_site.clock()
+    for n, group in enumerate(("first", "second", "first", "third")):
+        jobs_site.clock = lambda n=n: start - 1000 + 100 * n  # type: ignore[misc]
+        failed(jobs_site, f"j{n}", group)
+
+    def groups(query: str) -> list[str]:
+        return re.findall(r'<th scope="row"><a href="[^"]*">(\w+)</a>', text_of(boss, f"{path('failuregroup')}{query}"))
+
+    assert groups("?o=first") == ["first", "second", "third"]
+    assert groups("?o=-last") == ["third", "first", "second"]
+    assert groups("?o=group") == ["first", "second", "third"]
+    assert groups("")[0] == "first"
+
+
+def test_tags_are_sorted(boss: Browser, jobs_site: Client) -> None:
+    for n in range(30):
+        jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "tags": [f"t{n:02}"]}] * (2 + n % 3))
+
+    def names(query: str) -> list[str]:
+        return re.findall(r'<a class="resty-tag" href="[^"]*">(t\d\d)</a>', text_of(boss, f"{path('tag')}{query}"))
+
+    assert names("?o=name") == [f"t{n:02}" for n in range(25)]
+    assert names("?o=-name&p=2") == [f"t{n:02}" for n in reversed(range(5))]
+    assert {int(name[1:]) % 3 for name in names("?o=count")[:10]} == {0}
+    assert {int(name[1:]) % 3 for name in names("")[:10]} == {2}
+
+
+def test_an_object_leads_to_the_jobs_of_its_request(boss: Browser, jobs_site: Client) -> None:
+    order = Order.objects.create(number="O1", invoice="I1", item="Tea", txid=txid())
+    with bound(str(order.txid)):
+        jobs_site.queues["mail"].put("K", {}, jid="mine")
+    jobs_site.queues["mail"].put("K", {}, jid="another")
+    (link,) = re.findall(r'<a href="([^"]*/job/[^"]*)">of its request</a>', text_of(boss, "/admin/shop/order/"))
+    found = text_of(boss, link)
+    assert path("job", "mine") in found
+    assert path("job", "another") not in found
+
+
+def test_waiting_jobs_have_pages_and_long_lists_are_not_sorted(boss: Browser, jobs_site: Client) -> None:
+    jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "jid": f"j{n:03}"} for n in range(SORTED + 1)])
+    url = f"{path('queue', 'mail')}?tab=waiting"
+    text = text_of(boss, url)
+    assert f"1 to 25 of {SORTED + 1}" in text
+    assert "o=-job" not in text
+    assert "o=job" not in text
+    assert len(re.findall(r'name="pick"', text)) == 25
+    last = text_of(boss, f"{url}&p=11")
+    assert len(re.findall(r'name="pick"', last)) == 1
+    jobs_site.bulk_cancel(["j000"])
+    shorter = text_of(boss, f"{url}&o=-job")
+    assert re.findall(r'title="(j\d+)">', shorter)[:2] == ["j250", "j249"]
+
+
+@pytest.mark.parametrize(
+    ("query", "jids"),
+    [
+        ("", {"waiting-1", "running-1", "scheduled-1", "depends-1", "failed-1", "complete-1"}),
+        ("?state=waiting", {"waiting-1"}),
+        ("?state=running", {"running-1"}),
+        ("?state=stalled", set()),
+        ("?state=complete", {"complete-1"}),
+        ("?state=failed", {"failed-1"}),
+        ("?state=failed&queue=mail", {"failed-1"}),
+        ("?state=nonsense", {"waiting-1", "running-1", "scheduled-1", "depends-1", "failed-1", "complete-1"}),
+        ("?tag=vip", {"waiting-1", "failed-1"}),
+        ("?tag=vip&state=waiting", {"waiting-1"}),
+        ("?klass=shop.jobs.Other", set()),
+        ("?queue=none", set()),
+        ("?worker=here-1", {"running-1"}),
+        ("?group=mail-Timeout", {"failed-1"}),
+        ("?q=the+server+said", {"failed-1"}),
+        ("?q=EU", {"waiting-1"}),
+        ("?q=complete", {"complete-1"}),
+        ("?q=hunter2", set()),
+        ("?cursor=nonsense&tag=vip&state=waiting", {"waiting-1"}),
+    ],
+)
+def test_jobs_are_found(boss: Browser, jobs_site: Client, query: str, jids: set[str]) -> None:
+    fill(jobs_site)
+    text = sound(text_of(boss, f"{path('job')}{query}"))
+    assert set(re.findall(r'class="resty-id" href="[^"]*" title="([^"]*)"', text)) == jids
+
+
+def test_a_jid_leads_to_its_job(boss: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    assert boss.get(f"{path('job')}?q=waiting-1").headers["Location"] == path("job", "waiting-1")
+    assert boss.get(f"{path('job')}?q=recurring-1").headers["Location"] == path("recurringjob", "recurring-1")
+    assert boss.get(path("job", "recurring-1")).headers["Location"] == path("recurringjob", "recurring-1")
+    assert boss.get(path("tag", "vip")).headers["Location"] == f"{path('job')}?tag=vip"
+
+
+def test_a_search_is_bounded_and_goes_on(boss: Browser, jobs_site: Client) -> None:
+    jobs_site.queues["a"].put_many([{"klass": "K", "data": {}} for _ in range(1500)])
+    failed(jobs_site, "lost", queue="z", group="lost-Needle")
+    url, seen = f"{path('job')}?q=needle", 0
+    for _ in range(10):
+        text = text_of(boss, url)
+        if "lost-Needle" in text:
+            break
+        cursor = re.search(r'href="(\?[^"]*cursor=[^"]*)"', text)
+        assert cursor, text
+        url = f"{path('job')}{cursor[1].replace('&amp;', '&')}"
+        seen += 1
+    else:
+        pytest.fail("the job was not found")
+    assert seen >= 2
+
+
+def test_job_page_tells_all(boss: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    text = sound(text_of(boss, path("job", "waiting-1")))
+    assert "hunter2" not in text
+    assert "[redacted]" in text
+    assert "resty-graph" in text
+    assert path("job", "depends-1") in text
+    assert path("job", "depends-1", "undepend") + "?on=waiting-1" in text
+    assert "resty-timeline" in text
+    done = text_of(boss, path("job", "complete-1"))
+    assert "&quot;sent&quot;: true" in done
+    broken = text_of(boss, path("job", "failed-1"))
+    assert "the server said nothing" in broken
+    assert path("failuregroup", "mail-Timeout") in broken
+    running = jobs_site.jobs.multiget("running-1")[0]
+    running.progress(0.25, "a quarter")
+    assert "25% a quarter" in text_of(boss, path("job", "running-1"))
+
+
+def test_queue_page_has_charts_with_tables(boss: Browser, jobs_site: Client) -> None:
+    queue = jobs_site.queues["mail"]
+    now = jobs_site.clock()
+    for n in range(40):
+        queue.put("K", {}, jid=f"j{n}")
+    for n, job in enumerate(queue.pop(40)):
+        jobs_site.clock = lambda n=n: now + n  # type: ignore[misc]
+        job.complete()
+    jobs_site.clock = lambda: now + 40  # type: ignore[misc]
+    text = sound(text_of(boss, f"{path('queue', 'mail')}?tab=stats&period=hour"))
+    assert text.count('role="img"') == 3
+    assert "40 jobs completed" in text
+    assert "mean 19 s" in text
+    assert "50 % within 20 s" in text
+    assert "<details><summary>As a table</summary>" in text
+    for period in ("day", "week", "month", "nonsense"):
+        assert "40 jobs completed" in text_of(boss, f"{path('queue', 'mail')}?period={period}")
+
+
+def test_group_page_has_a_sample_and_when(boss: Browser, jobs_site: Client) -> None:
+    now = int(jobs_site.clock())
+    jobs_site.clock = lambda: now - 7200  # type: ignore[misc]
+    failed(jobs_site, "old")
+    jobs_site.clock = lambda: now - 60  # type: ignore[misc]
+    for n in range(30):
+        failed(jobs_site, f"new{n}")
+    jobs_site.clock = lambda: now  # type: ignore[misc]
+    for url in (path("failuregroup"), path("failuregroup", "mail-Timeout")):
+        text = sound(text_of(boss, url))
+        assert ">2 h ago<" in text
+        assert ">1 min ago<" in text
+        assert "The latest 25 failures" in text
+        assert "the server said nothing" in text
+
+
+def test_recurring_page_has_the_next_five_times(boss: Browser, jobs_site: Client) -> None:
+    now = jobs_site.clock()
+    jobs_site.clock = lambda: now  # type: ignore[misc]
+    fill(jobs_site)
+    text = sound(text_of(boss, path("recurringjob", "recurring-1")))
+    times = ["in 1 min", "in 1 h 1 min", "in 2 h 1 min", "in 3 h 1 min", "in 4 h 1 min"]
+    assert re.findall(r"<li><time[^>]*>(in [^<]*)</time>", text) == times
+
+
+def test_values_that_are_no_texts_of_ours_do_not_break_a_page(boss: Browser, jobs_site: Client, valkey: Any) -> None:
+    jobs_site.queues["mail"].put("K", {}, jid="odd")
+    valkey.hset("ql:j:odd", mapping={"data": b"\xff not json", "priority": "1e300", "tags": '[7,"\xe9"]'})
+    valkey.zadd("ql:q:mail-work", {b"\xff\xfe": 1})
+    valkey.lpush("ql:j:odd-history", '[1,"put",{}]')
+    for url in (path("job", "odd"), f"{path('queue', 'mail')}?tab=waiting", path("job"), path("queue")):
+        sound(text_of(boss, url))
+
+
+def test_links_lead_to_the_objects_in_the_arguments(boss: Browser, jobs_site: Client, settings: Any) -> None:
+    data = {"user": {"model": "auth.User", "pk": 7}, "other": ["auth.group:3", "no.model:1", "shop.jobs:"]}
+    jobs_site.queues["mail"].put("K", data, jid="linked")
+    text = text_of(boss, path("job", "linked"))
+    assert 'href="/admin/auth/user/7/change/"' in text
+    assert 'href="/admin/auth/group/3/change/"' in text
+    assert "/admin/auth/" not in text_of(person("view_job"), path("job", "linked"))
+    site = {**settings.RESTY_DJANGO["QLESS"], "LINKS": f"{__name__}.links_of", "REDACTOR": f"{__name__}.hide_all"}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": site}
+    text = text_of(boss, path("job", "linked"))
+    assert 'href="https://shop.example/linked"' in text
+    assert "javascript:" not in text
+    assert "auth.User" not in text
+    assert "hidden by the site" in text
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**site, "REDACTOR": f"{__name__}.broken"}}
+    text = text_of(boss, path("job", "linked"))
+    assert "auth.User" not in text
+    assert "&quot;[redacted]&quot;" in text
+
+
+def links_of(job: Any) -> list[tuple[str, str]]:
+    return [
+        ("The shop", f"https://shop.example/{job.jid}"),
+        ("Bad", "javascript:alert(1)"),
+        ("Worse", "//evil.example"),
+    ]
+
+
+def hide_all(data: Any) -> Any:
+    return "hidden by the site"
+
+
+def broken(data: Any) -> Any:
+    raise ValueError("no")
+
+
+def test_the_page_says_so_while_the_store_is_down(boss: Browser, settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
+    for url in [path(model) for model in LISTS] + [path("queue", "mail"), path("job", "x"), path("job", "x", "cancel")]:
+        reply = boss.get(url, follow=url.endswith("cancel/"))
+        assert reply.status_code == 503, url
+        assert "The jobs cannot be read now." in sound(reply.content.decode())
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    assert boss.get(path("queue")).status_code == 503
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
+    assert person().get(path("queue")).status_code == 403
+
+
+def test_a_broken_prefix_is_told(boss: Browser, jobs_site: Client, valkey: Any) -> None:
+    valkey.set("ql:queues", "not a sorted set")
+    assert boss.get(path("queue")).status_code == 503
