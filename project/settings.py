@@ -6,7 +6,9 @@ RESTY_VAR                 the folder for variable data (default: ./var)
 RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
 DEMO_LOG                  the form of log lines: line (default) or json
-REDIS_URL                 a Redis or Valkey for the cache and one more dictionary (default: memory of the process)
+DEMO_TRAFFIC=1            visitors of the demo's own come from this machine, each under an address of its own
+REDIS_URL                 a Redis or Valkey for the cache, one more dictionary and jobs (default: the cache is in the
+                          memory of the process, and there are no jobs)
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ def _shared_dicts() -> dict[str, Any]:
 
 
 SECRET_KEY = _secret_key()
+DEMO_TRAFFIC = os.environ.get("DEMO_TRAFFIC", "") == "1"
 DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
 ALLOWED_HOSTS = os.environ.get("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 
@@ -141,6 +144,9 @@ TEMPLATES = [
         },
     },
 ]
+
+JOBS = bool(os.environ.get("REDIS_URL"))
+"""Whether there is a Redis for the job queue."""
 
 DATABASES = {"default": _database()}
 CACHES = {"default": _cache()}
@@ -204,7 +210,10 @@ SPECTACULAR_SETTINGS = {
 RESTY_DJANGO: dict[str, Any] = {
     "IDS": {"NODE": "demo"},
     "SHARED_DICTS": _shared_dicts(),
+    **({"QLESS": {"LINKS": "project.shop.tasks.order_links"}} if JOBS else {}),
     "LIMITS": {
+        # What the demo's visitors say of their addresses is believed; on a real site: its load balancers.
+        "PROXIES": ["127.0.0.0/8", "::1/128"] if DEMO_TRAFFIC else [],
         "RULES": [
             {
                 "name": "order-pages",

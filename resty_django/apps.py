@@ -13,7 +13,7 @@ class RestyDjangoConfig(AppConfig):
     verbose_name = _("Resty toolbox")
 
     def ready(self) -> None:
-        from resty_django import health, probes
+        from resty_django import health, panels, probes
         from resty_django.checks import check_settings
         from resty_django.events import autostart
         from resty_django.events import health as events_health
@@ -26,4 +26,5 @@ class RestyDjangoConfig(AppConfig):
         health.register("dictionaries", probes.dictionaries)
         events_health.register()
         logs_health.register()
+        panels.register()
         autostart.connect()

@@ -107,8 +107,17 @@ def _no_empty(values: tuple[str, ...]) -> str | None:
     return None if all(values) else "holds an empty text"
 
 
+def _queues(values: tuple[str, ...]) -> str | None:
+    return _no_empty(values) if values else "must name a queue"
+
+
 def _share(value: float) -> str | None:
     return None if 0 <= value < 1 else f"must be at least 0 and less than 1, not {value}"
+
+
+def _tokens(values: tuple[str, ...]) -> str | None:
+    short = any(len(value) < 16 for value in values)
+    return "holds a token of less than 16 characters; make one with `secrets.token_urlsafe()`" if short else None
 
 
 def _not_blank(value: str) -> str | None:
@@ -151,9 +160,9 @@ class IdsSettings:
     decides). `refresh`: seconds between two looks for changed rules. `wait`: seconds that a request waits for a
     reservation. `max_count`: IDs in one request. `python_rules`: dotted paths allowed as rules of kind python.
     `max_segment`: the most numbers reserved at a time. `new_names_per_second`: new application names a second
-    (0: no bound). `eager`: no background thread, each ID is taken on the caller's
-    connection, for tests of a site. `issue_log`: file that
-    every ID given out is appended to (None: no log).
+    (0: no bound). `eager`: no background thread, each ID is taken on the caller's connection, for tests of a site.
+    `issue_log`: file that every ID given out is appended to (None: no log). `stats`: the shared dictionary that sums up
+    how many were given out.
     """
 
     step: int = setting(1, check=at_least(1))
@@ -168,6 +177,7 @@ class IdsSettings:
     new_names_per_second: int = setting(50, check=at_least(0))
     eager: bool = setting(False)
     issue_log: str | None = setting(None, check=_not_blank)
+    stats: str = setting("default", check=_known_dict)
     lua: LuaSettings = section(LuaSettings, needs=Needs(("lupa",), "lua"))
     udp: UdpSettings = section(UdpSettings)
 
@@ -304,6 +314,88 @@ class CacheSettings:
     lock: CacheLockSettings = section(CacheLockSettings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Who may see the metrics besides users with the permission, and how many there are at most.
+
+    `tokens`: bearer tokens, each of which opens them. `networks`: CIDR blocks whose connections need none.
+    `max_labels`: the most samples of one metric.
+    """
+
+    tokens: tuple[str, ...] = setting((), check=_tokens)
+    networks: tuple[str, ...] = setting((), check=_networks)
+    max_labels: int = setting(100, check=at_least(2))
+
+
+def _url(value: str) -> str | None:
+    if re.match(r"(rediss?|unix)://", value):
+        return None
+    return 'must be a URL such as "redis://10.0.0.1:6379/0"'
+
+
+def _prefix(value: str) -> str | None:
+    if re.fullmatch(r"[\w.:{}-]+", value, re.ASCII):
+        return None
+    return f"must be letters, digits and _.:{{}}- alone, not {value!r}"
+
+
+def _modules(values: tuple[str, ...]) -> str | None:
+    for value in values:
+        if not all(part.isidentifier() for part in value.split(".")):
+            return f'holds {value!r}, which is not a module such as "shop.background"'
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Worker processes of the job queue, where `manage.py runqless` is told nothing else.
+
+    `queues`: their names, the first one first. `reserver`: "ordered", "round_robin", "shuffled" or the dotted path of a
+    class. `concurrency`: jobs that a process runs at once; `processes`: how many there are. `interval`: seconds between
+    two looks for jobs that nobody told of. `grace`: seconds that jobs have to end after SIGTERM. `middleware`: dotted
+    paths of what is around each job, outermost first. `interrupt`: sync jobs get an exception when they lose their lock
+    or the grace time is over.
+    """
+
+    queues: tuple[str, ...] = setting(("default",), check=_queues)
+    reserver: str = setting("ordered", check=_not_blank)
+    concurrency: int = setting(8, check=between(1, 10_000))
+    processes: int = setting(1, check=between(1, 256))
+    interval: float = setting(1.0, check=above(0))
+    grace: float = setting(30.0, check=at_least(0))
+    middleware: tuple[str, ...] = setting((), check=_dotted)
+    interrupt: bool = setting(False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QlessSettings:
+    """The job queue.
+
+    `alias`: the cache in `CACHES` whose Redis has the jobs; `url`: a Redis of its own in place of it. `prefix`: what
+    all keys begin with. `worker_name`: what jobs say of their worker (None: host and process). `modules`: modules and
+    packages from which jobs may come, beside `jobs` and `tasks` of installed apps. `result_ttl`: seconds that results
+    of tasks are kept (None: as long as the jobs). `eager`: tasks run where they are called, for tests. `redact`: words;
+    what is under a name with one of them in it is shown to nobody; `redactor`: dotted path of a function that is given
+    the arguments of a job and gives what may be shown; `links`: one that is given a job and gives pairs of text and URL
+    for its page.
+    """
+
+    alias: str = setting("default", check=_known_cache)
+    url: str | None = setting(None, check=_url)
+    prefix: str = setting("ql:", check=_prefix)
+    worker_name: str | None = setting(None, check=_not_blank)
+    modules: tuple[str, ...] = setting((), check=_modules)
+    result_ttl: float | None = setting(86_400.0, check=above(0))
+    eager: bool = setting(False)
+    worker: WorkerSettings = section(WorkerSettings)
+    redact: tuple[str, ...] = setting(
+        ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "cookie", "card_number", "cvv"),
+        check=_no_empty,
+    )
+    redactor: str | None = setting(None, check=_dotted_path)
+    links: str | None = setting(None, check=_dotted_path)
+
+
 class Section(Generic[T]):
     """One line of the table of sections: its key, its dataclass, the app that it configures."""
 
@@ -369,6 +461,8 @@ class Conf:
     limits = Section[LimitsSettings]("LIMITS", LimitsSettings, "resty_django.limits")
     txid = Section[TxidSettings]("TXID", TxidSettings, "resty_django")
     caches = NamedSections("CACHES", CacheSettings, "resty_django.cache", ALWAYS_CACHES)
+    qless = Section[QlessSettings]("QLESS", QlessSettings, "resty_django.qless")
+    metrics = Section[MetricsSettings]("METRICS", MetricsSettings, "resty_django")
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}
@@ -438,9 +532,12 @@ __all__ = [
     "IdsSettings",
     "LimitsSettings",
     "LuaSettings",
+    "MetricsSettings",
+    "QlessSettings",
     "SharedDictSettings",
     "TxidSettings",
     "UdpSettings",
+    "WorkerSettings",
     "all_problems",
     "conf",
 ]

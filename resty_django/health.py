@@ -47,7 +47,12 @@ def run(only: Collection[str] | None = None) -> Iterator[tuple[str, Finding]]:
                 for finding in probe():
                     yield name, finding
             except Exception as error:
-                yield name, Finding("error", name, f"The probe failed: {type(error).__name__}: {error}")
+                yield name, Finding("error", name, f"The probe failed: {described(error)}")
 
 
-__all__ = ["Finding", "Level", "Probe", "names", "register", "run"]
+def described(error: Exception) -> str:
+    """The type and the text of an error, for people who look for its cause."""
+    return f"{type(error).__name__}: {error}"
+
+
+__all__ = ["Finding", "Level", "Probe", "described", "names", "register", "run"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self, TypeVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+Model = TypeVar("Model", bound=models.Model)
 
-class NoRows(models.Manager["SharedDictionary"]):
+
+class NoRows(models.Manager[Model]):
     """Asks no database, so that commands which go through all models, such as `dumpdata`, miss no table."""
 
-    def get_queryset(self) -> models.QuerySet[SharedDictionary]:
+    def get_queryset(self) -> models.QuerySet[Model]:
         return super().get_queryset().none()
 
 
@@ -20,7 +22,7 @@ class SharedDictionary(models.Model):
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 
-    objects: ClassVar[NoRows] = NoRows()
+    objects: ClassVar[NoRows[Self]] = NoRows()
 
     class Meta:
         app_label = "resty_django"  # so that the check for the missing core app is reached
@@ -35,6 +37,26 @@ class SharedDictionary(models.Model):
             ("flush_expired_items", _("Can free expired items of shared dictionaries")),
             ("flush_dictionary", _("Can empty shared dictionaries")),
         ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Overview(models.Model):
+    """The overview of the whole package, for the admin's list of apps and for its permissions."""
+
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows[Self]] = NoRows()
+
+    class Meta:
+        app_label = "resty_django"
+        managed = False
+        base_manager_name = "objects"
+        verbose_name = _("overview")
+        verbose_name_plural = _("overview")
+        default_permissions = ("view",)
+        permissions = [("view_metrics", _("Can see the metrics"))]
 
     def __str__(self) -> str:
         return self.name

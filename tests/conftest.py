@@ -76,10 +76,13 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _async_code_leaves_no_connection() -> Iterator[None]:
-    """Close the connection of the thread that async code uses: a fork in a later test would end it on the server."""
+    """Close the connections of the thread that async code uses.
+
+    A fork in a later test would end one of MySQL on the server, and a test that may not use a database may not even
+    look at one that is open.
+    """
     yield
-    if settings.DATABASES["default"]["ENGINE"].endswith("mysql"):
-        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,13 @@ from django.core.management import BaseCommand, get_commands, load_command_class
 from django.db.models import Model
 
 import resty_django
+from resty_django.cache.models import Cache
 from resty_django.conf import SECTIONS, conf
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.limits.models import LimitPolicy
-from resty_django.models import SharedDictionary
+from resty_django.models import Overview, SharedDictionary
+from resty_django.qless.models import Job
 from resty_django.schema import Name, anchor
 from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
 
@@ -32,6 +34,9 @@ MODELS: Mapping[type[Model], str] = {
     IdCounter: "docs/ids/admin.md",
     SharedDictionary: "docs/shdict.md",
     LimitPolicy: "docs/limits/admin.md",
+    Overview: "docs/overview.md",
+    Cache: "docs/cache.md",
+    Job: "docs/qless/admin.md",
 }
 """The page that tells of the permissions of each."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -120,6 +125,26 @@ def test_addresses_of_the_api_are_told() -> None:
         assert f"{route}`" in told or route.startswith("^"), route
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("resty_django.qless.api.urls", "docs/qless/api.md"), ("resty_django.api.urls", "docs/overview.md")],
+)
+def test_addresses_of_the_other_apis_are_told(module: str, name: str) -> None:
+    told = page(name).text
+    for pattern in pkgutil.resolve_name(f"{module}:urlpatterns"):
+        assert f" {re.sub('<resty_qless_name:', '<', str(pattern.pattern))}`" in told, pattern
+
+
+def test_metrics_are_told() -> None:
+    package = ROOT / "resty_django"
+    files = [*package.rglob("overview.py"), package / "panels.py", package / "metrics/sources.py"]
+    names = {name for path in files for name in re.findall(r'"(resty_[a-z]+_[a-z_]+|resty_jobs)"', path.read_text())}
+    names = {name for name in names if not name.endswith("_changelist")}
+    told = {name.removesuffix("_total") for name in re.findall(r"`(resty_[a-z_]+)`", page("docs/metrics.md").text)}
+    assert len(names) > 20
+    assert names - told == set()
+
+
 def test_permissions_are_told() -> None:
     for model, name in MODELS.items():
         told = page(name).text
@@ -164,7 +189,7 @@ def test_names_in_the_text_exist(each: Page) -> None:
     for span in each.spans:
         if span in permissions:
             continue
-        if re.fullmatch(r"resty_(ids|limits)\.[a-z_]+", span):
+        if re.fullmatch(r"resty_(ids|limits|cache|qless)\.[a-z_]+", span):
             assert span in permissions, f"{each.name}: there is no permission {span}"
         elif re.fullmatch(r"resty_django(\.\w+)+", span) and not re.fullmatch(r"resty_django\.[EW]\d{3}", span):
             pkgutil.resolve_name(span)

@@ -11,5 +11,6 @@ urlpatterns = [
     path("items/", views.items, name="items"),
     path("orders/<str:number>/", views.order, name="order"),
     path("stock/", views.stock, name="stock"),
+    path("visitors/", views.visitors, name="visitors"),
     path("api/prices/", api.PricesView.as_view(), name="prices"),
 ]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from project import traffic
+from project.shop.figures import figures
 from project.shop.forms import ITEMS, OrderForm
 from project.shop.models import Order
+from project.shop.tasks import after_order, invoice_job
 from resty_django.cache import cache_view, cached, invalidate_view
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
@@ -35,6 +39,7 @@ def place(item: str, quantity: int) -> Order:
         invoice = next_id("invoice", app=SHOP)
         transaction.on_commit(lambda: forget_sold(item), robust=True)
         order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
+        after_order(order)
     log.info("order %s is placed", number)
     return order
 
@@ -78,16 +83,19 @@ def home(request: HttpRequest) -> HttpResponse:
     context = {
         "form": form,
         "error": error,
+        "figures": figures(),
         "orders": Order.objects.all()[:10],
         "visits": count_visit(),
         "pages": policy.named("order-pages"),
+        "traffic": traffic.is_on() if settings.DEMO_TRAFFIC else None,
     }
     return render(request, "shop/home.html", context, status=status)
 
 
 @require_GET
 def order(request: HttpRequest, number: str) -> HttpResponse:
-    return render(request, "shop/order.html", {"order": get_object_or_404(Order, number=number)})
+    found = get_object_or_404(Order, number=number)
+    return render(request, "shop/order.html", {"order": found, "job": invoice_job(found)})
 
 
 @require_GET
@@ -101,3 +109,10 @@ def stock(request: HttpRequest) -> HttpResponse:
 def items(request: HttpRequest) -> HttpResponse:
     """What there is to buy. The page is made again after an order, and browsers ask whether it is still the same."""
     return render(request, "shop/items.html", {"items": [(item, units_sold(item)) for item in ITEMS]})
+
+
+@require_POST
+def visitors(request: HttpRequest) -> HttpResponse:
+    """Let the demo's own visitors come, or stop them."""
+    traffic.switch(request.POST.get("on") == "1")
+    return redirect("shop:home")

@@ -83,6 +83,12 @@ class PageAdmin(ModelAdmin[Model]):
         }
         return TemplateResponse(request, template, context, status=status)
 
+    def url_after(self, request: HttpRequest, obj: Any) -> str:
+        """Where to go when an action on `obj` is done: its page, or the list where it is gone."""
+        if self.get_object(request, obj.pk) is None:
+            return reverse(self.url_name("changelist"))
+        return reverse(self.url_name("change"), args=[quote(obj.pk)])
+
     def act(
         self,
         request: HttpRequest,
@@ -123,8 +129,7 @@ class PageAdmin(ModelAdmin[Model]):
                 self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
             else:
                 self.message_user(request, said, messages.SUCCESS)
-                there = self.get_object(request, pk) is not None
-                return HttpResponseRedirect(change_page if there else reverse(self.url_name("changelist")))
+                return HttpResponseRedirect(self.url_after(request, obj))
         context = {
             "title": title,
             "subtitle": str(obj),
@@ -137,3 +142,16 @@ class PageAdmin(ModelAdmin[Model]):
             **explain(obj),
         }
         return self.page(request, template, context)
+
+
+class ShownAdmin(PageAdmin[Model]):
+    """Of things without rows: its own pages show and change them, those of Django add, edit and delete nothing."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
-from .base import PageAdmin
+from .base import ShownAdmin
 from .figures import Key, figures, find, key_of, search, why
 from .forms import DeleteForm, FlushForm
 
@@ -27,7 +27,7 @@ FREED_AT_ONCE: Final = 100_000
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
 
 
-class SharedDictionaryAdmin(PageAdmin[SharedDictionary]):
+class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
     refusals: ClassVar = (SharedDictError,)
     object_route = "<path:object_id>"
 
@@ -35,15 +35,6 @@ class SharedDictionaryAdmin(PageAdmin[SharedDictionary]):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> SharedDictionary | None:
         return SharedDictionary(name=object_id) if object_id in shdicts.names() else None
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: SharedDictionary | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: SharedDictionary | None = None) -> bool:
-        return False
 
     def get_urls(self) -> list[URLPattern]:
         return [

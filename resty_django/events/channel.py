@@ -32,6 +32,10 @@ class Channel(ABC):
         """The position after the last event."""
 
     @abstractmethod
+    def between(self, position: Any, last: Any) -> int:
+        """How many events there are after `position`, up to `last`."""
+
+    @abstractmethod
     def append(self, record: bytes, retries: int) -> None:
         """Store an event behind all others, as one step: it is there for everybody, or for nobody.
 

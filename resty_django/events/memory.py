@@ -35,6 +35,9 @@ class MemoryChannel(Channel):
         found: int = self.dictionary.get(LAST, 0)
         return found
 
+    def between(self, position: int, last: int) -> int:
+        return 0 if last in (0, position) else last - _begin_of(position, last)
+
     def append(self, record: bytes, retries: int) -> None:
         """`retries` end after `PATIENCE` seconds, too."""
         until = time.monotonic() + PATIENCE

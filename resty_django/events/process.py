@@ -46,7 +46,7 @@ _listener: Listener | None = None
 _site: tuple[EventsSettings, SharedDict, Channel, Options] | None = None
 
 
-def _of_site() -> tuple[Channel, Options]:
+def of_site() -> tuple[Channel, Options]:
     """The channel and the options that the settings name; made once for the same settings."""
     global _site
     settings = conf.events
@@ -58,7 +58,7 @@ def _of_site() -> tuple[Channel, Options]:
 
 
 def _new_service() -> EventService:
-    service = EventService(_of_site)
+    service = EventService(of_site)
     for callback, source, names in _declared:
         service.registry.add(callback, source, *names)
     return service
@@ -186,13 +186,13 @@ async def astop(timeout: float = 2.0) -> None:
 def ensure() -> None:
     """Hear events from now on, where nothing does so: for callers that poll by themselves. Raises `Unavailable`."""
     if not _service.configured and not running():
-        _service.begin(*_of_site())
+        _service.begin(*of_site())
 
 
 async def aensure() -> None:
     """As `ensure`."""
     if not _service.configured and not running():
-        await _service.abegin(*_of_site())
+        await _service.abegin(*of_site())
 
 
 def _listen() -> None:
@@ -208,7 +208,7 @@ def _begin(inherited: EventService | None = None) -> Begin:
     def place() -> tuple[Channel, Options, Any]:
         if inherited is not None and inherited.channel is not None and inherited.options is not None:
             return inherited.channel, inherited.options, inherited.handled
-        return *_of_site(), UNKNOWN
+        return *of_site(), UNKNOWN
 
     def begin() -> None:
         with _beginning:

@@ -49,6 +49,14 @@ class StreamChannel(Channel):
         with _translated():
             return _last(connection(self._alias).xrevrange(self._key, count=1))
 
+    def between(self, position: bytes, last: bytes) -> int:
+        """Counts no further than `COUNT`."""
+        if position == last:
+            return 0
+        with _translated():
+            found = connection(self._alias).xrange(self._key, min=b"(" + position, max=last, count=COUNT)
+        return len(found or ())
+
     def append(self, record: bytes, retries: int) -> None:
         with _translated():
             connection(self._alias).xadd(self._key, {FIELD: record}, maxlen=self._keep, approximate=True)

@@ -7,6 +7,7 @@ gets the txid of something else.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Final
 
@@ -29,6 +30,11 @@ def run_txid() -> str | None:
         commands = conf.txid.commands
     except ImproperlyConfigured:
         return None
-    if not any(program == each or program.endswith(f"/{each}") for each in commands):
+    if not _is_command(program, commands):
         return None
     return _made.get(program) or _made.setdefault(program, txid())
+
+
+@functools.lru_cache(maxsize=16)
+def _is_command(program: str, commands: tuple[str, ...]) -> bool:
+    return any(program == each or program.endswith(f"/{each}") for each in commands)

@@ -65,6 +65,7 @@ def browse(live_server: Any) -> Iterator[Callable[..., Any]]:
         if not scripts:
             options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+        driver.implicitly_wait(20)  # seconds, for what the next page brings
         opened.append(driver)
         client = Client()
         client.force_login(User.objects.create_superuser("boss"))

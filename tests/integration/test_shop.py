@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from project.shop import views
+from project.shop import tasks, views
+from project.shop.figures import figures
 from project.shop.models import Order
+from resty_django.conf import conf
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
 from resty_django.limits import policy
 from resty_django.limits.models import LimitPolicy
+from resty_django.qless import client as jobs
+from resty_django.qless.bridge.taken import TakenJob
+from resty_django.qless.worker import chain
+from resty_django.qless.worker.entries import entry_of
 from resty_django.shdict import Unavailable, shdicts
+from resty_django.txid.logging import TxidFilter
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -50,6 +59,15 @@ def test_the_demo_data_may_be_made_twice_and_leaves_edited_rules_alone() -> None
 )
 def test_each_rule_of_the_demo_makes_ids_of_its_form(rule: str, pattern: str) -> None:
     assert re.fullmatch(pattern, next_id(rule, app="shop"))
+
+
+def test_the_start_page_shows_what_happens_just_now(client: Client) -> None:
+    figures.invalidate()
+    next_id("order_id", app="shop")
+    page = client.get("/").content.decode()
+    shown = dict(re.findall(r'<dt>([^<]+)</dt><dd class="number">([^<]*)</dd>', page))
+    assert {"IDs a minute", "Passed", "Refused", "Memory (L1)"} <= set(shown)
+    assert 'id="live" data-resty-live="3"' in page
 
 
 def test_an_order_gets_its_number_and_a_page_of_its_own(client: Client) -> None:
@@ -180,3 +198,62 @@ def test_an_order_does_not_fail_with_the_cache(client: Client, monkeypatch: pyte
 
     monkeypatch.setattr(shdicts["default"], "delete", down)
     assert views.place("Tea", 1).number
+
+
+@pytest.mark.redis
+def test_an_order_has_one_txid_from_its_request_to_its_invoice(
+    client: Client, settings: Any, valkey: Any, valkey_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.JOBS, settings.VAR = True, tmp_path
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    caplog.handler.addFilter(TxidFilter())
+    with caplog.at_level("INFO", logger="project.shop"):
+        placing = client.post("/", {"item": "Tea", "quantity": "2"})
+        order = Order.objects.get()
+        page = client.get(f"/orders/{order.number}/").content.decode()
+        popped = jobs.queues["default"].pop()
+        assert popped is not None
+        job = TakenJob(popped.client, popped._record)
+        entry = entry_of(job.klass, "default")
+        assert chain.run(entry.middleware, job, entry.function) == f"{order.pk}.txt"
+    mine = placing.headers[conf.txid.header]
+    assert [str(order.txid), job.txid, job.jid] == [mine, mine, f"invoice-{order.number}"]
+    assert {record.message: record.txid for record in caplog.records if record.name == "project.shop"} == {
+        f"order {order.number} is placed": mine,
+        f"invoice {order.invoice} is written": mine,
+    }
+    assert f"{job.jid}</span>, with that ID too. It is waiting." in page
+    assert mine in page
+    assert (tmp_path / "invoices" / f"{order.pk}.txt").read_text().splitlines() == [
+        f"Invoice {order.invoice}",
+        f"Order {order.number}",
+        "2 x Tea",
+        f"Request {mine}",
+    ]
+    parcel = jobs.jobs.get(f"parcel-{order.number}")
+    assert parcel is not None
+    assert (parcel.dependencies, parcel.queue_name) == ([job.jid], "packing")
+    jobs.close()
+
+
+@pytest.mark.parametrize(("item", "quantity"), [("Tea", 2), ("Cocoa", 20)])
+def test_parcels_are_packed_but_for_large_ones_of_cocoa(
+    monkeypatch: pytest.MonkeyPatch, item: str, quantity: int
+) -> None:
+    monkeypatch.setattr(tasks, "SECONDS_A_PIECE", 0)
+    order = views.place(item, quantity)
+    if item == "Tea":
+        assert tasks.pack(order.pk) == "2 x Tea"
+        assert tasks.count_sales() == {"Tea": 2}
+    else:
+        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, and there are 4"):
+            tasks.pack(order.pk)
+
+
+def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any) -> None:
+    settings.JOBS = True
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
+    client.post("/", {"item": "Tea", "quantity": "2"})
+    page = client.get(f"/orders/{Order.objects.get().number}/")
+    assert page.status_code == 200
+    assert "with that ID too" not in page.content.decode()

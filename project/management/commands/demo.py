@@ -20,14 +20,15 @@ REDIS_PORT: Final = 6380
 
 class Command(BaseCommand):
     help = (
-        "Prepare the database and the demo data, then run an embedded Valkey, the web site and the UDP ID server "
-        "until Ctrl-C or SIGTERM."
+        "Prepare the database and the demo data, then run an embedded Valkey, the web site, the UDP ID server "
+        "and a worker for jobs until Ctrl-C or SIGTERM."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="Address of all servers (default: %(default)s).")
         parser.add_argument("--http-port", type=int, default=8000, help="Port of the web site (default: %(default)s).")
         parser.add_argument("--udp-port", type=int, default=1200, help="Port of the ID server (default: %(default)s).")
+        parser.add_argument("--no-traffic", action="store_true", help="Without visitors of the demo's own.")
         parser.add_argument(
             "--redis-port", type=int, help=f"Port of Valkey (default: {REDIS_PORT}, or a free one when that is taken)."
         )
@@ -44,19 +45,24 @@ class Command(BaseCommand):
         call_command("demo_data", verbosity=0)
         connections.close_all()
 
-        env = {"REDIS_URL": f"redis://{host}:{redis}/0", "PYTHONUNBUFFERED": "1"}
+        visitors = not options["no_traffic"]
+        env = {"REDIS_URL": f"redis://{host}:{redis}/0", "PYTHONUNBUFFERED": "1", "DEMO_TRAFFIC": str(int(visitors))}
         manage = [sys.executable, str(settings.BASE_DIR / "manage.py")]
         children = [
             Child("valkey", [str(binary), *_valkey_options(host, redis, settings.VAR / "valkey")], store=True),
             Child("site", [sys.executable, "-m", "uvicorn", *_uvicorn_options(host, http)], env),
             Child("ids", [*manage, "runidserver", "--host", host, "--port", str(udp)], env),
+            Child("worker", [*manage, "runqless", "--queues", "default,packing,reports", "--grace", "5"], env),
         ]
+        if visitors:
+            doors = ("--host", host, "--http-port", str(http), "--udp-port", str(udp))
+            children.append(Child("visitors", [*manage, "demo_traffic", *doors], env))
 
         def ready() -> bool:
             known = ports.ask_ids(host, udp, {"action": "monitor", "rule_name": "order_id", "app_name": ""})
             return known is not None and ports.accepts(host, http) and ports.accepts(host, redis)
 
-        self._log("Starting Valkey, the web site and the ID server ...")
+        self._log("Starting Valkey, the web site, the ID server and a worker ...")
         Supervisor(
             children, log=self._log, ready=ready, announce=lambda: self._log(_what_to_try(host, http, udp, redis))
         ).run()
@@ -122,10 +128,13 @@ def _what_to_try(host: str, http: int, udp: int, redis: int) -> str:
 Ready. Ctrl-C ends it.
 
   Open
-    {site}/            place an order and see its number
+    {site}/            place an order and see its number; a worker writes its invoice into {settings.VAR}/invoices
     {site}/admin/      user admin, password admin (for this demo only)
+    {site}/admin/resty_django/overview/ all parts on one page; the same for Prometheus: {site}/metrics
+    {site}/admin/resty_qless/queue/ the job queue: what waits, runs and has failed
     {site}/admin/resty_django/shareddictionary/ the shared dictionaries
     {site}/admin/resty_limits/limitpolicy/ the limits that can be changed, and whom they met
+    {site}/admin/resty_cache/cache/ the caches, and how often each level answers
     {site}/api/schema/ the HTTP interface (OpenAPI)
 
   Try

@@ -362,7 +362,7 @@ def test_connections_of_handlers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     )
     events.register(lambda *given: None)
     events.start()
-    assert eventually(lambda: closed == ["resty-events"])
+    assert eventually(lambda: set(closed) == {"resty-events"})
 
 
 async def test_connections_of_handlers_beside_a_loop_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

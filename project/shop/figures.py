@@ -1,0 +1,34 @@
+"""What the parts of the package do just now, for the start page. Here everybody may see it; a site has the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resty_django import overview
+from resty_django.admin.overview import shown
+from resty_django.cache import cached
+
+SHOWN = {
+    "ids": ("per_minute",),
+    "limits": ("passed", "refused"),
+    "cache": ("l1", "l2", "l3"),
+    "jobs": ("waiting", "running", "failed", "per_minute"),
+}
+"""The panels that are shown, and their figures."""
+
+
+@cached(ttl=2, stale_while_revalidate=60)
+def figures() -> list[dict[str, Any]]:
+    """The parts with their figures as text, two seconds old at most where somebody looks."""
+    panels = [panel for panel in overview.panels() if panel.name in SHOWN]
+    return [
+        {
+            "title": str(answer.panel.title),
+            "figures": [
+                [each.label, str(each.text)]
+                for each in map(shown, answer.tile.figures if answer.tile else ())
+                if each.name in SHOWN[answer.panel.name]
+            ],
+        }
+        for answer in overview.answers(panels)
+    ]

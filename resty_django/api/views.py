@@ -1,0 +1,79 @@
+"""What the views of all apps share, and the overview as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from resty_django import overview
+from resty_django.overview import Answer, Figure
+
+from . import docs
+from .errors import exception_handler, sendable
+from .parsing import StrictJSONParser
+from .permissions import HasViewPermission
+
+
+class JsonView(APIView):
+    """JSON in and out, one shape of errors, a permission for each method."""
+
+    parser_classes = (StrictJSONParser,)
+    renderer_classes = (JSONRenderer,)
+    permission_classes = (HasViewPermission,)
+    metadata_class = None
+    permissions: ClassVar[dict[str, str]] = {}
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        return exception_handler
+
+
+def checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
+    """The data of a serializer that was given some. Raises `ValidationError`."""
+    serializer.is_valid(raise_exception=True)
+    found: dict[str, Any] = serializer.validated_data
+    return found
+
+
+class OverviewView(JsonView):
+    """The figures of all parts that the user may see, as the overview in the admin has them."""
+
+    permissions: ClassVar = {"GET": "resty_django.view_overview"}
+
+    @docs.overview
+    def get(self, request: Request) -> Response:
+        answers = overview.answers(overview.panels(request.user))
+        return Response({"panels": [sendable(_panel(answer)) for answer in answers]})
+
+
+def _panel(answer: Answer) -> dict[str, Any]:
+    tile = answer.tile or overview.Tile()
+    return {
+        "name": answer.panel.name,
+        "title": str(answer.panel.title),
+        "error": answer.error,
+        "figures": [_figure(figure) for figure in tile.figures],
+        "rows": [
+            {"subject": row.subject, "error": row.error, "figures": [_figure(figure) for figure in row.figures]}
+            for row in tile.rows
+        ],
+        "more": tile.more,
+        "bars": list(tile.bars),
+        "notes": [str(note) for note in tile.notes],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "label": str(figure.label),
+        "value": figure.value,
+        "unit": figure.unit,
+        "level": figure.level,
+        "note": str(figure.note),
+    }

@@ -1,0 +1,16 @@
+"""The figures of all apps for Prometheus; the view needs the extra `metrics`.
+
+path("metrics", resty_django.metrics.view)
+
+Apps register a source in `AppConfig.ready()`:
+
+    metrics.register("jobs", families, app="resty_django.qless")
+"""
+
+from __future__ import annotations
+
+from .families import Family, Kind, Sample
+from .sources import Source, collected, register
+from .views import view
+
+__all__ = ["Family", "Kind", "Sample", "Source", "collected", "register", "view"]

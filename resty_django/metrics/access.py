@@ -1,0 +1,37 @@
+"""Who may see the metrics: a token, an address, or a user with the permission."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from django.http import HttpRequest
+from django.utils.crypto import constant_time_compare
+
+from resty_django.conf import conf
+
+PERMISSION: Final = "resty_django.view_metrics"
+
+
+def allowed(request: HttpRequest) -> bool:
+    """Whether one of the three holds. Without any setting it is the permission alone."""
+    settings = conf.metrics
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and any(constant_time_compare(token.strip(), known) for known in settings.tokens):
+        return True
+    if settings.networks and _within(request.META.get("REMOTE_ADDR", ""), settings.networks):
+        return True
+    user = getattr(request, "user", None)
+    return user is not None and user.has_perm(PERMISSION)
+
+
+def _within(address: str, networks: tuple[str, ...]) -> bool:
+    try:
+        there = ipaddress.ip_address(address)
+    except ValueError:  # a Unix socket has no address
+        return False
+    there = getattr(there, "ipv4_mapped", None) or there
+    return any(there in ipaddress.ip_network(network) for network in networks)
+
+
+__all__ = ["PERMISSION", "allowed"]

@@ -1,0 +1,74 @@
+"""The metrics by prometheus-client; the only module that imports it.
+
+A site that has a registry of its own adds ours to it:
+
+    from prometheus_client import REGISTRY
+    from resty_django.metrics.exposition import RestyCollector
+
+    REGISTRY.register(RestyCollector())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.core.exceptions import ImproperlyConfigured
+
+try:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.metrics_core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        Metric,
+        SummaryMetricFamily,
+    )
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise ImproperlyConfigured('The metrics need prometheus-client: pip install "resty-django[metrics]".') from error
+
+from .families import Family, Sample
+from .sources import collected
+
+
+class RestyCollector(Collector):
+    """Asks all parts of the package at each scrape, and keeps nothing between two."""
+
+    def describe(self) -> list[Metric]:
+        """Nothing: so that registering it asks no store."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        return map(_metric, collected())
+
+
+def exposed(accept: str) -> tuple[bytes, str]:
+    """The text of all metrics and its content type."""
+    registry = CollectorRegistry()
+    registry.register(RestyCollector())
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def _metric(family: Family) -> Metric:
+    if family.kind == "summary":
+        summary = SummaryMetricFamily(family.name, family.help, labels=family.labels)
+        for sample in family.samples:
+            summary.add_metric(_sendable(sample), count_value=int(sample.count), sum_value=sample.value)
+        return summary
+    metric: CounterMetricFamily | GaugeMetricFamily = (
+        CounterMetricFamily(family.name, family.help, labels=family.labels)
+        if family.kind == "counter"
+        else GaugeMetricFamily(family.name, family.help, labels=family.labels)
+    )
+    for sample in family.samples:
+        metric.add_metric(_sendable(sample), sample.value)
+    return metric
+
+
+def _sendable(sample: Sample) -> list[str]:
+    """The labels; lone surrogates, which have no UTF-8, as question marks."""
+    return [label.encode("utf-8", "replace").decode() for label in sample.labels]
+
+
+__all__ = ["RestyCollector", "exposed"]

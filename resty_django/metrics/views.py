@@ -1,0 +1,37 @@
+"""The view that Prometheus scrapes."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from .access import PERMISSION, allowed
+
+
+@login_not_required
+@never_cache
+@require_safe
+def view(request: HttpRequest) -> HttpResponse:
+    """All metrics, in the format that the `Accept` header asks for: that of Prometheus, or OpenMetrics.
+
+    401 for nobody, 403 for a user without `resty_django.view_metrics`. Raises `ImproperlyConfigured` without the extra
+    `metrics`.
+    """
+    if not allowed(request):
+        if getattr(getattr(request, "user", None), "is_authenticated", False):
+            return HttpResponse(f"You need the permission {PERMISSION}.\n", status=403, content_type="text/plain")
+        return HttpResponse(
+            "Name a token of METRICS, come from one of its NETWORKS, or sign in.\n",
+            status=401,
+            content_type="text/plain",
+            headers={"WWW-Authenticate": 'Bearer realm="metrics"'},
+        )
+    from .exposition import exposed
+
+    content, content_type = exposed(request.headers.get("Accept", ""))
+    return HttpResponse(content, content_type=content_type)
+
+
+__all__ = ["view"]

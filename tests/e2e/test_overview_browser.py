@@ -1,0 +1,75 @@
+"""The overview in a real browser, under the demo's strict content security policy, with and without scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.admin import overview as page
+from resty_django.limits import Decision, stats
+from tests.e2e.test_admin_browser import all_of, browse, until
+
+__all__ = ["browse"]
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.e2e,
+    pytest.mark.browser,
+    pytest.mark.services,
+]
+
+OVERVIEW = "/admin/resty_django/overview/"
+PASSED = '[aria-labelledby="resty-tile-limits"] .resty-numbers div:first-child dd'
+
+
+def passed(driver: Any) -> int:
+    """The decisions that the tile of the limits tells."""
+    return int(all_of(driver, PASSED)[0].replace(",", ""))
+
+
+def test_it_follows_what_happens_until_it_is_stopped(
+    browse: Callable[..., Any], live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "EVERY", 1)
+    driver = browse()
+    driver.get(f"{live_server.url}{OVERVIEW}")
+    before = passed(driver)
+    driver.execute_script("window.stays = true")
+    stats.record("browser", "key", Decision(True))
+    until(lambda: passed(driver) == before + 1)
+    button = driver.find_element("css selector", "button.resty-live")
+    assert button.text == "Stand still"
+    button.click()
+    assert button.text == "Go on"
+    assert driver.execute_script("return window.stays")
+    assert driver.find_element("link text", "Limits").get_attribute("href").endswith("/admin/resty_limits/limitpolicy/")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("address", [OVERVIEW, "/admin/"])
+def test_it_is_shown_with_and_without_scripts(
+    browse: Callable[..., Any], live_server: Any, scripts: bool, address: str
+) -> None:
+    stats.record("browser", "key", Decision(True))
+    driver = browse(scripts=scripts)
+    driver.get(f"{live_server.url}{address}")
+    assert {"IDs", "Limits", "Caches", "Jobs"} <= set(all_of(driver, ".resty-tile h2"))
+    assert passed(driver) > 0
+    if not scripts:
+        driver.implicitly_wait(0)  # for what is not there
+    assert bool(all_of(driver, "button.resty-live")) == scripts
+    bar = driver.find_element("css selector", "rect.resty-bar")
+    assert bar.value_of_css_property("fill") not in ("rgb(0, 0, 0)", "none")
+    wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    if scripts:
+        for width in (1400, 900, 500):
+            driver.set_window_size(width, 1000)
+            assert driver.execute_script(wide), width
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.set_window_size(1400, 1400)
+        name = f"{address.strip('/').replace('/', '-')}-{'live' if scripts else 'still'}.png"
+        driver.save_screenshot(str(Path(folder) / name))
