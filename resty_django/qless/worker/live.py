@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from resty_django.redis import StoreError
 
@@ -84,6 +85,22 @@ class Live:
             )
 
 
+class Terminal:
+    """Writes to the terminal of a stream without ever waiting for it: what does not fit is lost.
+
+    A terminal that is held (Ctrl-S), slow or gone must not hold those who look after the workers. It is opened anew, as
+    a flag on the stream itself would be seen by the shell too.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+        self._file = os.open(os.ttyname(stream.fileno()), flags)
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._file, text.encode("utf-8", "replace"))
+
+
 def printable(text: str) -> str:
     """Without what would steer a terminal: names of jobs may come from anybody."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -94,4 +111,4 @@ def _cut(line: str, width: int) -> str:
     return line[: width + styled]
 
 
-__all__ = ["Live", "printable"]
+__all__ = ["Live", "Terminal", "printable"]

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from resty_django.redis import StoreError
 
 from ...default import default_client
-from ...worker.live import Live
+from ...worker.live import Live, Terminal
 from ...worker.options import options as worker_options
 from ...worker.supervisor import Supervisor
 
@@ -62,6 +62,12 @@ class Command(BaseCommand):
                 "each; end it with Ctrl-C"
             )
             self.stdout.flush()
-        code = Supervisor(options, Live(self.stdout.write) if given["live"] else None).run()
+        display = None
+        if given["live"]:
+            try:
+                display = Live(Terminal(sys.stdout).write)
+            except OSError as error:
+                raise CommandError(f"--live cannot open its terminal: {error}") from error
+        code = Supervisor(options, display).run()
         logging.shutdown()
         sys.exit(code)

@@ -185,6 +185,23 @@ def test_the_display(workers: Start, client: Client, tmp_path: Path) -> None:
     os.close(master)
 
 
+def test_a_terminal_that_is_held_does_not_hold_the_workers(workers: Start, client: Client) -> None:
+    master, slave = pty.openpty()
+    full = os.open(os.ttyname(slave), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(full, b"." * 1024)
+    run = workers("--live", terminal=slave)
+    run.ready()
+    jid = put(client, "write", "done")
+    until(client, jid, "complete")
+    time.sleep(1)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    for each in (full, slave, master):
+        os.close(each)
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
