@@ -88,7 +88,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         """As that of all limiters; the decision has the `token` of the slot."""
         self._committed = False
         decision = Limiter.hit(self, key, cost)
-        self._committed = decision.allowed if not decision.failed else holds_slot(decision)
+        self._committed = decision[0] if not decision[7] else holds_slot(decision)
         return decision
 
     async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
@@ -110,17 +110,18 @@ class Concurrency(Limiter[concurrency.Numbers]):
         0 where the store cannot be used and `on_error` is not "raise": the lease gives back the slot then. Raises
         `NotFound` where nothing is in progress under the key.
         """
-        operation, cost = self._going(token, cost)
-        return self._left(self._slot(operation, key, token, cost), key, latency)
+        operation, cost = (self._leaving, 1) if cost == 1 else self._going(token, cost)
+        left: int | None = self._slot(operation, key, token, cost)
+        return left if left is not None and latency is None else self._left(left, key, latency)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
         """As `leaving`."""
-        operation, cost = self._going(token, cost)
+        operation, cost = (self._leaving, 1) if cost == 1 else self._going(token, cost)
         return self._left(await self._aslot(operation, key, token, cost), key, latency)
 
     def _going(self, token: str, cost: int) -> tuple[Operation, int]:
         """How a slot is given back, and how often: a token knows the cost by itself."""
-        if cost == 1 or token.removeprefix(LOCAL):
+        if token.removeprefix(LOCAL):
             return self._leaving, 1
         return self.algorithm.uncommit, check_cost(cost)
 

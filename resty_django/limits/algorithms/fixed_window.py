@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
-from . import Decided, Outcome
+from . import FRAME, Decided, Outcome
 
-STATE: Final = Struct("<qqx")
+LAYOUT: Final = "qqx"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
@@ -21,8 +21,8 @@ MEASURED: Final = Struct("<dd")
 
 FOREIGN: Final = "shdict abused by other users: the key holds no fixed window."
 
-_pack = STATE.pack
-_unpack = STATE.unpack
+_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
+_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
 _new = tuple.__new__
 
 
@@ -47,9 +47,10 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
     left -= cost
     if not commit:
         return None, None, decide(numbers, cost, False, left, end - now)
+    state = _pack(state or b"", left, end)
     if left < 0:
-        return _pack(left, end), ttl, decide(numbers, cost, True, left, end - now)
-    return _pack(left, end), ttl, _new(Decision, (True, 0.0, left, limit, left, (end - now) / 1000, 0.0, False, ""))
+        return state, ttl, decide(numbers, cost, True, left, end - now)
+    return state, ttl, _new(Decision, (True, 0.0, left, limit, left, (end - now) / 1000, 0.0, False, ""))
 
 
 def decide(numbers: Numbers, cost: int, commit: bool, left: float, until: float) -> Decision:
@@ -71,4 +72,4 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outc
         raise ForeignData(FOREIGN) from None
     if end <= now:
         return None, None, numbers.limit
-    return _pack(left + cost, end), None, left + cost
+    return _pack(state, left + cost, end), None, left + cost

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
-from . import Decided, Outcome
+from . import FRAME, Decided, Outcome
 
-STATE: Final = Struct("<qq")
+LAYOUT: Final = "qq"
 """Excess in whole units, milliseconds. The states of the algorithms differ in their lengths, which tells them apart."""
 SENT: Final = Struct("<9d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
@@ -24,8 +24,8 @@ SLOT: Final = 2**16
 """Milliseconds; the first request in each of them tells the store how long to keep the state."""
 FOREIGN: Final = "shdict abused by other users: the key holds no leaky bucket."
 
-_pack = STATE.pack
-_unpack = STATE.unpack
+_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
+_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
 _new = tuple.__new__
 
 
@@ -67,7 +67,9 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
         Decision,
         (True, excess / rate, excess / 1000, limit, (room - whole) // 1000, (excess + 1000) / rate, 0.0, False, ""),
     )
-    return _pack(whole, now), None if state is not None and now ^ last < SLOT else ttl, decision
+    if state is None:
+        return _pack(b"", whole, now), ttl, decision
+    return _pack(state, whole, now), None if now ^ last < SLOT else ttl, decision
 
 
 def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision:
@@ -92,4 +94,4 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outc
         excess, last = _unpack(state)
     except (error, TypeError):
         raise ForeignData(FOREIGN) from None
-    return _pack(max(excess - 1000 * cost, 0), last), None, True
+    return _pack(state, max(excess - 1000 * cost, 0), last), None, True

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
-from . import Decided, Outcome
+from . import FRAME, Decided, Outcome
 
-STATE: Final = Struct("<qqq")
+LAYOUT: Final = "qqq"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<ddd")
@@ -25,8 +25,8 @@ over."""
 
 FOREIGN: Final = "shdict abused by other users: the key holds no sliding window."
 
-_pack = STATE.pack
-_unpack = STATE.unpack
+_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
+_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
 _new = tuple.__new__
 
 
@@ -50,7 +50,7 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
     after = int(left // weight)
     reset = (2 * window - over) / 1000
     return (
-        _pack(number, previous, current),
+        _pack(state or b"", number, previous, current),
         None if number == stored else reset,
         _new(Decision, (True, 0.0, after, limit, after, reset, 0.0, False, "")),
     )
@@ -87,9 +87,9 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outc
     current = max(current - cost, 0)
     weight = float(window)
     left = int((limit * weight - (previous * (weight - over) + current * weight)) // weight)
-    if number != stored:
+    if state is None or number != stored:
         return None, None, left
-    return _pack(number, previous, current), None, left
+    return _pack(state, number, previous, current), None, left
 
 
 def _at(state: bytes | None, now: int, window: int) -> tuple[int, int, int, int, int]:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
-from . import Decided, Outcome
+from . import FRAME, Decided, Outcome
 
-STATE: Final = Struct("<qqxx")
+LAYOUT: Final = "qqxx"
 SENT: Final = Struct("<9d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
@@ -27,8 +27,8 @@ LONGEST: Final = 1e9
 
 FOREIGN: Final = "shdict abused by other users: the key holds no token bucket."
 
-_pack = STATE.pack
-_unpack = STATE.unpack
+_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
+_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
 _new = tuple.__new__
 _floor = math.floor
 
@@ -59,7 +59,7 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: float, commi
         tokens = left
     if tokens < 0 and numbers.keep:
         ttl = _while_owing(numbers, tokens)
-    return _pack(int(tokens), int(last)), ttl, decision
+    return _pack(state or b"", int(tokens), int(last)), ttl, decision
 
 
 def decide(numbers: Numbers, cost: float, commit: bool, left: float, since: float) -> Decision:
@@ -86,7 +86,7 @@ def take_available(state: bytes | None, now: int, numbers: Numbers, cost: float)
     tokens -= got
     if tokens < 0 and numbers.keep:
         ttl = _while_owing(numbers, tokens)
-    return _pack(int(tokens), int(last)), ttl, got
+    return _pack(state or b"", int(tokens), int(last)), ttl, got
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Outcome[bool | None]:
@@ -94,7 +94,7 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Ou
     if state is None:
         return None, None, None
     tokens, last = _read(state)
-    return _pack(int(min(tokens + cost, numbers.capacity)), last), None, True
+    return _pack(state, int(min(tokens + cost, numbers.capacity)), last), None, True
 
 
 def _refilled(state: bytes | None, now: int, numbers: Numbers) -> tuple[float, float, float | None]:

@@ -121,6 +121,8 @@ class Memory:
         """Its item is the number of flushes, common to all processes. Read it after the transaction has begun."""
         self._crowded = memoryview(b"")
         """Its item tells all processes whether so much is stored that the order of use counts: 0 or 1."""
+        self._calm = memoryview(b"")
+        """Both as one number, which is that of the flushes while the memory is not crowded, and else beyond it."""
         self._forget()
         _all.add(self)
 
@@ -160,6 +162,7 @@ class Memory:
             self._items, self._order, self._due, self._parts, self._meta = (env.open_db(key) for key in TABLES)
             shared = _mapped(places.beside(place.data, places.FLUSHES))
             self._flushes, self._crowded = shared[:1], shared[1:2]
+            self._calm = shared.cast("B").cast("Q")[:1]
             env.reader_check()
         except (lmdb.Error, OSError) as error:
             place.leave()

@@ -16,13 +16,19 @@ from .shelf import Crowded
 
 PLAIN: Final = Struct("<q4xHI").unpack_from
 """Of a record: expires, kind and form as one number (`BYTES` alone: bytes under a short key), generation."""
+BLANK: Final = bytes(SIZE)
 
 Revision = tuple[bytes | None, float | None, Any]
 """New bytes (None: change nothing), seconds to live (0: for ever, None: as before), and the result."""
 
 
 class Revisions(Calls):
-    """`revise` and `revise_many`."""
+    """`revise` and `revise_many`.
+
+    Bytes come and go with a frame: `SIZE` bytes before them that belong to the dictionary. Who returns bytes of the
+    length they had puts the old frame before them, and is quick; what is before others does not count. So nothing has
+    to be cut off and put together again. Values that are not bytes have no frame.
+    """
 
     @abstractmethod
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any: ...
@@ -37,23 +43,22 @@ class Revisions(Calls):
                     if record is not None:
                         expires, kind, generation = PLAIN(record)
                         if (
-                            kind == BYTES
-                            and generation == self._flushes[0]
+                            generation == self._calm[0]
+                            and kind == BYTES
                             and not (expires and expires <= self._clock() * 1000)
-                            and not self._crowded[0]
                         ):
-                            new, ttl, result = function(record[SIZE:])
+                            new, ttl, result = function(record)
                             if new is None:
                                 return result
-                            if ttl is None and len(new) + SIZE == len(record):
-                                txn.put(name, record[:SIZE] + new)
+                            if ttl is None and len(new) == len(record):
+                                txn.put(name, new)
                                 return result
             except StoreError:
                 pass  # nothing has changed, and `update` knows how to mend it
 
         def change(old: Any) -> Change | Keep:
-            new, ttl, result = function(old)
-            return Keep(result) if new is None else Change(new, ttl, result)
+            new, ttl, result = function(BLANK + old if type(old) is bytes else old)
+            return Keep(result) if new is None else Change(new[SIZE:], ttl, result)
 
         return self.update(key, change)
 
@@ -65,43 +70,35 @@ class Revisions(Calls):
         `function` gets the values, which it must leave as they are, and returns a `Revision` for each, whose own result
         does not count, and the result of all.
         """
-        names = [name_of(key) for key in keys]
+        names = list(map(name_of, keys))
         tries = 0
         while True:
             called = False
             try:
                 with self._writing, self._begin(self._items, None, True) as txn:
                     now = int(self._clock() * 1000)
-                    flushes = self._flushes[0]
+                    calm = self._calm[0]
                     records = list(map(txn.get, names))
-                    values: list[Any] = []
-                    for record in records:
-                        if record is None:
-                            values.append(None)
-                            continue
-                        expires, kind, generation = PLAIN(record)
-                        if generation != flushes or 0 < expires <= now:
-                            values.append(None)
-                        elif kind == BYTES:
-                            values.append(record[SIZE:])
-                        else:
-                            values.append(self._value(FRONT(record)[1], self._payload(txn, record)))
+                    values = records[:]
+                    plain = True
+                    for index, record in enumerate(records):
+                        if record is not None:
+                            expires, kind, generation = PLAIN(record)
+                            if generation != calm or kind != BYTES or 0 < expires <= now:
+                                values[index] = self._framed(txn, record, now)
+                                plain = False
                     called = True
                     revisions, result = function(values)
-                    crowded = self._crowded[0]
                     left = []
                     for index, (new, ttl, _) in enumerate(revisions):
-                        if new is None:
-                            continue
-                        old = values[index]
-                        if ttl is None and type(old) is bytes and len(old) == len(new) and not crowded:
+                        if new is not None:
                             record = records[index]
-                            if len(record) == SIZE + len(new):
-                                txn.put(names[index], record[:SIZE] + new)
-                                continue
-                        left.append((index, new, ttl))
+                            if plain and ttl is None and record is not None and len(new) == len(record):
+                                txn.put(names[index], new)
+                            else:
+                                left.append((index, new, ttl))
                     for index, new, ttl in left:
-                        self._put(txn, keys[index], names[index], new, ttl, now)
+                        self._put(txn, keys[index], names[index], new[SIZE:], ttl, now)
                 return result
             except (Crowded, StoreError) as error:
                 if called and "closed" in str(error):
@@ -109,6 +106,13 @@ class Revisions(Calls):
                         f"The function of revise_many() of {self.name!r} forked or closed it."
                     ) from error
                 tries = self._mend(error, tries, b"", safe=False)
+
+    def _framed(self, txn: Txn, record: bytes, now: int) -> Any:
+        """The value of a record of any kind, bytes with a frame; None where it is over."""
+        if not self._live(record, now):
+            return None
+        value = self._value(FRONT(record)[1], self._payload(txn, record))
+        return BLANK + value if type(value) is bytes else value
 
     def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:
         """What `update` does with a change, for a key of which nothing is known."""

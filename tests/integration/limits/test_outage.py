@@ -24,6 +24,7 @@ from resty_django.limits import (
     combine,
     outage,
 )
+from resty_django.limits.algorithms import FRAME
 from resty_django.limits.stores import store_of
 from resty_django.shdict import SharedDict, UnknownDict
 from resty_django.shdict.lmdb import LmdbDict
@@ -241,15 +242,22 @@ KINDS: list[tuple[type[Any], tuple[Any, ...]]] = [
 ]
 
 
+def framed(value: Any) -> Any:
+    return bytes(FRAME) + value if isinstance(value, bytes) else value
+
+
 def put(store: Any, key: str, value: Any) -> None:
     if isinstance(store, SharedDict):
         store.set(key, value)
     else:
-        store.revise(key, lambda old: (value, 0, None))
+        store.revise(key, lambda old: (framed(value), 0, None))
 
 
 def kept(store: Any, key: str) -> Any:
-    return store.get(key) if isinstance(store, SharedDict) else store.revise(key, lambda old: (None, None, old))
+    if isinstance(store, SharedDict):
+        return store.get(key)
+    found = store.revise(key, lambda old: (None, None, old))
+    return found[FRAME:] if isinstance(found, bytes) else found
 
 
 @pytest.mark.parametrize(("cls", "numbers"), KINDS)

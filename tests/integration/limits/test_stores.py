@@ -18,8 +18,10 @@ from resty_django.limits import (
     acombine,
     combine,
 )
+from resty_django.limits.algorithms import FRAME
 from resty_django.limits.stores import store_of
 from resty_django.shdict import BadKey
+from resty_django.shdict.lmdb import records
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.limiting import Bench
@@ -203,6 +205,18 @@ async def test_a_cancelled_call_holds_no_slot(redis_cache: str, valkey: Any) -> 
     assert slots.leaving("k", token=first.token) == 0
 
 
+def framed(body: bytes, old: Any = None) -> bytes:
+    return (old if isinstance(old, bytes) else b"")[:FRAME].ljust(FRAME, b"\0") + body
+
+
+def content(value: Any) -> Any:
+    return value[FRAME:] if isinstance(value, bytes) else value
+
+
+def test_the_frame_is_that_of_a_record() -> None:
+    assert records.SIZE == FRAME
+
+
 def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
     """`revise_many`: every kind of record that may be there before, and nothing changes where the function raises."""
     from resty_django.shdict.lmdb import LmdbDict
@@ -221,14 +235,14 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
     seen: list[Any] = []
 
     def change(values: list[Any]) -> Any:
-        seen.append(list(values))
+        seen.append(list(map(content, values)))
         return [
-            (b"5678", None, None),
-            (b"5678", None, None),
-            (b"5678", None, None),
-            (b"5678", None, None),
-            (b"5678", 9, None),
-            (b"5678", None, None),
+            (framed(b"5678", values[0]), None, None),
+            (framed(b"5678", values[1]), None, None),
+            (framed(b"5678"), None, None),
+            (framed(b"5678", values[3]), None, None),
+            (framed(b"5678", values[4]), 9, None),
+            (framed(b"5678", values[5]), None, None),
             (None, None, None),
         ], "done"
 
@@ -245,7 +259,7 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
     with pytest.raises(LookupError):
         store.revise_many(keys, fail)
     store.flush_all()
-    assert store.revise_many(["bytes"], lambda values: ([(b"9999", None, None)], values)) == [None]
+    assert store.revise_many(["bytes"], lambda values: ([(framed(b"9999"), None, None)], values)) == [None]
     assert (store.get("bytes"), store.ttl("bytes")) == (b"9999", 0)
     with pytest.raises(RuntimeError, match="forked or closed it"):
         store.revise_many(["bytes"], lambda values: store.close() or ([(b"", None, None)], None))
@@ -265,16 +279,16 @@ def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
     clock.advance(1)
     seen = []
     for key in ("absent", "bytes", "text", "big", "over", long):
-        assert store.revise(key, lambda old: seen.append(old) or (None, None, "kept")) == "kept"
-        assert store.revise(key, lambda old: (b"5678", None, old)) == seen[-1]
+        assert store.revise(key, lambda old: seen.append(content(old)) or (None, None, "kept")) == "kept"
+        assert store.revise(key, lambda old: (framed(b"5678", old), None, content(old))) == seen[-1]
         assert (store.get(key), store.ttl(key)) == (b"5678", 0 if key in {"absent", "over"} else 49)
-        assert store.revise(key, lambda old: (b"90", 9, old)) == b"5678"
+        assert store.revise(key, lambda old: (framed(b"90", old), 9, content(old))) == b"5678"
         assert (store.get(key), store.ttl(key)) == (b"90", 9)
-        assert store.revise(key, lambda old: (b"12", 0, old)) == b"90"
+        assert store.revise(key, lambda old: (framed(b"12", old), 0, content(old))) == b"90"
         assert (store.get(key), store.ttl(key)) == (b"12", 0)
         assert store.get_item(key).flags == (0 if key in {"absent", "over"} else 7)  # type: ignore[union-attr]
     store.flush_all()
-    assert store.revise("bytes", lambda old: (b"34", None, old)) is None
+    assert store.revise("bytes", lambda old: (framed(b"34", old), None, content(old))) is None
 
     def fail(old: Any) -> Any:
         raise LookupError
