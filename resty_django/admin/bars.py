@@ -1,4 +1,4 @@
-"""Counts over time as bars in SVG. Without scripts or styles of their own, for a strict content security policy."""
+"""Counts as bars in SVG. Without scripts or styles of their own, for a strict content security policy."""
 
 from __future__ import annotations
 
@@ -7,48 +7,72 @@ from collections.abc import Iterator, Sequence
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-Column = Sequence[tuple[str, int]]
+Column = Sequence[tuple[str, float]]
 """The parts of a bar, the lowest first: the kind, which gives the CSS class `resty-<kind>`, and the count."""
+BELOW = 16
+"""Pixels of the line below the bars, where there are marks."""
 
 
-def bars(columns: Sequence[Column], *, width: int, height: int, words: str) -> SafeString:
+def bars(
+    columns: Sequence[Column],
+    *,
+    width: int,
+    height: int,
+    words: str,
+    titles: Sequence[str] = (),
+    marks: Sequence[tuple[int, str]] = (),
+    fewest: int = 1,
+) -> SafeString:
     """One bar for each column, its parts one upon the other, as an image of `width` and `height` pixels that `words`
-    tell of. Colours come from the style sheet."""
-    highest = peak(columns)
-    step = width / max(1, len(columns))
+    tell of. Colours come from the style sheet.
+
+    `titles`: what each bar tells, on hover. `marks`: places and texts below them. `fewest`: bars for which there is
+    room at least, so that one alone is not as wide as the image.
+    """
+    step = width / max(fewest, len(columns))
+    below = height + (BELOW if marks else 0)
     return format_html(
         '<svg class="resty-bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/></svg>',
+        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/>{}</svg>',
         width,
-        height,
+        below,
         width,
-        height,
+        below,
         words,
         words,
         format_html_join(
             "",
-            '<rect class="resty-{}" x="{}" y="{}" width="{}" height="{}"/>',
-            _parts(columns, highest, step, height - 1),
+            '<rect class="resty-{}" x="{}" y="{}" width="{}" height="{}">{}</rect>',
+            _parts(columns, peak(columns), step, height - 1, titles),
         ),
         f"{height - 0.5:g}",
         width,
+        format_html_join(
+            "", '<text x="{}" y="{}">{}</text>', ((_number(at * step), height + 12, text) for at, text in marks)
+        ),
     )
 
 
-def peak(columns: Sequence[Column]) -> int:
+def peak(columns: Sequence[Column]) -> float:
     """The count of the highest bar."""
     return max((sum(count for _, count in column) for column in columns), default=0)
 
 
-def _parts(columns: Sequence[Column], highest: int, step: float, height: float) -> Iterator[tuple[str, ...]]:
-    for number, column in enumerate(columns):
+def _parts(
+    columns: Sequence[Column], highest: float, step: float, height: float, titles: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    for place, column in enumerate(columns):
+        title = format_html("<title>{}</title>", titles[place]) if titles else ""
         top = height
         for kind, count in column:
-            if count:
+            if count > 0:
                 tall = max(1.0, height * count / highest)
                 top = max(0.0, top - tall)
-                numbers = (number * step, top, max(1.0, step - 1), tall)
-                yield (kind, *(f"{value:.2f}".rstrip("0").rstrip(".") for value in numbers))
+                yield (kind, *map(_number, (place * step, top, max(1.0, step - 1), tall)), title)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 __all__ = ["Column", "bars", "peak"]

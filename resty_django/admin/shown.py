@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from resty_django.printable import printable
+
 NONE = "–"
 
 
@@ -30,13 +32,4 @@ def room(share: float, text: str, *, low: float = 0.0, high: float = 0.0) -> Saf
     )
 
 
-def printable(text: str, longest: int) -> str:
-    """The beginning of `text`, with what has no shape of its own written as an escape (`\\x00`, `\\u202e`).
-
-    Line ends and tabs stay. The result can be encoded, also where `text` has lone surrogates.
-    """
-    made = "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
-        for char in text[:longest]
-    )
-    return made if len(text) <= longest else made + "…"
+__all__ = ["NONE", "percent", "printable", "room"]

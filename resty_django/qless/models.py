@@ -95,6 +95,15 @@ class Option(Named):
         verbose_name_plural = _("configuration")
 
 
+class About(Named):
+    """The job queue of the site, for the page that tells of it."""
+
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("about")
+        verbose_name_plural = _("about")
+
+
 def token(name: str) -> str:
     """A text that stands for a name in addresses and in the log; the name itself where that is possible."""
     if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
@@ -112,4 +121,16 @@ def name_of(token: str) -> str:
         return token
 
 
-__all__ = ["FailureGroup", "Job", "Named", "Option", "Queue", "RecurringJob", "Tag", "Worker", "name_of", "token"]
+__all__ = [
+    "About",
+    "FailureGroup",
+    "Job",
+    "Named",
+    "Option",
+    "Queue",
+    "RecurringJob",
+    "Tag",
+    "Worker",
+    "name_of",
+    "token",
+]

@@ -1,10 +1,11 @@
-"""Which server it is that has a key, and whether it keeps what it has."""
+"""Where a server is, which it is that has a key, and whether it keeps what it has."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from redis import RedisCluster
+from redis.connection import SSLConnection
 from redis.exceptions import ResponseError
 
 from .clients import Client
@@ -17,6 +18,23 @@ class ServerInfo(NamedTuple):
     name: str
     version: str
     keeps: bool | None
+
+
+def address(client: Client) -> str:
+    """Where it is, as a URL without name and password; of a cluster all nodes that are known. Asks nobody."""
+    if isinstance(client, RedisCluster):
+        return ", ".join(sorted(str(node.name) for node in client.get_nodes()))  # type: ignore[no-untyped-call]
+    pool = client.connection_pool
+    given = pool.connection_kwargs
+    database = given.get("db") or 0
+    if given.get("path"):
+        return f"unix://{given['path']}?db={database}"
+    scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
+    service = getattr(pool, "service_name", None)
+    if service is not None:
+        return f"{scheme}://{service}/{database} (Sentinel)"
+    host = str(given.get("host", "localhost"))
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{given.get('port', 6379)}/{database}"
 
 
 def server_info(client: Client, key: str) -> ServerInfo:
@@ -43,4 +61,4 @@ def _keeps(client: Client, where: dict[str, Any]) -> bool | None:
     return bool(found.get("save"))
 
 
-__all__ = ["ServerInfo", "server_info"]
+__all__ = ["ServerInfo", "address", "server_info"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import FailureGroup, Job, Option, Queue, RecurringJob, Tag, Worker
+from ..models import About, FailureGroup, Job, Option, Queue, RecurringJob, Tag, Worker
+from .about import AboutAdmin
 from .failures import FailureGroupAdmin
 from .jobs import JobAdmin
 from .options import OptionAdmin
@@ -19,8 +20,10 @@ admin.site.register(Worker, WorkerAdmin)
 admin.site.register(Tag, TagAdmin)
 admin.site.register(RecurringJob, RecurringJobAdmin)
 admin.site.register(Option, OptionAdmin)
+admin.site.register(About, AboutAdmin)
 
 __all__ = [
+    "AboutAdmin",
     "FailureGroupAdmin",
     "JobAdmin",
     "OptionAdmin",

@@ -19,6 +19,7 @@ from resty_django.admin.base import ShownAdmin
 from resty_django.admin.shown import printable
 from resty_django.redis import StoreError
 
+from .. import history
 from ..default import default_client
 from ..errors import QlessError
 from ..models import Named
@@ -35,6 +36,7 @@ DOORS: Final = (
     ("tag", _("Tags")),
     ("recurringjob", _("Recurring")),
     ("option", _("Configuration")),
+    ("about", _("About")),
 )
 EVERY: Final = 5
 """Seconds after which figures are fetched again, where that is wanted."""
@@ -146,7 +148,7 @@ class JobsAdmin(ShownAdmin[M]):
         def performed(request: HttpRequest, obj: Any, given: dict[str, Any]) -> str:
             told = perform(request, obj, given)
             said, logged = told if isinstance(told, tuple) else (told, told)
-            self.log_change(request, obj, printable(str(logged), 2000))
+            self.note(request, str(logged), obj)
             return said  # type: ignore[no-any-return]
 
         return self.act(
@@ -164,6 +166,11 @@ class JobsAdmin(ShownAdmin[M]):
             },
             template=f"{TEMPLATES}/action.html",
         )
+
+    @staticmethod
+    def note(request: HttpRequest, text: str, *rows: Named) -> None:
+        """Leave `text` in the history of each of `rows`."""
+        history.note(request.user, rows, text)
 
     def say(self, request: HttpRequest, text: str, level: int = messages.SUCCESS) -> None:
         self.message_user(request, text, level)

@@ -19,7 +19,6 @@ from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from resty_django.admin.shown import printable
 from resty_django.redis import StoreError
 
 from ..job import Job
@@ -223,8 +222,7 @@ class BulkAdmin(UndoAdmin):
     ) -> HttpResponse:
         jobs, _gone = fetched(client, picks)
         outcome = self._do(client, verb, jobs, argument, pace, 0)
-        for job in outcome.done:
-            self.log_change(request, JobRow.called(job.jid), printable(f"{verb.label} {argument}".strip() + ".", 500))
+        self.note(request, f"{verb.label} {argument}".strip() + ".", *(JobRow.called(job.jid) for job in outcome.done))
         count = shown.jobs(len(outcome.done))
         self.tell(
             request,
@@ -244,9 +242,9 @@ class BulkAdmin(UndoAdmin):
         )
         for kind, called in kinds:
             if called:
-                self.log_change(request, kind.called(called), printable(text, 500))  # type: ignore[arg-type]
+                self.note(request, text, kind.called(called))
                 return
-        self.log_change(request, JobRow.called(f"all {scope.state} jobs"), printable(text, 500))
+        self.note(request, text, JobRow.called(f"all {scope.state} jobs"))
 
 
 def _leaves(verb: verbs.Verb, scope: Scope, argument: Any) -> bool:

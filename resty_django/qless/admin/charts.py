@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+
+from resty_django.admin.bars import bars as drawn
 
 from ..values import QueueStats, Throughput
 from .shown import jobs, number, seconds
@@ -46,30 +47,8 @@ def bars(
 ) -> SafeString:
     """One bar a value. `marks`: places and texts below them."""
     width, height = (120, 20) if small else (WIDTH, HEIGHT)
-    peak = max(values, default=0) or 1
-    step = width / max(FEWEST, len(values))
-    rects = []
-    for place, value in enumerate(values):
-        if value > 0:
-            tall = max(1.0, (height - 1) * value / peak)
-            title = titles[place] if titles else ""
-            rects.append((_n(place * step), _n(height - 1 - tall), _n(max(1.0, step - 1)), _n(tall), title))
-    below = 16 if marks else 0
-    texts = ((_n(place * step), height + 12, text) for place, text in marks)
-    return format_html(
-        '<svg class="resty-bars{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-        '{}<path class="resty-base" d="M0 {}H{}"/>{}</svg>',
-        " resty-small" if small else "",
-        width,
-        height + below,
-        width,
-        height + below,
-        words,
-        format_html_join("", '<rect x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>', rects),
-        f"{height - 0.5:g}",
-        width,
-        format_html_join("", '<text x="{}" y="{}">{}</text>', texts),
-    )
+    columns = [[("bar", value)] for value in values]
+    return drawn(columns, width=width, height=height, words=words, titles=titles, marks=marks, fewest=FEWEST)
 
 
 def throughput_chart(found: Throughput, period: str, now: float) -> Chart:
@@ -172,10 +151,6 @@ def _label(at: float, shape: str, length: int) -> str:
     if zone is None:  # days of the core are those of UTC
         return (datetime(1970, 1, 1) + timedelta(seconds=math.floor(at))).strftime(shape)
     return datetime.fromtimestamp(at, zone).strftime(shape)
-
-
-def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 __all__ = ["PERIODS", "Chart", "bars", "days_of", "durations_chart", "percentiles", "summed", "throughput_chart"]

@@ -22,6 +22,7 @@ from .arguments import editable, restored
 from .bulk import BulkAdmin
 from .forms import CloneForm, VerbForm, queues_of
 from .undo import said_with_undo
+from .words import DEEDS
 
 
 class JobActions(BulkAdmin):
@@ -113,7 +114,7 @@ class JobActions(BulkAdmin):
             button=_("Put the new job"),
             form=self._clone_form,
             perform=self._clone,
-            explain=_("A new job of the same class, with a jid of its own. This one stays as it is."),
+            explain=DEEDS["clone"][1],
         )
 
     def _clone_form(self, data: Any, row: Any) -> forms.Form:

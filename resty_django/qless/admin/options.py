@@ -25,6 +25,7 @@ from . import shown
 from .base import TEMPLATES, JobsAdmin, named
 from .sources import plain
 from .tables import Column, Row, table
+from .words import DEEDS
 
 FIXES: Final = (
     "advance-state",
@@ -247,7 +248,7 @@ class OptionAdmin(JobsAdmin[Option]):
             title=_("Unset"),
             button=_("Unset the option"),
             perform=perform,
-            explain=_("The option has its default again, for all clients."),
+            explain=DEEDS["unset"][1],
         )
 
 

@@ -24,6 +24,7 @@ from .recurring import recurring_table
 from .rows import jobs_table
 from .sources import Scope, plain, queue_counts
 from .tables import Column, Row, table
+from .words import DEEDS
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
@@ -73,6 +74,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             listed,
             form=NameForm(request.GET),
             tiles=overview.tiles(client, counts, groups, workers),
+            shortcuts=[(shown.list_url("about"), _("About this job queue"))],
             more=[overview.worst(request, groups)],
         )
 
@@ -178,7 +180,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             button=_("Pause the queue"),
             form=lambda data, row: PauseForm(data),
             perform=perform,
-            explain=_("No job of the queue is handed out until it goes on. Jobs that run go on to run."),
+            explain=DEEDS["pause"][1],
         )
 
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -195,7 +197,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             title=_("Unpause"),
             button=_("Hand out jobs again"),
             perform=perform,
-            explain=_("Jobs of the queue are handed out again, at once."),
+            explain=DEEDS["unpause"][1],
         )
 
     def forget_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -211,9 +213,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             title=_("Forget"),
             button=_("Forget the queue"),
             perform=perform,
-            explain=_(
-                "The queue is listed no more, until a job is put into it. Only a queue without jobs is forgotten."
-            ),
+            explain=DEEDS["forget"][1],
             danger=True,
         )
 

@@ -27,6 +27,7 @@ from .forms import RecurringForm, VerbForm, queues_of
 from .sources import SORTED, plain, queue_counts, scored
 from .tables import PAGE, Column, Row, Table, order_of, pager, sort, table
 from .verbs import VERBS
+from .words import DEEDS
 
 COLUMNS: Final = (
     Column("jid", gettext_lazy("Recurring job")),
@@ -191,7 +192,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             button=_("Change the jobs to come"),
             form=form,
             perform=perform,
-            explain=_("Jobs that were made already stay as they are. Another interval moves the next time."),
+            explain=DEEDS["edit"][1],
         )
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -207,7 +208,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             title=_("Cancel"),
             button=_("Make no more of these jobs"),
             perform=perform,
-            explain=_("No more jobs are made of it; those that were made stay. This cannot be undone."),
+            explain=DEEDS["cancel"][1],
             danger=True,
         )
 

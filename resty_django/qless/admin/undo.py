@@ -37,8 +37,7 @@ class UndoAdmin(JobsAdmin[JobRow]):
             return HttpResponseRedirect(back)
         if request.method == "POST":
             outcome = verbs.take_back(self.client(), wanted)
-            for job in outcome.done:
-                self.log_change(request, JobRow.called(job.jid), "Undone.")
+            self.note(request, "Undone.", *(JobRow.called(job.jid) for job in outcome.done))
             self.tell(
                 request,
                 _("Undone for %(jobs)s.") % {"jobs": shown.jobs(len(outcome.done))},

@@ -102,6 +102,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             lambda client, job, tag: ("tag", "add", job.jid, tag),
             undo=lambda job, tag: ("untag", tag) if tag not in job.tags else None,
             field="tag",
+            effect=_("A job is found by its tags, in lists and by other programs."),
         ),
         Verb(
             "untag",
@@ -112,6 +113,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             fits=lambda job, now: bool(job.tags),
             undo=lambda job, tag: ("tag", tag) if tag in job.tags else None,
             field="tag",
+            effect=_("The job is found by this tag no longer."),
         ),
         Verb(
             "track",
@@ -129,6 +131,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "edit_job",
             lambda client, job, argument: ("track", "untrack", job.jid),
             undo=lambda job, argument: ("track", "") if job.tracked else None,
+            effect=_("The job is in the list of tracked ones no longer, and events tell of it no more."),
         ),
         Verb(
             "cancel",

@@ -18,6 +18,7 @@ from .forms import NameForm
 from .rows import jobs_table
 from .sources import SORTED, Scope, plain, scored
 from .tables import PAGE, Column, Row, order_of, page_of, pager, table
+from .words import DEEDS
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Worker")),
@@ -112,9 +113,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             title=_("Deregister"),
             button=_("Deregister the worker"),
             perform=perform,
-            explain=_(
-                "The worker is listed no more, until it looks for a job. Its jobs stay its own until the locks expire."
-            ),
+            explain=DEEDS["deregister"][1],
             danger=True,
         )
 

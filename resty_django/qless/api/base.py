@@ -6,13 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from django.db import Error as DatabaseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from resty_django.api.views import JsonView
+from resty_django.health import described
 
 from ..clients import Client
 from ..default import default_client
+from ..history import note
+from ..models import Named
 from .errors import exception_handler
 
 log = logging.getLogger("resty_django.qless")
@@ -35,6 +39,20 @@ class QlessView(JsonView):
         return exception_handler
 
     @staticmethod
-    def done(request: Request, what: str, *about: str) -> None:
-        """Note in the log who did what."""
-        log.info("%s over HTTP by %s: %s", what, request.user.get_username(), ", ".join(map(repr, about)))
+    def done(request: Request, row: Named, what: str, *jids: str) -> None:
+        """Note who did what to `row`, and so to the jobs `jids`: in the log, and in the history of the admin.
+
+        What was done to jobs stays done, so a database that does not answer now makes no error of the request.
+        """
+        about = ", ".join(map(repr, (row.name, *jids)))
+        log.info("%s, over HTTP by %s: %s %s", what, _name(request.user), row._meta.model_name, about)
+        try:
+            note(request.user, [row], f"{what}, over HTTP.")
+        except DatabaseError as error:
+            log.error("%s, over HTTP: the history has no entry of it: %s", what, described(error))
+
+
+def _name(user: Any) -> str:
+    """Of any user that the site's authentication gives, or of none."""
+    named = getattr(user, "get_username", None)
+    return str((named() if callable(named) else user) or "somebody unknown")

@@ -12,6 +12,8 @@ from resty_django.api.views import checked
 from ..clients import Client
 from ..errors import NoSuchJob, QlessError
 from ..job import Job
+from ..models import FailureGroup, Queue
+from ..models import Job as JobRow
 from . import docs, serializers, shown
 from .base import CANCEL, PAUSE, RETRY, VIEW, QlessView
 
@@ -32,7 +34,7 @@ class JobView(QlessView):
         if job.state == "complete":
             raise QlessError(f"The job {jid} is complete: it goes by itself, after the seconds of jobs-history.")
         job.cancel()
-        self.done(request, "job canceled", jid)
+        self.done(request, JobRow.called(jid), "Canceled")
         return Response({"jids": [jid]})
 
 
@@ -48,7 +50,9 @@ class RetryView(QlessView):
         if job.state != "failed":
             raise QlessError(f"The job {jid} has not failed, it is {job.state}.")
         job.requeue(asked["queue"] or job.queue_name, delay=asked["delay"])
-        self.done(request, "job retried", jid)
+        where = f" in the queue {asked['queue']}" if asked["queue"] else ""
+        when = f" after {asked['delay']} s" if asked["delay"] else ""
+        self.done(request, JobRow.called(jid), f"Retried{where}{when}")
         return Response({"jids": [jid]})
 
 
@@ -60,14 +64,18 @@ class RetryGroupView(QlessView):
     @docs.retry_group
     def post(self, request: Request, group: str) -> Response:
         asked = checked(serializers.RetryGroupSerializer(data=request.data))
-        jids = []
-        for number, job in enumerate(self.jobs_client.jobs.failed(group, 0, asked["count"]).jobs):
-            try:
-                job.requeue(job.queue_name, delay=asked["delay"] + number * asked["spread"])
-            except NoSuchJob:  # canceled in the meantime
-                continue
-            jids.append(job.jid)
-        self.done(request, "failed jobs retried", group, *jids)
+        found = self.jobs_client.jobs.failed(group, 0, asked["count"])
+        jids: list[str] = []
+        try:
+            for number, job in enumerate(found.jobs):
+                try:
+                    job.requeue(job.queue_name, delay=asked["delay"] + number * asked["spread"])
+                except NoSuchJob:  # canceled in the meantime
+                    continue
+                jids.append(job.jid)
+        finally:  # those before an error are to be told as well
+            if jids:
+                self.done(request, FailureGroup.called(group), f"Retried {len(jids)} of {found.total}", *jids)
         return Response(shown.value({"jids": jids}))
 
 
@@ -81,7 +89,7 @@ class PauseView(QlessView):
         asked = checked(serializers.PauseSerializer(data=request.data))
         queue = self.jobs_client.queues[name]
         queue.pause(asked["stop_jobs"])
-        self.done(request, "queue paused", name)
+        self.done(request, Queue.called(name), "Paused, its running jobs stopped" if asked["stop_jobs"] else "Paused")
         return Response(shown.value(queue.counts()))
 
 
@@ -94,7 +102,7 @@ class UnpauseView(QlessView):
     def post(self, request: Request, name: str) -> Response:
         queue = self.jobs_client.queues[name]
         queue.unpause()
-        self.done(request, "queue unpaused", name)
+        self.done(request, Queue.called(name), "Unpaused")
         return Response(shown.value(queue.counts()))
 
 

@@ -7,6 +7,7 @@ docs/qless/core.md tells its commands. Pure: neither Django nor a client of Redi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -40,4 +41,9 @@ def source(prefix: str = PREFIX) -> str:
     return f"local prefix = '{prefix}'\n" + text.removeprefix(_FIRST_LINE)
 
 
-__all__ = ["PARTS", "PREFIX", "source"]
+def sha1(prefix: str = PREFIX) -> str:
+    """What EVALSHA knows that text by. Raises as `source`."""
+    return hashlib.sha1(source(prefix).encode(), usedforsecurity=False).hexdigest()
+
+
+__all__ = ["PARTS", "PREFIX", "sha1", "source"]

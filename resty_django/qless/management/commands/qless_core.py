@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.qless.core import PREFIX, source
+from resty_django.qless.core import PREFIX, sha1, source
 
 
 class Command(BaseCommand):
@@ -22,10 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            text = source(options["prefix"])
+            text = (source if options["print"] else sha1)(options["prefix"])
         except ValueError as error:
             raise CommandError(f"--{error}.") from None
-        if options["print"]:
-            self.stdout.write(text, ending="")
-        else:
-            self.stdout.write(hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+        self.stdout.write(text, ending="" if options["print"] else "\n")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.admin.shown import printable
+from resty_django.printable import printable
 from resty_django.redis import StoreError
 
 from ...default import default_client

@@ -32,7 +32,7 @@ __all__ = ["boss", "jobs_site"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
-LISTS = ("queue", "job", "failuregroup", "worker", "tag", "recurringjob", "option")
+LISTS = ("queue", "job", "failuregroup", "worker", "tag", "recurringjob", "option", "about")
 TABS = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
