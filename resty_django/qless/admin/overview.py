@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from ..pauses import REASON
 from ..texts import read, reader, text
 from ..values import QueueCounts, Throughput
 from . import shown
@@ -86,7 +87,7 @@ def hours(client: Any, names: Sequence[str]) -> dict[str, Sequence[int]]:
 
 def reasons(client: Any, names: Sequence[str]) -> dict[str, str]:
     """Why queues are paused, of those that have a reason."""
-    replies = client.call_many([("config.get", f"{called}-pause-reason") for called in names]) if names else []
+    replies = client.call_many([("config.get", f"{called}-{REASON}") for called in names]) if names else []
     return {called: text(reply) for called, reply in zip(names, replies, strict=True) if isinstance(reply, bytes)}
 
 

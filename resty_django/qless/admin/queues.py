@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.shown import printable
 
+from .. import pauses
 from ..models import Queue, token
 from ..values import QueueCounts
 from . import charts, overview, shown, verbs
@@ -161,11 +162,7 @@ class QueueAdmin(JobsAdmin[Queue]):
     def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Queue, given: dict[str, Any]) -> tuple[str, str]:
             queue, reason = self.client().queues[row.name], given["reason"]
-            if reason:
-                queue.config_set("pause-reason", reason)
-            else:
-                queue.client.config.unset(f"{row.name}-pause-reason")
-            queue.pause(stop_jobs=given["stop_jobs"])
+            pauses.pause(queue, reason, given["stop_jobs"])
             said = format_html(
                 '{} <a href="{}">{}</a>', _("The queue is paused."), shown.url("queue", row.name, "unpause"), _("Undo")
             )
@@ -185,9 +182,7 @@ class QueueAdmin(JobsAdmin[Queue]):
 
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Queue, given: dict[str, Any]) -> tuple[str, str]:
-            client = self.client()
-            client.queues[row.name].unpause()
-            client.config.unset(f"{row.name}-pause-reason")
+            pauses.unpause(self.client().queues[row.name])
             return _("The queue goes on."), "Unpaused."
 
         return self.change(

@@ -50,6 +50,13 @@ class PauseSerializer(KnownFieldsOnly):
     stop_jobs = StrictBooleanField(
         required=False, default=False, help_text="Take the jobs that run from their workers, too."
     )
+    reason = StrictCharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=200,
+        help_text="Shown beside the queue until it goes on.",
+    )
 
 
 class RetrySerializer(KnownFieldsOnly):

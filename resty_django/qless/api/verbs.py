@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from resty_django.api.views import checked
 
+from .. import pauses
 from ..clients import Client
 from ..errors import NoSuchJob, QlessError
 from ..job import Job
@@ -88,8 +89,10 @@ class PauseView(QlessView):
     def post(self, request: Request, name: str) -> Response:
         asked = checked(serializers.PauseSerializer(data=request.data))
         queue = self.jobs_client.queues[name]
-        queue.pause(asked["stop_jobs"])
-        self.done(request, Queue.called(name), "Paused, its running jobs stopped" if asked["stop_jobs"] else "Paused")
+        pauses.pause(queue, asked["reason"], asked["stop_jobs"])
+        stopped = ", its running jobs stopped" if asked["stop_jobs"] else ""
+        reason = f" ({asked['reason']})" if asked["reason"] else ""
+        self.done(request, Queue.called(name), f"Paused{stopped}{reason}")
         return Response(shown.value(queue.counts()))
 
 
@@ -101,7 +104,7 @@ class UnpauseView(QlessView):
     @docs.unpause
     def post(self, request: Request, name: str) -> Response:
         queue = self.jobs_client.queues[name]
-        queue.unpause()
+        pauses.unpause(queue)
         self.done(request, Queue.called(name), "Unpaused")
         return Response(shown.value(queue.counts()))
 

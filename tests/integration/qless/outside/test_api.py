@@ -218,7 +218,11 @@ def test_queues_are_paused(jobs: Client, boss: APIClient) -> None:
     assert boss.post(address("queues/mail/pause/")).json()["paused"] is True
     assert jobs.queues["mail"].counts().running == 1
     assert boss.post(address("queues/mail/pause/"), {"stop_jobs": True}, format="json").json()["running"] == 0
+    assert boss.post(address("queues/mail/pause/"), {"reason": "no stamps"}, format="json").status_code == 200
+    assert jobs.config.get("mail-pause-reason") == "no stamps"
     assert boss.post(address("queues/mail/unpause/")).json()["paused"] is False
+    assert jobs.config.get("mail-pause-reason") is None
+    assert boss.post(address("queues/mail/pause/"), {"reason": "x" * 201}, format="json").status_code == 400
     assert boss.post(address("queues/mail/pause/"), {"stop_jobs": "yes"}, format="json").status_code == 400
 
 

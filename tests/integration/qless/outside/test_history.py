@@ -70,6 +70,7 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, str, str]]] = [
         {"stop_jobs": True},
         ("queue", "mail", "Paused, its running jobs stopped, over HTTP."),
     ),
+    ("post", "queues/mail/pause/", {"reason": "ink"}, ("queue", "mail", "Paused (ink), over HTTP.")),
     ("post", "queues/mail/unpause/", {}, ("queue", "mail", "Unpaused, over HTTP.")),
     ("delete", "jobs/waiting/", {}, ("job", "waiting", "Canceled, over HTTP.")),
     ("post", "jobs/failed-1/retry/", {}, ("job", "failed-1", "Retried, over HTTP.")),
