@@ -61,26 +61,28 @@ class Caller:
         try:
             return self._script(self.source.sync(), self._keys, self._words(command, args))
         except StoreError as error:
-            raise _told(error) from error.__cause__
+            raise self._told(error) from error.__cause__
 
     async def acall(self, command: str, *args: Any) -> Any:
         """The same for asyncio."""
         try:
             return await self._script.run(self.source.asynchronous(), self._keys, self._words(command, args))
         except StoreError as error:
-            raise _told(error) from error.__cause__
+            raise self._told(error) from error.__cause__
 
     def call_many(self, requests: Sequence[Request]) -> list[Any]:
         """The replies of many commands, sent together; in place of a reply the error of that command.
 
         Raises `StoreDown` where the server did not answer.
         """
-        return [_outcome(each) for each in self._script.many(self.source.sync(), self._keys, self._timed(requests))]
+        replies = self._script.many(self.source.sync(), self._keys, self._timed(requests))
+        return [self._outcome(each) for each in replies]
 
     async def acall_many(self, requests: Sequence[Request]) -> list[Any]:
         """The same for asyncio."""
         client = self.source.asynchronous()
-        return [_outcome(each) for each in await self._script.run_many(client, self._keys, self._timed(requests))]
+        replies = await self._script.run_many(client, self._keys, self._timed(requests))
+        return [self._outcome(each) for each in replies]
 
     def run(self, steps: Steps[R]) -> R:
         """Take all steps, and return what the generator returns."""
@@ -136,6 +138,24 @@ class Caller:
         except UnicodeEncodeError:
             return (as_bytes(command), now, *[as_bytes(each) for each in args])
 
+    def _told(self, error: StoreError) -> Exception:
+        message = message_of(str(error))
+        if message is not None:
+            return error_of(message)
+        if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
+            return InvalidArgument(str(error))
+        if "non local key" not in str(error):
+            return error
+        if self._keys:
+            return StoreError("the slot of the jobs is on its way to another node of the cluster")
+        return ImproperlyConfigured(
+            "The job queue is on a cluster, but its prefix has no hash tag. "
+            'Set it to "{jobs}ql:" or the like, so that all keys are in one slot.'
+        )
+
+    def _outcome(self, reply: Any) -> Any:
+        return self._told(reply) if isinstance(reply, StoreError) else reply
+
     def _timed(self, requests: Sequence[Request]) -> list[Request]:
         return [self._words(command, args) for command, *args in requests]
 
@@ -178,24 +198,6 @@ def twins(
 @functools.cache
 def _script(prefix: str) -> Script:
     return Script(source(prefix))
-
-
-def _told(error: StoreError) -> Exception:
-    message = message_of(str(error))
-    if message is not None:
-        return error_of(message)
-    if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
-        return InvalidArgument(str(error))
-    if "non local key" in str(error):
-        return ImproperlyConfigured(
-            "The job queue is on a cluster, but its prefix has no hash tag. "
-            'Set it to "{jobs}ql:" or the like, so that all keys are in one slot.'
-        )
-    return error
-
-
-def _outcome(reply: Any) -> Any:
-    return _told(reply) if isinstance(reply, StoreError) else reply
 
 
 __all__ = ["Caller", "Plain", "Request", "Steps", "twins"]

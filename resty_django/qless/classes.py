@@ -148,7 +148,7 @@ def _part(found: Any, part: str, klass: str) -> Any:
         if isinstance(inner, ModuleType) and inner.__name__ != f"{found.__name__}.{part}":
             raise NotAllowed(_sentence(klass))
     if inner is None:
-        raise ImportError(f"{klass!r} cannot be found: {found.__name__} has no {part}.")
+        raise ImportError(f"{klass!r} cannot be found: {found.__name__} has no {part}.", name=klass)
     return inner
 
 

@@ -18,11 +18,13 @@ def register() -> None:
 
 
 def probe() -> Iterator[Finding]:
-    """Whether the server answers, which it is and whether it keeps the jobs; stalled jobs are a warning."""
+    """Whether the server answers, which it is and whether it keeps the jobs; stalled jobs are a
+    warning, and recurring jobs whose task is gone."""
     try:
         from resty_django.redis import StoreError
         from resty_django.redis.servers import server_info
 
+        from .declared import of_tasks
         from .default import default_client
 
         client = default_client()
@@ -38,6 +40,7 @@ def probe() -> Iterator[Finding]:
         queues = client.queues.counts()
         took = (time.perf_counter() - start) * 1000
         failed = client.jobs.failed()
+        left = [each for each in of_tasks(client) if each.abandoned]
         about = server_info(redis, client.prefix)
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
@@ -51,6 +54,9 @@ def probe() -> Iterator[Finding]:
         if queue.stalled:
             text += f" The locks of {queue.stalled:,} have expired: their workers are gone, or do not call heartbeat."
         yield Finding("warning" if queue.stalled else "ok", f"queue {queue.name}", text)
+    for each in left:
+        text = f"It goes on making jobs of a task that is gone: {each.fault}. See manage.py qless_recurring."
+        yield Finding("warning", f"recurring {each.job.jid}", text)
     for group, count in sorted(failed.items()):
         yield Finding("ok", f"failed {group}", f"{count:,} jobs.")
 

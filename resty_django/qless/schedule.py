@@ -22,6 +22,7 @@ from django.utils.module_loading import module_has_submodule
 from resty_django.conf import conf
 from resty_django.redis import StoreError
 
+from .call import Plain, Steps
 from .classes import IN_APPS
 from .clients import Client
 from .errors import QlessError
@@ -40,6 +41,10 @@ LOOK: Final = 20.0
 AHEAD: Final = 2
 """Jobs of a task that are put ahead of their time."""
 BACKLOG: Final = 1
+EVERY: Final = "every-"
+"""What the jid of a recurring job begins with; then comes the path of the task."""
+DECLARED: Final = "declared"
+"""The key of a sorted set: the jids of recurring jobs that tasks have declared, and when a worker did so last."""
 
 scheduled: Final[dict[str, Task[..., Any]]] = {}
 """The tasks that have a schedule, by their path."""
@@ -125,7 +130,7 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
 
 
 def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> None:
-    jid = f"every-{task.path}"
+    jid = f"{EVERY}{task.path}"
     data, options = data_of([], {}, None, None), _options(task)
     there = client.jobs.get(jid)
     known = there if isinstance(there, RecurringJob) else None
@@ -133,10 +138,16 @@ def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> No
         *(task.queue, task.path, float(every), data, task.tags),
     ):
         known.update(priority=options["priority"], retries=options["retries"])
-        return
-    client.queues[task.queue].recur(
-        task.path, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
-    )
+    else:
+        client.queues[task.queue].recur(
+            task.path, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
+        )
+    client.run(_note(client, jid))
+
+
+def _note(client: Client, jid: str) -> Steps[None]:
+    """That a worker has declared it; the core forgets that where others declare, change or cancel it."""
+    yield Plain(("ZADD", client.prefix + DECLARED, repr(client.clock()), jid))
 
 
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:

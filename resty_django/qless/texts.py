@@ -27,6 +27,12 @@ def texts(reply: list[bytes]) -> list[str]:
     return [text(each) for each in reply]
 
 
+def scores(reply: list[Any]) -> dict[str, float]:
+    """Members of a sorted set with their scores, in order: pairs, or one after the other, as the protocol has it."""
+    pairs = reply if not reply or isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
+    return {text(member): float(score) for member, score in pairs}
+
+
 def encode(value: Any) -> bytes:
     """JSON of a job's data or result.
 
@@ -109,4 +115,4 @@ def _not_finite(value: Any) -> str:
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_more)
 
-__all__ = ["as_bytes", "as_list", "decode", "encode", "read", "reader", "text", "texts"]
+__all__ = ["as_bytes", "as_list", "decode", "encode", "read", "reader", "scores", "text", "texts"]

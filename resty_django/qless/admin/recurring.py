@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.shown import printable
 
+from ..declared import Declared, of_tasks
 from ..errors import NoSuchJob
 from ..models import RecurringJob as RecurringRow
 from ..models import token
@@ -36,14 +37,17 @@ COLUMNS: Final = (
     Column("interval", gettext_lazy("Every"), number=True),
     Column("next", gettext_lazy("Next")),
     Column("count", gettext_lazy("Made"), number=True),
+    Column("by", gettext_lazy("Declared by")),
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
 TIMES: Final = 5
 """Times to come that are shown."""
 
 
-def recurring_table(request: HttpRequest, client: Any, queues: Sequence[str]) -> Table:
-    """The recurring jobs of queues, those that are due first come first in each."""
+def recurring_table(
+    request: HttpRequest, client: Any, queues: Sequence[str], declared: Sequence[Declared] | None = None
+) -> Table:
+    """The recurring jobs of queues, those that are due first come first in each. `declared`: those of tasks."""
     totals = [plain(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
     count = sum(totals)
     key, down = order_of(request, COLUMNS)
@@ -58,7 +62,8 @@ def recurring_table(request: HttpRequest, client: Any, queues: Sequence[str]) ->
             wanted -= len(found)
         start = max(0, start - total)
     now = client.clock()
-    rows = [_row(job, due[job.jid], now) for job in _jobs(client, list(due))]
+    known = {each.job.jid: each for each in (of_tasks(client) if declared is None else declared)}
+    rows = [_row(job, due[job.jid], now, known.get(job.jid)) for job in _jobs(client, list(due))]
     if whole:
         rows = sort(rows, key, down)[max(0, at.first - 1) : at.last]
     return table(
@@ -78,7 +83,8 @@ def _jobs(client: Any, jids: Sequence[str]) -> list[RecurringJob]:
     return [job for job in found if job is not None]
 
 
-def _row(job: RecurringJob, due: float, now: float) -> Row:
+def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -> Row:
+    by = _by(declared)
     return Row(
         {
             "jid": shown.link("recurringjob", job.jid, shown.short(job.jid)),
@@ -87,6 +93,7 @@ def _row(job: RecurringJob, due: float, now: float) -> Row:
             "interval": shown.seconds(job.interval),
             "next": shown.moment(due, now),
             "count": shown.number(job.count),
+            "by": by,
             "tags": shown.tags(job.tags),
         },
         {
@@ -96,8 +103,27 @@ def _row(job: RecurringJob, due: float, now: float) -> Row:
             "interval": job.interval,
             "next": due,
             "count": job.count,
+            "by": str(by),
         },
     )
+
+
+def _by(declared: Declared | None) -> str:
+    if declared is None:
+        return _("people")
+    return _("a task that is gone") if declared.abandoned else _("a task")
+
+
+def _about(declared: Declared | None) -> str:
+    """The same with what is known of the task."""
+    if declared is None or not (declared.fault or declared.unknown):
+        return _by(declared)
+    if declared.unknown:
+        return f"{_by(declared)}: {printable(declared.unknown, 300)}"
+    ago = shown.seconds(max(0.0, declared.ago))
+    told = _("%(by)s: %(fault)s. A worker declared it %(ago)s ago.")
+    found = str(told % {"by": _by(declared), "fault": declared.fault, "ago": ago})
+    return f"{found} {_('Cancel it, or it goes on making such jobs.')}" if declared.abandoned else found
 
 
 class RecurringJobAdmin(JobsAdmin[RecurringRow]):
@@ -114,7 +140,13 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         self.look(request)
         client = self.client()
         queues = [each.name for each in queue_counts(client) if each.recurring]
-        return self.listed(request, recurring_table(request, client, queues))
+        declared = of_tasks(client)
+        left = [
+            (shown.url("recurringjob", each.job.jid), _("The task of %s is gone") % shown.name(each.job.jid))
+            for each in declared
+            if each.abandoned
+        ]
+        return self.listed(request, recurring_table(request, client, queues, declared), hints=left)
 
     @method_decorator(require_safe)
     def change_view(
@@ -130,6 +162,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         due = job.next()
         data, whole = shown_data(encode(job.data).decode(), job.klass)
         last = job.last_spawned_jid
+        declared = next((each for each in of_tasks(client) if each.job.jid == job.jid), None)
         context |= {
             "job": job,
             "facts": [
@@ -141,6 +174,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
                 (_("Backlog"), shown.number(job.backlog) if job.backlog else _("all late ones are made")),
                 (_("Made"), shown.number(job.count)),
                 (_("The last one"), shown.job_link(last) if last else shown.NONE),
+                (_("Declared by"), _about(declared)),
             ],
             "times": [shown.moment(due + n * job.interval, now) for n in range(TIMES)] if due is not None else [],
             "data": data,

@@ -13,7 +13,7 @@ from ..call import Plain, Steps
 from ..errors import QlessError
 from ..job import Job, job_list
 from ..models import name_of
-from ..texts import as_list, decode, read, reader, text
+from ..texts import as_list, decode, read, reader, scores, text
 from ..values import QueueCounts
 from .tables import PAGE
 
@@ -222,17 +222,21 @@ def queue_counts(client: Any) -> list[QueueCounts]:
 def plain(client: Any, command: str, key: str, *args: Any) -> Any:
     """A command of the server on a key of the queue; its texts decoded."""
 
-    def steps() -> Steps[Any]:
-        return (yield Plain((command, client.prefix + key, *args)))
-
-    reply = client.run(steps())
+    reply = _asked(client, command, key, *args)
     flat = isinstance(reply, list) and all(isinstance(each, bytes) for each in reply)
     return [text(each) for each in reply] if flat else reply
 
 
 def scored(client: Any, command: str, key: str, start: int, end: int) -> dict[str, float]:
-    """Members of a sorted set with their scores, in order; redis-py gives them in pairs."""
-    return {text(member): float(score) for member, score in plain(client, command, key, start, end, "WITHSCORES")}
+    """Members of a sorted set with their scores, in order."""
+    return scores(_asked(client, command, key, start, end, "WITHSCORES"))
+
+
+def _asked(client: Any, command: str, key: str, *args: Any) -> Any:
+    def steps() -> Steps[Any]:
+        return (yield Plain((command, client.prefix + key, *args)))
+
+    return client.run(steps())
 
 
 def _found(words: str, job: Job) -> bool:

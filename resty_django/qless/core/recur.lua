@@ -6,7 +6,8 @@
 -- recur.untag   jid tag ...        Reply: the same
 -- unrecur   jid                    Reply: 1, also if unknown. Jobs spawned already stay
 -- Cost      O(log n)
-local RECUR = prefix .. 'r:'
+-- Who declares, changes or cancels it makes it their own: a worker notes in `declared` that a task did, after that.
+local RECUR, DECLARED = prefix .. 'r:', prefix .. 'declared'
 
 local function positive(given)
   return given > 0 and given or error('Recur(): Arg "interval" must be greater than 0')
@@ -46,6 +47,7 @@ if command == 'recur' then
   call('HSET', key, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', list(tags),
     'state', 'recur', 'queue', queue, 'type', 'interval', 'count', old[2] or 0, 'interval', interval,
     'retries', retries, 'backlog', backlog)
+  call('ZREM', DECLARED, jid)
   call('ZADD', QUEUE .. queue .. '-recur', now + offset, jid)
   call('ZADD', prefix .. 'queues', 'NX', now, queue)
   call('PUBLISH', prefix .. 'wake:' .. queue, now + offset)
@@ -96,6 +98,7 @@ if command == 'recur.update' then
   if fields[1] then
     local due = tonumber(call('ZSCORE', QUEUE .. queue .. '-recur', jid)) or now
     call('HSET', RECUR .. jid, unpack(fields))
+    call('ZREM', DECLARED, jid)
     call('ZREM', QUEUE .. queue .. '-recur', jid)
     call('ZADD', QUEUE .. target .. '-recur', due + shift, jid)
     if target ~= queue then
@@ -139,6 +142,7 @@ if command == 'unrecur' then
   if queue then
     call('ZREM', QUEUE .. queue .. '-recur', jid)
     call('DEL', RECUR .. jid)
+    call('ZREM', DECLARED, jid)
   end
   return 1
 end

@@ -17,7 +17,7 @@ from redis import asyncio as aio
 from resty_django.qless import Client, Events, InvalidArgument
 from resty_django.qless import client as default
 from resty_django.qless.default import default_client
-from resty_django.redis import StoreDown
+from resty_django.redis import StoreDown, StoreError
 from tests import servers
 from tests.servers import Server, until
 
@@ -267,6 +267,59 @@ async def test_a_prefix_without_a_hash_tag_on_a_cluster_says_so(nodes: list[Serv
     use(settings, [node.url for node in nodes], CLIENT_CLASS=CLUSTER)
     with pytest.raises(ImproperlyConfigured, match="hash tag"):
         await way(Client("jobs").queues["q"].put, "K")
+
+
+async def test_a_slot_that_is_moved_key_by_key_is_no_matter_of_the_prefix(nodes: list[Server], way: Way) -> None:
+    with RedisCluster(host="127.0.0.1", port=nodes[0].port) as redis:
+        async with aio.RedisCluster(host="127.0.0.1", port=nodes[0].port) as other:
+            client = Client(redis, async_redis=other, prefix="{moving}ql:")
+            client.queues["q"].put("K")
+            slot = redis.keyslot(client.prefix)
+            source = next(node for node in nodes if node.call("KEYS", "{moving}ql:queues"))
+            target = next(node for node in nodes if node is not source)
+            ids = {node.port: node.call("CLUSTER", "MYID").decode() for node in nodes}
+            target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
+            source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.port])
+            try:
+                with pytest.raises(StoreError, match="on its way"):
+                    await way(client.queues["q"].put, "K")
+                (reply,) = await way(client.call_many, [("pop", "q", "w", 1)])
+                assert isinstance(reply, StoreError)
+            finally:
+                for node in (target, source):
+                    node.call("CLUSTER", "SETSLOT", slot, "STABLE")
+                target.call("FLUSHALL")
+
+
+async def test_events_of_an_idle_cluster(nodes: list[Server], way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is asked for a word now and then, and what any node tells is heard."""
+    monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.3)
+
+    def asked() -> int:
+        found = [node.call("INFO", "commandstats").get("cmdstat_ping", {"calls": 0}) for node in nodes]
+        return sum(int(each["calls"]) for each in found)
+
+    with RedisCluster(host="127.0.0.1", port=nodes[0].port) as redis:
+        async with aio.RedisCluster(host="127.0.0.1", port=nodes[0].port) as other:
+            events = Client(redis, async_redis=other, prefix="{idle}ql:").events()
+            heard: list[Any] = []
+            events.on("log", heard.append)
+
+            def tell() -> None:
+                try:
+                    before = asked()
+                    until(lambda: asked() >= before + 3)
+                    for number, node in enumerate(nodes):
+                        node.call("PUBLISH", "{idle}ql:log", str(number))
+                    until(lambda: len(heard) == len(nodes))
+                finally:
+                    events.stop()
+
+            telling = threading.Thread(target=tell)
+            events.on_ready(telling.start)
+            await (asyncio.to_thread(events.listen) if way.kind == "sync" else events.alisten())
+            telling.join(30)
+            assert sorted(heard) == ["0", "1", "2"]
 
 
 def test_connections_made_from_a_url_are_closed(server: Server) -> None:

@@ -9,17 +9,15 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.printable import printable
 from resty_django.redis import StoreError
 
 from ...default import default_client
 from ...errors import QlessError
 from ...figures import STATES, JobFigures, QueueFigures, figures
+from ..tables import lines
 
 EXIT_LIMIT: Final = 1
 EXIT_DOWN: Final = 2
-LONGEST: Final = 60
-"""Characters of a name that another program wrote."""
 CLEAR: Final = "\033[H\033[2J"
 HEADS: Final = (*STATES, "failures", "retries", "a minute", "wait s", "run s", "state")
 
@@ -87,13 +85,9 @@ class Command(BaseCommand):
         if not rows:
             self.stdout.write(empty)
             return
-        shown = [[printable(row[0].replace("\n", " "), LONGEST), *row[1:]] for row in rows]
-        widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
-        for number, row in enumerate([list(heads), *shown]):
-            cells = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
-            line = "  ".join([f"{row[0]:{widths[0]}}", *cells])
-            self.stdout.write(self.style.MIGRATE_HEADING(line) if number == 0 else line)
-        self.stdout.write("")
+        head, *rest = lines(heads, rows)
+        for line in (self.style.MIGRATE_HEADING(head), *rest, ""):
+            self.stdout.write(line)
 
 
 def limits_exceeded(found: JobFigures, options: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
@@ -378,6 +379,42 @@ def test_group_page_has_a_sample_and_when(boss: Browser, jobs_site: Client) -> N
         assert ">1 min ago<" in text
         assert "The latest 25 failures" in text
         assert "the server said nothing" in text
+
+
+def test_recurring_jobs_of_tasks_that_are_gone_are_told(boss: Browser, jobs_site: Client) -> None:
+    """And none else; nothing is changed by looking."""
+    fill(jobs_site)
+    queue, server = jobs_site.queues["mail"], jobs_site.source.sync()
+    for name, ago in (("sweep", 700), ("fresh", 5)):
+        queue.recur(f"no.tasks.{name}", {"args": [], "kwargs": {}}, 60, jid=f"every-no.tasks.{name}")
+        server.zadd("ql:declared", {f"every-no.tasks.{name}": time.time() - ago})
+    text = sound(text_of(boss, path("recurringjob")))
+    assert (
+        f'<a href="{path("recurringjob", "every-no.tasks.sweep")}">The task of every-no.tasks.sweep is gone</a>' in text
+    )
+    assert text.count(" is gone</a>") == 1
+    assert [text.count(f"<td>{by}</td>") for by in ("people", "a task", "a task that is gone")] == [1, 1, 1]
+    text = text_of(boss, path("recurringjob", "every-no.tasks.sweep"))
+    assert "a task that is gone: it is not among what jobs may run. A worker declared it 11 min 40 s ago" in text
+    assert "Cancel it, or it goes on" in text
+    text = text_of(boss, path("recurringjob", "every-no.tasks.fresh"))
+    assert "a task: it is not among what jobs may run. A worker declared it" in text
+    assert "Cancel it, or" not in text
+    assert "<td>people</td>" in text_of(boss, path("recurringjob", "recurring-1"))
+    assert server.zcard("ql:declared") == 2
+    boss.post(path("recurringjob", "every-no.tasks.sweep", "cancel"))
+    assert " is gone</a>" not in text_of(boss, path("recurringjob"))
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_lists_with_both_protocols(boss: Browser, jobs_site: Client, settings: Any, protocol: int) -> None:
+    fill(jobs_site)
+    section = settings.RESTY_DJANGO["QLESS"]
+    section = {**section, "URL": f"{section['URL']}?protocol={protocol}"}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    for model in LISTS:
+        sound(text_of(boss, path(model)))
+    assert "recurring-1" in text_of(boss, path("recurringjob"))
 
 
 def test_recurring_page_has_the_next_five_times(boss: Browser, jobs_site: Client) -> None:

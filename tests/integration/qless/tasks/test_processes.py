@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
+from resty_django.qless.declared import of_tasks
 from tests.integration.qless.worker.conftest import Workers, wait_for
 
 pytestmark = pytest.mark.redis
@@ -28,6 +29,9 @@ def test_a_task_at_an_interval(valkey: Any, valkey_url: str, tmp_path: Path) -> 
         workers.signal(signal.SIGTERM)
         workers.wait()
     assert client.queues["ticks"].counts().recurring == 1
+    (noted,) = of_tasks(client)
+    assert noted.job.jid == f"every-{PATH}"
+    assert noted.ago < 60
     jids = client.jobs.complete()
     assert all(jid.startswith(f"every-{PATH}-") for jid in jids)
     assert len(set(jids)) == len(jids)

@@ -118,7 +118,13 @@ class Workers:
     """`manage.py runqless` in a process of its own, with the jobs of the tests."""
 
     def __init__(
-        self, url: str, log: Path, *arguments: str, qless: dict[str, Any] | None = None, terminal: int = -1
+        self,
+        url: str | None,
+        log: Path,
+        *arguments: str,
+        qless: dict[str, Any] | None = None,
+        caches: dict[str, Any] | None = None,
+        terminal: int = -1,
     ) -> None:
         self.log = log
         section = {"URL": url, "MODULES": [JOBS], "WORKER": {"QUEUES": ["q"]}, **(qless or {})}
@@ -126,6 +132,7 @@ class Workers:
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.integration.qless.worker.site_settings",
             "TEST_QLESS": json.dumps(section),
+            "TEST_CACHES": json.dumps(caches or {}),
             "PYTHONPATH": str(ROOT),
         }
         command = [sys.executable, "manage.py", "runqless", *arguments]

@@ -285,6 +285,18 @@ def long(job: Any) -> None:
     job.client.source.sync().rpush("done", job.jid)
 
 
+def keeps(job: Any) -> None:
+    """Until its lock is lost, of which it tells."""
+    write(job)
+    try:
+        while True:
+            job.check()
+            time.sleep(0.01)
+    except LostLock:
+        job.client.source.sync().rpush("lost", job.jid)
+        raise
+
+
 async def along(job: Any) -> None:
     write(job)
     try:

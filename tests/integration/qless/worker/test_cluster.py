@@ -1,0 +1,232 @@
+"""`manage.py runqless` on a real cluster. Its interval is ten minutes: what starts earlier was heard of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import RedisCluster
+from redis.crc import key_slot
+
+from resty_django.qless import Client
+from resty_django.qless.declared import of_tasks
+from tests.integration.qless.worker.conftest import JOBS, Workers, wait_for
+from tests.integration.qless.worker.test_jobs import put, state, until
+from tests.servers import Server, cluster
+from tests.servers import until as until_up
+
+pytestmark = pytest.mark.timeout(180)
+
+PREFIX = "{jobs}ql:"
+TICK = "tests.integration.qless.tasks.ticking"
+Start = Callable[..., Workers]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[list[Server]]:
+    with cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def client(nodes: list[Server]) -> Iterator[Client]:
+    """Of a cluster that is empty, and knows no script."""
+    for node in nodes:
+        node.call("FLUSHALL")
+        node.call("SCRIPT", "FLUSH")
+    with RedisCluster(host="127.0.0.1", port=nodes[0].port) as redis:
+        yield Client(redis, prefix=PREFIX, worker_name="the tests")
+
+
+@pytest.fixture
+def workers(client: Client, nodes: list[Server], tmp_path: Path) -> Iterator[Start]:
+    """`interval`: 600 seconds, where it is not given."""
+    made: list[Workers] = []
+    cache = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": [node.url for node in nodes],
+        "OPTIONS": {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"},
+    }
+
+    def start(*arguments: str, qless: dict[str, Any] | None = None) -> Workers:
+        section = {"URL": None, "ALIAS": "jobs", "PREFIX": PREFIX, **(qless or {})}
+        log = tmp_path / f"log{len(made)}"
+        made.append(Workers(None, log, "--interval", "600", *arguments, qless=section, caches={"jobs": cache}))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.end()
+
+
+def listed(client: Client, name: str) -> list[str]:
+    return [each.decode() for each in client.source.sync().lrange(name, 0, -1)]
+
+
+def started(client: Client, count: int = 1) -> list[str]:
+    return list(wait_for(lambda: (told := listed(client, "told"))[count - 1 :] and told, "jobs are to start"))
+
+
+def heard_by(nodes: list[Server], channel: str) -> int:
+    return sum(int(node.call("PUBSUB", "NUMSUB", PREFIX + channel)[1]) for node in nodes)
+
+
+def listening(run: Workers, nodes: list[Server], count: int = 1) -> None:
+    """Wait until so many processes hear of jobs."""
+    run.ready(count)
+    wait_for(lambda: heard_by(nodes, "wake:q") == count, run.text())
+
+
+def home(nodes: list[Server]) -> Server:
+    """The node that has the jobs."""
+    return next(node for node in nodes if node.call("KEYS", f"{PREFIX}queues"))
+
+
+def test_sync_and_async_jobs_run(workers: Start, client: Client) -> None:
+    jids = [put(client, name, 0.1) for name in ("long", "along")]
+    failing = [put(client, name, "here") for name in ("boom", "aboom")]
+    workers()
+    for jid in jids:
+        until(client, jid, "complete")
+    for jid in failing:
+        assert until(client, jid, "failed").failure["group"] == "q-ValueError"
+
+
+def test_a_job_starts_when_it_is_put(workers: Start, client: Client, nodes: list[Server]) -> None:
+    run = workers("--processes", "2")
+    listening(run, nodes, 2)
+    server = client.source.sync()
+    for count in range(20):
+        client.queues["q"].put(f"{JOBS}.stamp", time.time())
+        wait_for(lambda count=count: server.llen("took") == count + 1, run.text())  # type: ignore[misc]
+        time.sleep(0.05)  # they look once more after a job, and are to hear of the next one
+    took = sorted(map(float, listed(client, "took")))
+    assert took[10] < 1, took
+
+
+def test_a_job_starts_when_its_time_has_come(workers: Start, client: Client, nodes: list[Server]) -> None:
+    run = workers()
+    listening(run, nodes)
+    jid = put(client, "write", "later", delay=1.0)
+    assert state(client, jid) == "scheduled"
+    until(client, jid, "complete")
+
+
+def test_term_waits_for_the_jobs_that_run(workers: Start, client: Client) -> None:
+    jids = [put(client, name, 1.0) for name in ("long", "along")]
+    run = workers()
+    started(client, 2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert [state(client, jid) for jid in jids] == ["complete", "complete"]
+    assert client.workers.counts() == []
+
+
+def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client: Client) -> None:
+    jids = {put(client, name, 60.0, retries=2) for name in ("long", "along")}
+    run = workers("--grace", "0.5")
+    started(client, 2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3
+    jobs = client.queues["q"].pop(2)
+    assert {job.jid for job in jobs} == jids
+    assert [job.retries_left for job in jobs] == [2, 2]
+
+
+@pytest.mark.parametrize("what", ["cancel", "timeout"])
+@pytest.mark.parametrize(("name", "told"), [("keeps", "lost"), ("along", "cancelled")])
+def test_a_job_that_was_taken_away_is_told_at_once(
+    workers: Start, client: Client, nodes: list[Server], name: str, told: str, what: str
+) -> None:
+    """Long before the next heartbeat, which comes in half a minute at the earliest."""
+    run = workers()
+    listening(run, nodes)
+    jid = put(client, name, 60.0)
+    (line,) = started(client)
+    wait_for(lambda: heard_by(nodes, f"w:{line.split()[0]}") == 1, run.text())
+    began = time.monotonic()
+    getattr(client.jobs.get(jid), what)()
+    wait_for(lambda: listed(client, told) == [jid], run.text())
+    assert time.monotonic() - began < 20
+    assert f"job {jid} has lost its lock" in run.text()
+
+
+def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start, client: Client) -> None:
+    """Two workers and two jobs: one is killed, and the other one does both."""
+    client.config.set("heartbeat", 3)
+    client.config.set("grace-period", 0)
+    jids = [put(client, "long", 5.0) for _ in range(2)]
+    runs = [workers("--concurrency", "1") for _ in range(2)]
+    by = {line.split()[0] for line in started(client, 2)}
+    assert len(by) == 2
+    lost, stays = runs
+    children = lost.children()
+    lost.process.kill()
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    lost.process.wait(20)
+    for jid in jids:
+        until(client, jid, "complete")
+    (left,) = stays.children()
+    again = listed(client, "told")[2:]
+    assert again
+    assert all(line.split()[0].endswith(f"-{left}") for line in again)
+
+
+def test_a_task_at_an_interval(workers: Start, client: Client) -> None:
+    run = workers("--processes", "2", qless={"MODULES": [TICK], "WORKER": {"QUEUES": ["ticks"]}})
+    wait_for(lambda: len(client.jobs.complete()) >= 3, run.text())
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert client.queues["ticks"].counts().recurring == 1
+    assert [each.job.jid for each in of_tasks(client)] == [f"every-{TICK}.tick"]
+    jids = client.jobs.complete()
+    assert all(jid.startswith(f"every-{TICK}.tick-") for jid in jids)
+    assert len(set(jids)) == len(jids)
+
+
+def test_the_node_of_the_jobs_comes_back(workers: Start, client: Client, nodes: list[Server]) -> None:
+    """It has lost all, and its scripts."""
+    run = workers()
+    until(client, put(client, "write", "before"), "complete")
+    node = home(nodes)
+    node.kill()
+    wait_for(lambda: "cannot be used" in run.text() or "hears no events" in run.text(), "the worker is to notice")
+    node.start()
+    until_up(lambda: b"cluster_state:ok" in nodes[0].call("CLUSTER", "INFO"))
+    wait_for(lambda: heard_by(nodes, "wake:q") == 1, run.text())
+    for count in range(3):
+        until(client, until_up(lambda count=count: put(client, "write", count)), "complete")  # type: ignore[misc]
+        time.sleep(0.1)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+
+
+def test_the_jobs_move_to_another_node(workers: Start, client: Client, nodes: list[Server]) -> None:
+    run = workers()
+    listening(run, nodes)
+    running = put(client, "long", 3.0)
+    started(client)
+    source, slot = home(nodes), key_slot(PREFIX.encode())
+    target = next(node for node in nodes if node is not source)
+    source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.call("CLUSTER", "MYID").decode())
+    jids = []
+
+    def moved() -> bool:
+        jids.append(put(client, "write", "meanwhile"))
+        return bool(target.call("KEYS", f"{PREFIX}queues"))
+
+    wait_for(moved, "the slot is to move")
+    assert home(nodes) is target
+    for count in range(3):
+        until(client, put(client, "write", count), "complete")
+        time.sleep(0.1)
+    for jid in (running, *jids):
+        until(client, jid, "complete")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
