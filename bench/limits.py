@@ -224,10 +224,12 @@ def report(found: dict[str, Any]) -> None:
         theirs = [row["us"] for name, row in found["redis"].items() if name.startswith("limits ")]
         for name, row in found["redis"].items():
             text = f"  {name:32s} {row['us']:8.1f}"
-            if "bare" in row:
+            if name == THREE:
+                text += f"   {row['trips']:g} round trip, {row['us'] / row['bare']:.2f} x of its EVALSHA on redis-py"
+            elif "bare" in row:
                 text += f"   {tell(row['us'] / row['bare'], 1.15)} of its EVALSHA on redis-py"
                 text += f"   {row['us'] / row['plain']:.2f} x of a plain one"
-                if theirs and name != THREE:
+                if theirs:
                     text += f"   {tell(row['us'] / min(theirs), 1)} of the fastest of limits"
             print(text)
 
