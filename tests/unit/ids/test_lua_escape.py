@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -174,17 +175,19 @@ def test_a_runaway_ends_in_time_and_harms_nobody(case: str) -> None:
     body, says = RUNAWAYS[case]
     other = rule("return 'other'")
     it = rule(body)
-    best = 9.0
-    for _ in range(3):
+    best, said = 9.0, ""
+    for _ in range(5):  # a machine that is busy may take the time that the memory was to take
         began = time.perf_counter()
-        with pytest.raises(RuleFailed, match=says) as caught:
+        with pytest.raises(RuleFailed, match=f"{says}|{LONG}") as caught:
             it.create_id(lambda: 7, NOW, "")
         best = min(best, time.perf_counter() - began)
-        assert len(str(caught.value)) < 400
+        said = str(caught.value)
+        assert len(said) < 400
         assert it.create_id(lambda: 7, NOW, "calm") == "calm"
-        if best < IN_TIME:
+        if best < IN_TIME and re.search(says, said):
             break
     assert best < IN_TIME
+    assert re.search(says, said)
     assert other.create_id(lambda: 7, NOW, "") == "other"
 
 
