@@ -18,8 +18,10 @@ def register() -> None:
 
 
 def probe() -> Iterator[Finding]:
-    """Whether the server answers, which it is and whether it keeps the jobs; stalled jobs are a
-    warning, and recurring jobs whose task is gone."""
+    """Whether the server answers, which it is and whether it keeps the jobs.
+
+    Stalled jobs are a warning, and recurring jobs whose task is gone.
+    """
     try:
         from resty_django.redis import StoreError
         from resty_django.redis.servers import server_info

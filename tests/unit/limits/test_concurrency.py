@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,27 @@ def test_the_quick_ways_are_taken() -> None:
     come = [("incoming", 1, 1, token, 1000) for token in TOKENS[:8]]
     go = [("leaving", 1, 1, token, 1000) for token in TOKENS[:8]]
     assert both((come + go) * 3) > 24
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [("incoming", 0, 2, TOKENS[0], 1000), ("leaving", 0, 1, TOKENS[0], 1000)],
+        [
+            ("incoming", 0, 1, TOKENS[0], 1000),
+            ("incoming", 0, 1, TOKENS[1], 120_000),
+            ("leaving", 0, 1, TOKENS[1], 1000),
+        ],
+        [
+            ("incoming", 0, 1, TOKENS[0], 1000),
+            ("incoming", 0, 1, TOKENS[1], 0),
+            ("leaving", 0, 1, TOKENS[0], 1000),
+        ],
+    ],
+    ids=["one token, two leases", "the last to end goes", "a slot without a lease"],
+)
+def test_what_the_quick_ways_leave_to_the_long_ones(trace: list[Any]) -> None:
+    both(trace)
 
 
 @given(st.binary(max_size=200))
