@@ -1,29 +1,73 @@
-# One command a job. Each prepares what it needs; the second time that is quick and needs no network.
+# One command a job. Each installs what it needs first; the second time that is quick and needs no network.
+#
+# `make demo` installs requirements.txt; tests, linters and benchmarks install requirements-dev.txt on top of it.
 PYTHON ?= python3
 VENV ?= .venv
-REQUIREMENTS ?= requirements.txt
+REQUIREMENTS ?= requirements-dev.txt
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 
 PY := $(VENV)/bin/python
+DEMO_STAMP := $(VENV)/.installed-requirements.txt
 STAMP := $(VENV)/.installed-$(notdir $(REQUIREMENTS))
+# Python compiles a module when it first imports it, which most of the installed modules never are. Where it may not
+# keep the result, pip compiles everything now.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-services lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-services test-browser test-wheel lint format soak bench ci clean
 
-help: ## Show what there is
+help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
 
-venv: $(STAMP) ## Make the virtual environment (.venv) and install the requirements
+usable-venv:
+	@if test -L $(VENV) && ! test -e $(VENV); then \
+		problem="is a link to $$(readlink $(VENV)), which does not exist"; \
+	elif test -e $(VENV) && ! test -d $(VENV); then \
+		problem="is not a folder"; \
+	elif test -L $(PY) && ! test -e $(PY); then \
+		problem="uses a Python that was removed ($$(readlink -m $(PY) 2>/dev/null || readlink $(PY)))"; \
+	elif test -d $(VENV) && ! $(PY) -c 'import pip' 2>/dev/null; then \
+		problem="contains no working Python with pip"; \
+	else \
+		exit 0; \
+	fi; \
+	echo "$(VENV) $$problem. Remove it and start again: rm -rf $(VENV) && make $(MAKECMDGOALS)" >&2; exit 1
 
-$(STAMP): requirements.txt $(REQUIREMENTS)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --requirement $(REQUIREMENTS)
+$(PY): | usable-venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is missing, or older than Python 3.11. Name another one:" \
+			"make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@trap 'rm -rf $(VENV); exit 1' INT TERM HUP; \
+	output=$$($(PYTHON) -m venv $(VENV) 2>&1 && $(PY) -c 'import pip' 2>&1) && exit; \
+	rm -rf $(VENV); \
+	case "$$output" in \
+	*ensurepip* | *"No module named"*) \
+		echo "$(PYTHON) cannot create a virtual environment, because pip is missing from it." \
+			"Install the package python3-venv: sudo apt install python3-venv" \
+			"(for a Python that is not the system's: python3.X-venv). Then: make $(MAKECMDGOALS)" >&2 ;; \
+	*) \
+		echo "$$output" >&2; \
+		echo "$(PYTHON) -m venv $(VENV) failed, see above. Nothing was left behind." >&2 ;; \
+	esac; \
+	exit 1
+# A venv of Python 3.11 comes with setuptools (9 MB), which nothing here needs.
+	@$(PY) -m pip uninstall -qq --yes --disable-pip-version-check setuptools
+
+$(DEMO_STAMP): requirements.txt | $(PY)
+	$(PY) $(PIP_INSTALL) --requirement requirements.txt
 	@touch $@
 
-demo: venv ## Run the demo site: web on :8000, ID server on UDP :1200 (DEMO_ARGS="--http-port 8001")
+ifneq ($(STAMP),$(DEMO_STAMP))
+$(STAMP): requirements.txt requirements-dev.txt $(REQUIREMENTS) | $(PY)
+	$(PY) $(PIP_INSTALL) --requirement $(REQUIREMENTS)
+	@if grep -q '^-r requirements' $(REQUIREMENTS); then touch $(DEMO_STAMP); fi
+	@touch $@
+endif
+
+venv: $(STAMP) ## Create .venv for development (REQUIREMENTS=requirements.txt: for the demo alone)
+
+demo: $(DEMO_STAMP) ## Run the demo: web on :8000, ID server on UDP :1200 (DEMO_ARGS="--http-port 8001")
 	@exec $(PY) manage.py demo $(DEMO_ARGS)
 
 test: venv ## Run the tests that need no outside server (PYTEST_ARGS="-k conf")
@@ -32,7 +76,13 @@ test: venv ## Run the tests that need no outside server (PYTEST_ARGS="-k conf")
 test-services: venv ## Run the tests again on MariaDB and an outside Redis (RESTY_TEST_DB, RESTY_TEST_REDIS)
 	$(PY) -m pytest -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
 
-lint: venv ## Format check, lint, types, import rules
+test-browser: venv ## Run the tests in headless Chromium (packages chromium and chromium-driver)
+	$(PY) -m pytest -m browser $(PYTEST_ARGS)
+
+test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
+	$(PY) -m pytest -m network $(PYTEST_ARGS)
+
+lint: venv ## Check format, code, types and import rules
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -48,8 +98,13 @@ soak: venv ## Run the tests that take minutes
 bench: venv ## Measure against the peers named in bench/
 	@for script in bench/[!_]*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
 
-ci: ## Everything that has to hold before a change lands
+ci: ## Run everything that has to pass before a change lands
 	bash .ci/run
 
-clean: ## Remove the virtual environment, the demo's data and the caches
+clean: ## Remove the virtual environment, the demo's data and memory, and the caches
+	@if command -v $(PYTHON) >/dev/null; then \
+		$(PYTHON) -B -m project.memory; \
+	else \
+		echo "$(PYTHON) is missing, so the demo's memory is not freed. Name another one: make PYTHON=... clean" >&2; \
+	fi
 	rm -rf $(VENV) var build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

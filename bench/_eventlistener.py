@@ -36,7 +36,7 @@ def hear_events(took: list[float]) -> None:
     from resty_django import events
 
     configure()
-    events.register(lambda data, *rest: took.append(time.monotonic() - data), CHANNEL)
+    events.register(lambda data, *event_args: took.append(time.monotonic() - data), CHANNEL)
     events.start()
 
 
@@ -63,14 +63,14 @@ def sleep(seconds: float) -> None:
     threading.Thread(target=loop, daemon=True).start()
 
 
-def main(kind: str, *rest: Any) -> None:
+def main(kind: str, *arguments: Any) -> None:
     took: list[float] = []
     if kind == "events":
         hear_events(took)
     elif kind == "pubsub":
         hear_pubsub(took)
     else:
-        sleep(float(rest[0]))
+        sleep(float(arguments[0]))
     time.sleep(0.2)
     before = cpu_seconds()
     began = time.monotonic()

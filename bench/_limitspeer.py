@@ -22,10 +22,10 @@ def main(url: str) -> None:
         "sliding window": strategies.SlidingWindowCounterRateLimiter,
     }
     timers = {
-        f"limits {kind}, {place}": timeit.Timer(
+        f"limits {kind}, {address}": timeit.Timer(
             "hit(item, 'user', 'k')", globals={"hit": limiter(store).hit, "item": RateLimitItemPerHour(PLENTY)}
         )
-        for place, store in stores.items()
+        for address, store in stores.items()
         for kind, limiter in kinds.items()
     }
     moving = strategies.MovingWindowRateLimiter(stores["Redis"]).hit

@@ -61,9 +61,9 @@ def many(sock: socket.socket, outstanding: int, seconds: float) -> dict[str, flo
             times.append(now - marks[i % n])
             marks[i % n] = now
         done += got
-        left = got
-        while left:
-            left -= libc.sendmmsg(fd, out_headers, left, 0)
+        unsent = got
+        while unsent:
+            unsent -= libc.sendmmsg(fd, out_headers, unsent, 0)
     return figures(times, (clock() - began) / 1e9)
 
 

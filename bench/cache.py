@@ -103,13 +103,13 @@ def levels(folder: Path, rounds: int, seconds: float) -> Times:
         "django-redis": ("cache.get(KEY)", {"cache": caches["django-redis"], "KEY": KEY}),
     }
     ours.update()
-    found = measure(subjects, rounds, seconds)
-    found |= measure({"update, nothing new": ("ours.update()", names)}, rounds, seconds)
-    found |= measure({"set": ("ours.set(KEY, value)", names | {"value": VALUE})}, rounds, seconds)
-    found["get, L2 hit"] = found["forgetting and get, L2 hit"] - found["forgetting in L1"]
-    found["get, L3 and storing"] = found.pop("forgetting and get, L3") - found.pop("forgetting, L1 and L2")
-    found["aget, L1 hit"] = awaited(ours, rounds, seconds)
-    return found
+    times = measure(subjects, rounds, seconds)
+    times |= measure({"update, nothing new": ("ours.update()", names)}, rounds, seconds)
+    times |= measure({"set": ("ours.set(KEY, value)", names | {"value": VALUE})}, rounds, seconds)
+    times["get, L2 hit"] = times["forgetting and get, L2 hit"] - times["forgetting in L1"]
+    times["get, L3 and storing"] = times.pop("forgetting and get, L3") - times.pop("forgetting, L1 and L2")
+    times["aget, L1 hit"] = awaited(ours, rounds, seconds)
+    return times
 
 
 def dropped(ours: Any) -> dict[str, Any]:
@@ -133,15 +133,15 @@ def awaited(ours: Any, rounds: int, seconds: float) -> float:
 def django(rounds: int, seconds: float) -> dict[str, Times]:
     from django.core.cache import caches
 
-    found: dict[str, Times] = {}
+    table: dict[str, Times] = {}
     for call, text in (("get", "cache.get(KEY)"), ("set", "cache.set(KEY, VALUE, 3600)")):
         stores = {name: caches[name] for name in ("locmem", "file", "redis", "django-redis")}
         subjects: dict[str, Subject] = {
             name: (text, {"cache": cache, "KEY": KEY, "VALUE": VALUE}) for name, cache in stores.items()
         }
         for name, took in measure(subjects, rounds, seconds).items():
-            found.setdefault(f"Django {name}" if "-" not in name else name, {})[call] = took
-    return found
+            table.setdefault(f"Django {name}" if "-" not in name else name, {})[call] = took
+    return table
 
 
 def peers(folder: Path, rounds: int, seconds: float) -> Times:
@@ -169,11 +169,11 @@ def peers(folder: Path, rounds: int, seconds: float) -> Times:
             store = make(module)
             store[KEY] = VALUE
             subjects[name] = ("store.get(KEY)", {"store": store, "KEY": KEY})
-    found = measure(subjects, rounds, seconds)
+    times = measure(subjects, rounds, seconds)
     cashews = found_module("cashews")
     if cashews is not None:
-        found["cashews, memory"] = asyncio.run(of_cashews(cashews, rounds, seconds))
-    return found
+        times["cashews, memory"] = asyncio.run(of_cashews(cashews, rounds, seconds))
+    return times
 
 
 def decorators(rounds: int, seconds: float) -> Times:
@@ -192,25 +192,25 @@ def decorators(rounds: int, seconds: float) -> Times:
 
     cache = MLCache("decorated", lru=LRU(ITEMS))
     subjects: dict[str, Subject] = {}
-    made = {"cached": cached(cache, name="load_product", ttl=3600)(load_product), "the function": load_product}
+    decorated = {"cached": cached(cache, name="load_product", ttl=3600)(load_product), "the function": load_product}
     cachetools = found_module("cachetools")
     if cachetools is not None:
         store = cachetools.TTLCache(ITEMS, 3600)
-        made["cachetools.cached"] = cachetools.cached(store, lock=threading.RLock())(load_product)
-    for name, call in made.items():
+        decorated["cachetools.cached"] = cachetools.cached(store, lock=threading.RLock())(load_product)
+    for name, call in decorated.items():
         subjects[f"{name}(number)"] = ("call(7)", {"call": call})
         subjects[f"{name}(number, language=)"] = ("call(7, language='de')", {"call": call})
     request = RequestFactory().get("/products/")
     for name, view in {"cache_view": cache_view(3600, cache)(page), "cache_page": cache_page(3600)(page)}.items():
         view(request)
         subjects[f"{name}, a hit"] = ("view(request)", {"view": view, "request": request})
-    found = measure(subjects, rounds, seconds)
+    times = measure(subjects, rounds, seconds)
     for arguments in ("(number)", "(number, language=)"):
-        took = found.pop(f"the function{arguments}")
-        for name in found:
+        took = times.pop(f"the function{arguments}")
+        for name in times:
             if name.endswith(f"d{arguments}"):
-                found[name] -= took
-    return found
+                times[name] -= took
+    return times
 
 
 async def of_cashews(cashews: Any, rounds: int, seconds: float) -> float:
@@ -236,27 +236,27 @@ def found_module(name: str) -> Any:
         return None
 
 
-def report(found: dict[str, Any]) -> None:
-    if "levels" in found:
-        times = found["levels"]
+def report(results: dict[str, Any]) -> None:
+    if "levels" in results:
+        times = results["levels"]
         print("\nLevels, us a call")
         for name, took in times.items():
             print(f"  {name:28s} {took:8.3f}")
-        for one, other, how, bound in REACH.values():
-            ratio = times[one] / times[other]
+        for subject, reference, how, bound in REACH.values():
+            ratio = times[subject] / times[reference]
             reached = ratio <= bound if how == "at most" else ratio >= bound
-            print(f"  {one} / {other}: {ratio:.2f} x ({how} {bound:g} x: {'reached' if reached else 'MISSED'})")
-    if "django" in found:
+            print(f"  {subject} / {reference}: {ratio:.2f} x ({how} {bound:g} x: {'reached' if reached else 'MISSED'})")
+    if "django" in results:
         print("\nCaches of Django, us a call")
-        for name, times in found["django"].items():
+        for name, times in results["django"].items():
             print(f"  {name:28s} " + "   ".join(f"{call} {took:8.2f}" for call, took in times.items()))
-    if "peers" in found:
+    if "peers" in results:
         print("\nPeers, us a hit, and how much longer than a hit of L1")
-        ours = found["peers"]["MLCache, L1 hit"]
-        for name, took in found["peers"].items():
+        ours = results["peers"]["MLCache, L1 hit"]
+        for name, took in results["peers"].items():
             print(f"  {name:28s} {took:8.3f} ({took / ours:6.2f} x)")
-    if "decorators" in found:
-        times = found["decorators"]
+    if "decorators" in results:
+        times = results["decorators"]
         print("\nDecorators, us a hit on top of the function")
         for name, took in times.items():
             print(f"  {name:38s} {took:8.3f}")
@@ -289,27 +289,29 @@ def main() -> None:
                 "redis": {"BACKEND": f"{backends}.redis.RedisCache", "LOCATION": url},
                 "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
             },
-            RESTY_DJANGO={"SHARED_DICTS": {one: {"PATH": str(folder / "dicts")} for one in ("default", "events")}},
+            RESTY_DJANGO={
+                "SHARED_DICTS": {dict_name: {"PATH": str(folder / "dicts")} for dict_name in ("default", "events")}
+            },
         )
         from django.core.cache import caches
 
         for alias in ("locmem", "file", "redis", "django-redis"):
             caches[alias].set(KEY, VALUE, 3600)
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if "levels" in chosen:
-            found["levels"] = levels(folder, options.rounds, options.seconds)
+            results["levels"] = levels(folder, options.rounds, options.seconds)
         if "django" in chosen:
-            found["django"] = django(options.rounds, options.seconds)
+            results["django"] = django(options.rounds, options.seconds)
         if "peers" in chosen:
-            found["peers"] = peers(folder, options.rounds, options.seconds)
+            results["peers"] = peers(folder, options.rounds, options.seconds)
         if "decorators" in chosen:
-            found["decorators"] = decorators(options.rounds, options.seconds)
+            results["decorators"] = decorators(options.rounds, options.seconds)
         from resty_django.shdict import shdicts
 
         shdicts.close_all()
-    report(found)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -42,32 +42,32 @@ def values() -> dict[str, Any]:
 def reads(rounds: int, seconds: float) -> dict[str, dict[str, float]]:
     from django.core.cache import caches
 
-    found = {}
+    rates = {}
     for name, value in values().items():
         for alias in ALIASES.values():
             caches[alias].set(KEY, value, 3600)
         subjects: dict[str, Subject] = {
             text: ("cache.get(KEY)", {"cache": caches[alias], "KEY": KEY}) for text, alias in ALIASES.items()
         }
-        found[f"get, {name}"] = measure(subjects, rounds, seconds)
-    return found
+        rates[f"get, {name}"] = measure(subjects, rounds, seconds)
+    return rates
 
 
 def others(rounds: int, seconds: float) -> dict[str, dict[str, float]]:
     from django.core.cache import caches
 
-    found = {}
+    rates = {}
     for call in ("set(KEY, VALUE, 3600)", "add(KEY, VALUE, 3600)", "incr('n')"):
         subjects: dict[str, Subject] = {}
         for text, alias in (*ALIASES.items(), ("Redis", "ours-redis"), ("LMDB, no L1", "bare")):
             cache = caches[alias]
             cache.set("n", 1, None)
             subjects[text] = (f"cache.{call}", {"cache": cache, "KEY": KEY, "VALUE": values()["dict"]})
-        found[call] = measure(subjects, rounds, seconds)
+        rates[call] = measure(subjects, rounds, seconds)
     bare = caches["bare"]
     bare.set(KEY, values()["dict"], 3600)
-    found["get, L2 hit"] = measure({"LMDB, no L1": ("cache.get(KEY)", {"cache": bare, "KEY": KEY})}, rounds, seconds)
-    return found
+    rates["get, L2 hit"] = measure({"LMDB, no L1": ("cache.get(KEY)", {"cache": bare, "KEY": KEY})}, rounds, seconds)
+    return rates
 
 
 def main() -> None:
@@ -93,19 +93,19 @@ def main() -> None:
             },
             RESTY_DJANGO={"SHARED_DICTS": {**dicts, "remote": {"ENGINE": "redis", "ALIAS": "django-redis"}}},
         )
-        found = reads(options.rounds, options.seconds)
-        report(found, "how much faster than locmem: ")
-        rest = others(options.rounds, options.seconds)
-        report(rest)
+        rates = reads(options.rounds, options.seconds)
+        report(rates, "how much faster than locmem: ")
+        more_rates = others(options.rounds, options.seconds)
+        report(more_rates)
         from resty_django.shdict import shdicts
 
         shdicts.close_all()
     if options.json:
-        options.json.write_text(json.dumps(found | rest, indent=1))
+        options.json.write_text(json.dumps(rates | more_rates, indent=1))
 
 
-def report(found: dict[str, dict[str, float]], beside: str = "") -> None:
-    for name, times in found.items():
+def report(rates: dict[str, dict[str, float]], beside: str = "") -> None:
+    for name, times in rates.items():
         print(f"{name:24s}" + "".join(f"  {subject} {took:8.2f} us" for subject, took in times.items()), end="")
         print(f"   {beside}{times['locmem'] / times['LMDB']:.2f} x" if beside else "")
 

@@ -40,9 +40,9 @@ REACH: Mapping[str, tuple[str, str, float]] = {
 class Listener:
     """A process that hears."""
 
-    def __init__(self, site: Site, *words: str) -> None:
+    def __init__(self, site: Site, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("_eventlistener.py")), *words],
+            [sys.executable, str(Path(__file__).with_name("_eventlistener.py")), *arguments],
             env={**os.environ, "BENCH_SITE": json.dumps(site)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -52,9 +52,9 @@ class Listener:
         assert self.process.stdout.readline() == "ready\n"
 
     def end(self) -> dict[str, Any]:
-        out, _ = self.process.communicate()
-        found: dict[str, Any] = json.loads(out)
-        return found
+        output, _ = self.process.communicate()
+        report: dict[str, Any] = json.loads(output)
+        return report
 
 
 def site_of(url: str, folder: str, engine: str, interval: float) -> Site:
@@ -108,40 +108,41 @@ def measure(url: str, folder: str, options: argparse.Namespace) -> dict[str, Fig
         "idle, redis": ("events", sites["redis"]),
         "idle, pubsub": ("pubsub", sites["redis"]),
     }
-    found: dict[str, list[Figures]] = {}
+    samples: dict[str, list[Figures]] = {}
     for _ in range(options.rounds):
         for name, site in sites.items():
             with override_settings(**site):
                 heard = Listener(site, "events")
-                one = latency(heard, lambda: events.post(CHANNEL, "e", time.monotonic()), options.count, chance)
-                found.setdefault(name, []).append(one)
+                sample = latency(heard, lambda: events.post(CHANNEL, "e", time.monotonic()), options.count, chance)
+                samples.setdefault(name, []).append(sample)
         heard = Listener(sites["redis"], "pubsub")
-        one = latency(heard, lambda: client.publish(CHANNEL, str(time.monotonic())), options.count, chance)
-        found.setdefault("redis-py pubsub", []).append(one)
-        for name, (words, site) in idles.items():
-            found.setdefault(name, []).append(idle(Listener(site, *words.split()), options.seconds))
+        sample = latency(heard, lambda: client.publish(CHANNEL, str(time.monotonic())), options.count, chance)
+        samples.setdefault("redis-py pubsub", []).append(sample)
+        for name, (arguments, site) in idles.items():
+            samples.setdefault(name, []).append(idle(Listener(site, *arguments.split()), options.seconds))
     client.close()
     return {
-        name: {key: statistics.median(one[key] for one in figures) for key in figures[0]}
-        for name, figures in found.items()
+        name: {key: statistics.median(sample[key] for sample in figures) for key in figures[0]}
+        for name, figures in samples.items()
     }
 
 
-def report(found: dict[str, Figures]) -> None:
+def report(results: dict[str, Figures]) -> None:
     print(f"{'':24s} {'p50 ms':>9s} {'p99 ms':>9s} {'post us':>9s} {'% core':>9s}")
-    for name, figures in found.items():
+    for name, figures in results.items():
         cells = [figures.get(key) for key in ("p50_ms", "p99_ms", "post_us", "cpu_percent")]
         print(f"{name:24s} " + " ".join(f"{'' if cell is None else f'{cell:.2f}':>9s}" for cell in cells))
-    peer = found["redis-py pubsub"]
-    print(f"\nredis against redis-py pubsub: p50 {found['redis']['p50_ms'] / peer['p50_ms']:.2f} x, ", end="")
-    print(f"post {found['redis']['post_us'] / peer['post_us']:.2f} x")
+    peer = results["redis-py pubsub"]
+    print(f"\nredis against redis-py pubsub: p50 {results['redis']['p50_ms'] / peer['p50_ms']:.2f} x, ", end="")
+    print(f"post {results['redis']['post_us'] / peer['post_us']:.2f} x")
     for interval in ("10 ms", "5 ms"):
-        ratio = found[f"idle, memory, {interval}"]["cpu_percent"] / found[f"idle, sleep of {interval}"]["cpu_percent"]
+        idle, asleep = results[f"idle, memory, {interval}"], results[f"idle, sleep of {interval}"]
+        ratio = idle["cpu_percent"] / asleep["cpu_percent"]
         print(f"idle listener in memory at {interval} against a loop that only sleeps so long: {ratio:.2f} x")
     print()
-    for name, (key, words, bound) in REACH.items():
-        value = found[name][key]
-        print(f"{'reached' if value < bound else 'MISSED ':8s} {words}: {value:.2f}, to be under {bound}")
+    for name, (key, text, bound) in REACH.items():
+        value = results[name][key]
+        print(f"{'reached' if value < bound else 'MISSED ':8s} {text}: {value:.2f}, to be under {bound}")
 
 
 def main() -> None:
@@ -162,10 +163,10 @@ def main() -> None:
         url = f"{server.connection_url}/0"
         os.environ["BENCH_SITE"] = json.dumps(site_of(url, folder, "lmdb", 0.01))
         configure()
-        found = measure(url, folder, options)
-    report(found)
+        results = measure(url, folder, options)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def wait_for_udp(port: int) -> None:
 
 def udp(seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
     cores = sorted(os.sched_getaffinity(0))
-    here, there = cores[0], cores[-1]
+    server_core, client_core = cores[0], cores[-1]
     serve = ("manage.py", "runidserver", "--stats", "0", "--port")
     commands: dict[str, Callable[[int], tuple[str, ...]]] = {
         "echo": lambda port: ("bench/_echo.py", "loop", str(port)),
@@ -103,16 +103,16 @@ def udp(seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
         servers: dict[str, tuple[int, int]] = {}
         for name, command in commands.items():
             port = free_port(socket.SOCK_DGRAM)
-            servers[name] = (port, stack.enter_context(running(*command(port), cpu=here)).pid)
+            servers[name] = (port, stack.enter_context(running(*command(port), cpu=server_core)).pid)
         for port, _ in servers.values():
             wait_for_udp(port)
         table: dict[str, dict[str, Result]] = {}
         for title, outstanding, core in (
-            ("1 outstanding, same core", 1, here),
-            ("64 outstanding, two cores", 64, there),
-            ("64 outstanding, same core", 64, here),
+            ("1 outstanding, same core", 1, server_core),
+            ("64 outstanding, two cores", 64, client_core),
+            ("64 outstanding, same core", 64, server_core),
         ):
-            found: dict[str, list[Result]] = {name: [] for name in servers}
+            samples: dict[str, list[Result]] = {name: [] for name in servers}
             for _ in range(rounds):
                 for name, (port, pid) in servers.items():
                     before = cpu_seconds(pid)
@@ -124,8 +124,8 @@ def udp(seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
                     )
                     result = json.loads(done.stdout)
                     result["cpu_us"] = (cpu_seconds(pid) - before) / result["requests"] * 1e6
-                    found[name].append(result)
-            table[title] = {name: medians(results) for name, results in found.items()}
+                    samples[name].append(result)
+            table[title] = {name: medians(results) for name, results in samples.items()}
     return table
 
 
@@ -134,7 +134,7 @@ def medians(results: list[Result]) -> Result:
 
 
 def python(rounds: int) -> Result:
-    from resty_django.ids import next_id, stop
+    from resty_django.ids import next_id, next_ids, stop
 
     count = 50_000
     next_id("bench", "bench")
@@ -142,10 +142,10 @@ def python(rounds: int) -> Result:
     for _ in range(rounds):
         ours.append(min(timeit.repeat(lambda: next_id("bench", "bench"), number=count, repeat=3)) / count)
         uuids.append(min(timeit.repeat(lambda: str(uuid.uuid4()), number=count, repeat=3)) / count)
-        batch.append(min(timeit.repeat(lambda: next_id("bench", "bench", count=1000), number=50, repeat=3)) / 50_000)
+        batch.append(min(timeit.repeat(lambda: next_ids("bench", 1000, "bench"), number=50, repeat=3)) / 50_000)
         empty.append(min(timeit.repeat(lambda: None, number=count, repeat=3)) / count)
     stop()
-    names = ("next_id", "uuid4", "next_id in batches of 1000", "empty call")
+    names = ("next_id", "uuid4", "next_ids, batches of 1000", "empty call")
     return {
         name: statistics.median(times) * 1e6 for name, times in zip(names, (ours, uuids, batch, empty), strict=True)
     }
@@ -168,7 +168,7 @@ def http_figures(seconds: float, rounds: int) -> Result:
         login(connection, headers)
 
         def rate(count: int) -> float:
-            made, began = 0, time.perf_counter()
+            ids, began = 0, time.perf_counter()
             while (now := time.perf_counter()) - began < seconds:
                 connection.request(
                     "POST", "/api/ids/rules/bench/ids/", json.dumps({"app": "http", "count": count}), headers
@@ -177,8 +177,8 @@ def http_figures(seconds: float, rounds: int) -> Result:
                 body = answer.read()
                 if answer.status not in (200, 201):
                     raise SystemExit(f"HTTP {answer.status}: {body!r:.300}")
-                made += count
-            return made / (now - began)
+                ids += count
+            return ids / (now - began)
 
         rate(1)
         pairs = [(rate(1), rate(1000)) for _ in range(rounds)]
@@ -205,8 +205,8 @@ def login(connection: http.client.HTTPConnection, headers: dict[str, str]) -> No
     headers |= {"Cookie": f"sessionid={session.session_key}; csrftoken={token}", "X-CSRFToken": token}
 
 
-def report(found: dict[str, Any]) -> None:
-    for title, servers in found.get("udp", {}).items():
+def report(results: dict[str, Any]) -> None:
+    for title, servers in results.get("udp", {}).items():
         bare = servers["echo"]
         print(f"\nUDP, {title}")
         for name, r in servers.items():
@@ -215,13 +215,13 @@ def report(found: dict[str, Any]) -> None:
                 f"CPU {r['cpu_us']:5.2f} us   rate {r['rate'] / bare['rate']:.2f} x  p50 "
                 f"{r['p50_us'] / bare['p50_us']:.2f} x  CPU {r['cpu_us'] / bare['cpu_us']:.2f} x of echo"
             )
-    if "python" in found:
+    if "python" in results:
         print("\nPython")
-        for name, took in found["python"].items():
-            print(f"  {name:28s} {took:6.3f} us   {took / found['python']['uuid4']:.2f} x of str(uuid.uuid4())")
-    if "http" in found:
+        for name, took in results["python"].items():
+            print(f"  {name:28s} {took:6.3f} us   {took / results['python']['uuid4']:.2f} x of str(uuid.uuid4())")
+    if "http" in results:
         print("\nHTTP, IDs a second over one connection")
-        r = found["http"]
+        r = results["http"]
         print(f"  single {r['single']:,.0f}, batch of 1000 {r['batch of 1000']:,.0f}: {r['ratio']:.0f} x")
 
 
@@ -235,16 +235,16 @@ def main() -> None:
     chosen = set(options.only.split(","))
     with tempfile.TemporaryDirectory() as folder:
         prepare(folder)
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if "udp" in chosen:
-            found["udp"] = udp(options.seconds, options.rounds)
+            results["udp"] = udp(options.seconds, options.rounds)
         if "python" in chosen:
-            found["python"] = python(options.rounds)
+            results["python"] = python(options.rounds)
         if "http" in chosen:
-            found["http"] = http_figures(options.seconds, options.rounds)
-    report(found)
+            results["http"] = http_figures(options.seconds, options.rounds)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -85,12 +85,12 @@ def _python() -> Path:
 def measure(subjects: Mapping[str, Run], rounds: int, seconds: float) -> Times:
     """All subjects in turn, again and again, and of each the best turn; that `rounds` times, and of each the median."""
     counts = {name: calls_in(run, seconds / TURNS) for name, run in subjects.items()}
-    found: dict[str, list[float]] = {name: [] for name in subjects}
+    samples: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(rounds):
         turns = [{name: run(counts[name]) for name, run in subjects.items()} for _ in range(TURNS)]
         for name in subjects:
-            found[name].append(min(turn[name] for turn in turns) / counts[name] * 1e6)
-    return {name: statistics.median(times) for name, times in found.items()}
+            samples[name].append(min(turn[name] for turn in turns) / counts[name] * 1e6)
+    return {name: statistics.median(times) for name, times in samples.items()}
 
 
 def calls_in(run: Run, seconds: float) -> int:
@@ -117,22 +117,22 @@ def limiters(dictionary: Any) -> dict[str, Any]:
         "leaky bucket": LeakyBucket(1e6, PLENTY, **options("leaky")),
         "fixed window": FixedWindow(PLENTY, 3600, **options("fixed")),
         "sliding window": SlidingWindow(PLENTY, 3600, **options("sliding")),
-        "token bucket": TokenBucket(1, PLENTY, **options("token")),
+        "token bucket": TokenBucket.from_interval(1, PLENTY, **options("token")),
         "concurrency": Concurrency(100, **options("slots")),
         "without leases": Concurrency(PLENTY, lease=None, **options("free")),
     }
 
 
-def calls_of(made: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def calls_of(named: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """A decision of each; one of concurrency with leases takes a slot and gives it back."""
     from resty_django.limits import combine
 
-    slots, three = made["concurrency"], [made["leaky bucket"], made["fixed window"], made["without leases"]]
+    slots, three = named["concurrency"], [named["leaky bucket"], named["fixed window"], named["without leases"]]
 
     def take_and_leave() -> None:
         slots.leaving("user:1234", None, slots.hit("user:1234").token)
 
-    calls = {name: lambda limiter=limiter: limiter.hit("user:1234") for name, limiter in made.items()}
+    calls = {name: lambda limiter=limiter: limiter.hit("user:1234") for name, limiter in named.items()}
     calls["concurrency"] = take_and_leave
     calls[THREE] = lambda: combine(three, ["user:1234", "user:1234", "user:1234"])
     return calls
@@ -145,20 +145,20 @@ def lmdb(folder: Path, peer: Peer | None, rounds: int, seconds: float) -> Times:
     with env.begin(db, write=True) as txn:
         txn.put(b"n", NUMBER.pack(0))
     ours = shared_dictionary(folder)
-    made = limiters(ours)
+    named = limiters(ours)
     subjects: dict[str, Run] = {
         "bare read-modify-write": timed(
             "with begin(db, None, True) as txn:\n txn.put(n, pack(unpack(txn.get(n))[0] + 1))",
             **{"begin": env.begin, "db": db, "n": b"n", "pack": NUMBER.pack, "unpack": NUMBER.unpack},
         )
     }
-    for name, limiter in made.items():
+    for name, limiter in named.items():
         subjects[name] = timed("hit('user:1234')", hit=limiter.hit)
     subjects["concurrency"] = timed(
         "leaving('user:1234', None, hit('user:1234').token)",
-        **{"hit": made["concurrency"].hit, "leaving": made["concurrency"].leaving},
+        **{"hit": named["concurrency"].hit, "leaving": named["concurrency"].leaving},
     )
-    three = [made["leaky bucket"], made["fixed window"], made["without leases"]]
+    three = [named["leaky bucket"], named["fixed window"], named["without leases"]]
     subjects[THREE] = timed("combine(three, keys)", combine=combine, three=three, keys=["user:1234"] * 3)
     if peer is not None:
         subjects.update(peer.subjects())
@@ -191,7 +191,7 @@ def redis(peer: Peer | None, rounds: int, seconds: float) -> dict[str, dict[str,
     if peer is not None:
         subjects.update({name: run for name, run in peer.subjects().items() if name.endswith("Redis")})
     times = measure(subjects, rounds, seconds)
-    found = {
+    rates = {
         name: {
             "us": times[name] / len(sent[name]),
             "bare": times[f"{name}, bare"] / len(sent[name]),
@@ -200,13 +200,13 @@ def redis(peer: Peer | None, rounds: int, seconds: float) -> dict[str, dict[str,
         }
         for name in calls
     }
-    found.update({name: {"us": times[name]} for name in times if name.startswith("limits ")})
-    return found
+    rates.update({name: {"us": times[name]} for name in times if name.startswith("limits ")})
+    return rates
 
 
-def report(found: dict[str, Any]) -> None:
-    if "lmdb" in found:
-        times: Times = found["lmdb"]
+def report(results: dict[str, Any]) -> None:
+    if "lmdb" in results:
+        times: Times = results["lmdb"]
         bare = times["bare read-modify-write"]
         print("\nLMDB, us a decision")
         for name, took in times.items():
@@ -219,10 +219,10 @@ def report(found: dict[str, Any]) -> None:
             memory, server = times["limits fixed window, memory"], times["limits fixed window, Redis"]
             print(f"  fixed window / limits in memory: {tell(ours / memory, 1)}")
             print(f"  limits on Redis / fixed window: {tell(server / ours, 10, at_most=False)}")
-    if "redis" in found:
+    if "redis" in results:
         print("\nRedis, us a decision")
-        theirs = [row["us"] for name, row in found["redis"].items() if name.startswith("limits ")]
-        for name, row in found["redis"].items():
+        theirs = [row["us"] for name, row in results["redis"].items() if name.startswith("limits ")]
+        for name, row in results["redis"].items():
             text = f"  {name:32s} {row['us']:8.1f}"
             if name == THREE:
                 text += f"   {row['trips']:g} round trip, {row['us'] / row['bare']:.2f} x of its EVALSHA on redis-py"
@@ -260,14 +260,14 @@ def main() -> None:
             peer = stack.enter_context(Peer(url))
         except OSError as error:
             print(f"The package limits is left out: {error}", file=sys.stderr)
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if "lmdb" in chosen:
-            found["lmdb"] = lmdb(folder, peer, options.rounds, options.seconds)
+            results["lmdb"] = lmdb(folder, peer, options.rounds, options.seconds)
         if "redis" in chosen:
-            found["redis"] = redis(peer, options.rounds, options.seconds)
-    report(found)
+            results["redis"] = redis(peer, options.rounds, options.seconds)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

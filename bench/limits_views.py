@@ -82,7 +82,7 @@ def views() -> dict[str, Any]:
     from rest_framework.views import APIView
 
     from resty_django.limits.decorators import limit_count, limit_req
-    from resty_django.limits.drf import LeakyBucketThrottle
+    from resty_django.limits.throttling import LeakyBucketThrottle
 
     def empty(request: Any) -> HttpResponse:
         return HttpResponse(b"")
@@ -104,7 +104,7 @@ def views() -> dict[str, Any]:
     class Ours(LeakyBucketThrottle):
         rate = f"{PLENTY} burst=1000"
 
-    found = {
+    named_views = {
         "no limit": empty,
         "limit_req, LMDB": limit_req(PLENTY, burst=1000)(empty),
         "limit_count, LMDB": limit_count(10**9, per="1h")(empty),
@@ -120,12 +120,12 @@ def views() -> dict[str, Any]:
         print("django-ratelimit is not installed and is left out: pip install django-ratelimit", file=sys.stderr)
     else:
         theirs = ratelimit(key="ip", rate=PLENTY)
-        found["django-ratelimit, locmem"] = theirs(empty)
-        found["django-ratelimit, Redis"] = theirs(empty)
-    return found
+        named_views["django-ratelimit, locmem"] = theirs(empty)
+        named_views["django-ratelimit, Redis"] = theirs(empty)
+    return named_views
 
 
-def subjects(found: Mapping[str, Any]) -> dict[str, Callable[[int], float]]:
+def subjects(named_views: Mapping[str, Any]) -> dict[str, Callable[[int], float]]:
     """Functions that ask so many times, and return the seconds that it took."""
     from django.conf import settings
     from django.test import RequestFactory
@@ -137,7 +137,7 @@ def subjects(found: Mapping[str, Any]) -> dict[str, Callable[[int], float]]:
     environ = RequestFactory()._base_environ(PATH_INFO="/v/")
 
     def subject(name: str, view: Any) -> Callable[[int], float]:
-        module = types.ModuleType(f"urls_{len(made)}")
+        module = types.ModuleType(f"urls_{len(runners)}")
         module.urlpatterns = [path("v/", view)]  # type: ignore[attr-defined]
         sys.modules[module.__name__] = module
 
@@ -154,19 +154,19 @@ def subjects(found: Mapping[str, Any]) -> dict[str, Callable[[int], float]]:
 
         return ask
 
-    made: dict[str, Callable[[int], float]] = {}
-    for name, view in found.items():
-        made[name] = subject(name, view)
-    return made
+    runners: dict[str, Callable[[int], float]] = {}
+    for name, view in named_views.items():
+        runners[name] = subject(name, view)
+    return runners
 
 
-def measure(found: Mapping[str, Callable[[int], float]], rounds: int, seconds: float) -> Times:
+def measure(runners: Mapping[str, Callable[[int], float]], rounds: int, seconds: float) -> Times:
     """All subjects in turn, again and again, and of each the best turn; that `rounds` times, and of each the median."""
-    counts = {name: max(5, int(seconds / TURNS / (ask(50) / 50))) for name, ask in found.items()}
-    best: dict[str, list[float]] = {name: [] for name in found}
+    counts = {name: max(5, int(seconds / TURNS / (ask(50) / 50))) for name, ask in runners.items()}
+    best: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(rounds):
-        turns = [{name: ask(counts[name]) / counts[name] for name, ask in found.items()} for _ in range(TURNS)]
-        for name in found:
+        turns = [{name: ask(counts[name]) / counts[name] for name, ask in runners.items()} for _ in range(TURNS)]
+        for name in runners:
             best[name].append(min(turn[name] for turn in turns) * 1e6)
     return {name: statistics.median(times) for name, times in best.items()}
 
@@ -201,14 +201,14 @@ def main() -> None:
 
         from resty_django.shdict import shdicts
 
-        found = {}
+        results = {}
         for kind, middleware in (("without middleware", []), ("with the middleware of startproject", STARTPROJECT)):
             settings.MIDDLEWARE = middleware
-            found[kind] = measure(subjects(views()), options.rounds, options.seconds)
-            report(kind, found[kind])
+            results[kind] = measure(subjects(views()), options.rounds, options.seconds)
+            report(kind, results[kind])
         shdicts.close_all()
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

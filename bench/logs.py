@@ -102,7 +102,7 @@ def once(make: Callable[[], logging.Handler], records: int) -> tuple[float, floa
         handler.close()
     elif handler.options.timeout < STUCK:
         handler.flush()
-        figures = handler.figures()
+        figures = handler.stats()
         assert figures.sent + figures.dropped == records + 1, figures
         handler.close()
     return sum(costs) / records * 1e6, costs[-records // 1000] * 1e6
@@ -112,16 +112,16 @@ def measure(records: int, rounds: int) -> Figures:
     stream, datagrams, deaf = Server(), Server(datagrams=True), Server(reads=False)
     makers = subjects(stream, datagrams)
     makers["SocketHandler, nobody reads"] = lambda: ours(deaf, timeout=STUCK)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
     for _ in range(rounds):
         for name, make in makers.items():
-            found[name].append(once(make, records))
+            samples[name].append(once(make, records))
     return {
         name: {
             "us": statistics.median(took for took, _ in times),
             "p999_us": statistics.median(worst for _, worst in times),
         }
-        for name, times in found.items()
+        for name, times in samples.items()
     }
 
 
@@ -133,15 +133,15 @@ def main() -> None:
     options = parser.parse_args()
     logging.raiseExceptions = False
     logging.getLogger("resty_django.logs").setLevel(logging.CRITICAL)
-    found = measure(options.records, options.rounds)
-    floor = found["format only"]["us"]
-    tcp = found["SocketHandler, tcp"]["us"] - floor
+    results = measure(options.records, options.rounds)
+    floor = results["format only"]["us"]
+    tcp = results["SocketHandler, tcp"]["us"] - floor
     print(f"{'one record':34s} {'us':>8s} {'p99.9':>8s} {'more than formatting':>22s}")
-    for name, row in found.items():
-        more = row["us"] - floor
-        print(f"{name:34s} {row['us']:8.2f} {row['p999_us']:8.1f} {more:14.2f} {more / tcp:5.1f} x")
+    for name, row in results.items():
+        overhead = row["us"] - floor
+        print(f"{name:34s} {row['us']:8.2f} {row['p999_us']:8.1f} {overhead:14.2f} {overhead / tcp:5.1f} x")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

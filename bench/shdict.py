@@ -48,12 +48,12 @@ def measure(subjects: Mapping[str, Subject], rounds: int, seconds: float) -> Tim
     """All subjects in turn, again and again, and of each the best turn; that `rounds` times, and of each the median."""
     timers = {name: timeit.Timer(text, globals=names) for name, (text, names) in subjects.items()}
     counts = {name: max(1, int(seconds / TURNS / once(timer))) for name, timer in timers.items()}
-    found: dict[str, list[float]] = {name: [] for name in subjects}
+    samples: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(rounds):
         turns = [{name: timer.timeit(counts[name]) for name, timer in timers.items()} for _ in range(TURNS)]
         for name in timers:
-            found[name].append(min(turn[name] for turn in turns) / counts[name] * 1e6)
-    return {name: statistics.median(times) for name, times in found.items()}
+            samples[name].append(min(turn[name] for turn in turns) / counts[name] * 1e6)
+    return {name: statistics.median(times) for name, times in samples.items()}
 
 
 def once(timer: timeit.Timer) -> float:
@@ -115,10 +115,10 @@ def two(folder: Path, rounds: int, seconds: float) -> dict[str, dict[str, float]
     rates = {kind: [sum(pair) / length for pair in zip(first[kind], second[kind], strict=True)] for kind in KINDS}
     return {
         kind: {
-            "rate": statistics.median(found),
-            "ratio": statistics.median(ours / bare for ours, bare in zip(found, rates["bare"], strict=True)),
+            "rate": statistics.median(rates_of_kind),
+            "ratio": statistics.median(ours / bare for ours, bare in zip(rates_of_kind, rates["bare"], strict=True)),
         }
-        for kind, found in rates.items()
+        for kind, rates_of_kind in rates.items()
     }
 
 
@@ -172,10 +172,10 @@ def redis(rounds: int, seconds: float) -> dict[str, dict[str, float]]:
 
 def commands_of(client: Any, call: Callable[[], Any]) -> list[tuple[Any, ...]]:
     """The arguments of the EVALSHAs that a call sends."""
-    seen, execute = [], client.execute_command
+    sent, execute = [], client.execute_command
 
     def note(*args: Any, **options: Any) -> Any:
-        seen.append(args)
+        sent.append(args)
         return execute(*args, **options)
 
     client.execute_command = note
@@ -183,8 +183,8 @@ def commands_of(client: Any, call: Callable[[], Any]) -> list[tuple[Any, ...]]:
         call()
     finally:
         del client.execute_command
-    assert all(args[0] == "EVALSHA" for args in seen)
-    return [args[1:] for args in seen]
+    assert all(args[0] == "EVALSHA" for args in sent)
+    return [args[1:] for args in sent]
 
 
 def peers(folder: Path, rounds: int, seconds: float) -> dict[str, Times]:
@@ -206,39 +206,39 @@ def peers(folder: Path, rounds: int, seconds: float) -> dict[str, Times]:
         print("diskcache is not installed and is left out: pip install diskcache", file=sys.stderr)
     else:
         stores["diskcache"] = diskcache.Cache(str(folder / "diskcache"))
-    found: dict[str, Times] = {}
+    times_of_peers: dict[str, Times] = {}
     for store in stores.values():
         store.set(KEY, VALUE)
         store.set("n", 0)
     for call, text in (("get", "store.get(KEY)"), ("set", "store.set(KEY, VALUE)"), ("incr", "store.incr('n')")):
         subjects = {name: (text, {"store": store, "KEY": KEY, "VALUE": VALUE}) for name, store in stores.items()}
         for name, took in measure(subjects, rounds, seconds).items():
-            found.setdefault(name, {})[call] = took
+            times_of_peers.setdefault(name, {})[call] = took
     for name in ("shdict, LMDB", "diskcache"):
         if name in stores:
             stores[name].close()
-    return found
+    return times_of_peers
 
 
-def report(found: dict[str, Any]) -> None:
-    if "lmdb" in found:
-        times = found["lmdb"]
+def report(results: dict[str, Any]) -> None:
+    if "lmdb" in results:
+        times = results["lmdb"]
         print("\nLMDB, us a call")
         for name, took in times.items():
             print(f"  {name:24s} {took:8.3f}")
-        for one, other, how, bound in REACH.values():
-            ratio = times[one] / times[other]
+        for subject, reference, how, bound in REACH.values():
+            ratio = times[subject] / times[reference]
             reached = ratio <= bound if how == "at most" else ratio >= bound
-            print(f"  {one} / {other}: {ratio:.2f} x ({how} {bound:g} x: {'reached' if reached else 'MISSED'})")
-    if "two" in found:
+            print(f"  {subject} / {reference}: {ratio:.2f} x ({how} {bound:g} x: {'reached' if reached else 'MISSED'})")
+    if "two" in results:
         print("\nTwo processes writing at once, writes a second together")
-        for kind, row in found["two"].items():
+        for kind, row in results["two"].items():
             rate, ratio = row["rate"], row["ratio"]
             goal = "" if kind == "bare" else f" (at least 0.6 x: {'reached' if ratio >= 0.6 else 'MISSED'})"
             print(f"  {kind:24s} {rate:10,.0f}   {ratio:.2f} x of bare{goal}")
-    if "redis" in found:
+    if "redis" in results:
         print("\nRedis engine, us a call")
-        for name, row in found["redis"].items():
+        for name, row in results["redis"].items():
             ratio = row["us"] / row["bare"]
             reached = "reached" if ratio <= 1.25 else "MISSED"
             trips = f", {row['trips']:.0f} round trips" if row["trips"] > 1 else ""
@@ -246,10 +246,10 @@ def report(found: dict[str, Any]) -> None:
                 f"  {name:16s} {row['us']:7.1f}   {ratio:.2f} x of its EVALSHA on redis-py (at most 1.25 x: {reached})"
                 f"   {row['us'] / row['plain']:.2f} x of a plain one{trips}"
             )
-    if "peers" in found:
+    if "peers" in results:
         print("\nPeers, us a call, and how much longer than shared dictionaries on LMDB")
-        ours = found["peers"]["shdict, LMDB"]
-        for name, times in found["peers"].items():
+        ours = results["peers"]["shdict, LMDB"]
+        for name, times in results["peers"].items():
             cells = (f"{call} {took:8.2f} ({took / ours[call]:6.1f} x)" for call, took in times.items())
             print(f"  {name:16s} " + "   ".join(cells))
 
@@ -278,18 +278,18 @@ def main() -> None:
                 "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
             }
         )
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         if "lmdb" in chosen:
-            found["lmdb"] = lmdb(folder, options.rounds, options.seconds)
+            results["lmdb"] = lmdb(folder, options.rounds, options.seconds)
         if "two" in chosen:
-            found["two"] = two(folder, options.rounds, options.seconds)
+            results["two"] = two(folder, options.rounds, options.seconds)
         if "redis" in chosen:
-            found["redis"] = redis(options.rounds, options.seconds)
+            results["redis"] = redis(options.rounds, options.seconds)
         if "peers" in chosen:
-            found["peers"] = peers(folder, options.rounds, options.seconds)
-    report(found)
+            results["peers"] = peers(folder, options.rounds, options.seconds)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

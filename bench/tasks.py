@@ -45,11 +45,11 @@ class Tasks(Subject):
     """A peer; ours and the bridge put what `tasks_jobs` has."""
 
     def __init__(self, peer: Peer, url: str, what: str) -> None:
-        mine = peer.package in ("ours", "bridge")
-        super().__init__(Peer("ours", peer.workers, peer.left) if mine else peer, url)
+        is_ours = peer.package in ("ours", "bridge")
+        super().__init__(Peer("ours", peer.workers, peer.left) if is_ours else peer, url)
         self.what = what
-        self.module = "tasks_jobs" if mine else "qless_jobs"
-        if mine:
+        self.module = "tasks_jobs" if is_ours else "qless_jobs"
+        if is_ours:
             self.env["PEER"] = peer.package
             self.env["DJANGO_SETTINGS_MODULE"] = "tasks_site"
             self.env["PYTHONPATH"] = f"{PLACE}:{ROOT}"
@@ -82,32 +82,32 @@ def main() -> None:
             for _ in range(options.rounds):
                 for name, subject in subjects.items():
                     rates[name].append(subject.drain(options.jobs))
-    found = {
+    results = {
         name: {
             "version": version_of(subject.python, subject.peer.name),
-            "delay": statistics.median(each[0] for each in rates[name]),
-            "end_to_end": statistics.median(each[1] for each in rates[name]),
+            "delay": statistics.median(sample[0] for sample in rates[name]),
+            "end_to_end": statistics.median(sample[1] for sample in rates[name]),
         }
         for name, subject in subjects.items()
     }
-    report(found)
+    report(results)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
-def report(found: Mapping[str, Mapping[str, Any]]) -> None:
+def report(results: Mapping[str, Mapping[str, Any]]) -> None:
     print(f"{'':18s} {'delay/s':>9s} {'end to end/s':>13s}  version")
-    for name, row in found.items():
+    for name, row in results.items():
         print(f"{name:18s} {row['delay']:9.0f} {row['end_to_end']:13.0f}  {row['version']}")
-    celery = found.get("Celery, prefork")
+    celery = results.get("Celery, prefork")
     if celery is None:
         return
-    if "ours" in found:
-        ours = found["ours"]
+    if "ours" in results:
+        ours = results["ours"]
         print(f"delay / Celery: {tell(ours['delay'] / celery['delay'], 2)}")
         print(f"end to end / Celery: {tell(ours['end_to_end'] / celery['end_to_end'], 3)}")
-    if "bridge" in found:
-        print(f"bridge / Celery: {tell(found['bridge']['end_to_end'] / celery['end_to_end'], 0.5)}")
+    if "bridge" in results:
+        print(f"bridge / Celery: {tell(results['bridge']['end_to_end'] / celery['end_to_end'], 0.5)}")
 
 
 __all__ = ["main", "python_of"]

@@ -57,31 +57,31 @@ def measure(count: int, rounds: int) -> dict[str, list[float]]:
         "time_ns": time_ns,
     }
     timers = {name: timeit.Timer(statement, globals=names) for name, statement in PEERS.items()}
-    found: dict[str, list[float]] = {name: [] for name in timers}
+    times: dict[str, list[float]] = {name: [] for name in timers}
     for _ in range(rounds):
         best = dict.fromkeys(timers, float("inf"))
         for _ in range(5):
             for name, timer in timers.items():
                 best[name] = min(best[name], timer.timeit(count) / count)
         for name, seconds in best.items():
-            found[name].append(seconds)
-    return found
+            times[name].append(seconds)
+    return times
 
 
-def ratio(found: dict[str, list[float]], one: str, other: str) -> float:
+def ratio(times: dict[str, list[float]], slower: str, faster: str) -> float:
     """How many times as long `one` takes as `other`: the median over the rounds."""
-    return statistics.median(a / b for a, b in zip(found[one], found[other], strict=True))
+    return statistics.median(a / b for a, b in zip(times[slower], times[faster], strict=True))
 
 
-def report(found: dict[str, list[float]]) -> None:
-    for name, rounds in found.items():
+def report(times: dict[str, list[float]]) -> None:
+    for name, rounds in times.items():
         print(
             f"  {name:26s} {statistics.median(rounds) * 1e9:8,.0f} ns   "
-            f"{ratio(found, name, 'str(uuid.uuid4())'):5.2f} x of uuid4   "
-            f"{ratio(found, name, 'str(uuid_utils.uuid7())'):5.2f} x of uuid7"
+            f"{ratio(times, name, 'str(uuid.uuid4())'):5.2f} x of uuid4   "
+            f"{ratio(times, name, 'str(uuid_utils.uuid7())'):5.2f} x of uuid7"
         )
-    faster = ratio(found, "str(uuid.uuid4())", "txid()")
-    of_uuid7 = ratio(found, "txid()", "str(uuid_utils.uuid7())")
+    faster = ratio(times, "str(uuid.uuid4())", "txid()")
+    of_uuid7 = ratio(times, "txid()", "str(uuid_utils.uuid7())")
     enough, low = faster >= FASTER_THAN_UUID4, of_uuid7 <= OF_UUID7
     print(f"\n  str(uuid.uuid4()) / txid(): {faster:.1f} x (at least {FASTER_THAN_UUID4:g} x: {reached(enough)})")
     print(f"  txid() / str(uuid_utils.uuid7()): {of_uuid7:.2f} x (at most {OF_UUID7:g} x: {reached(low)})")
@@ -97,11 +97,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, help="also write the seconds for one id to this file")
     options = parser.parse_args()
-    found = measure(options.count, options.rounds)
+    times = measure(options.count, options.rounds)
     print(f"One id, median of {options.rounds} rounds")
-    report(found)
+    report(times)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(times, indent=1))
 
 
 if __name__ == "__main__":

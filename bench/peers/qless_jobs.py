@@ -41,7 +41,7 @@ if PEER == "ours":
     def prepare() -> None:
         global put_noop, put_stamp
         django.setup()
-        from resty_django.qless.default import default_client
+        from resty_django.qless.clients.default import default_client
 
         queue = default_client().queues["default"]
         put_noop = lambda: queue.put("qless_jobs.noop", None)  # noqa: E731

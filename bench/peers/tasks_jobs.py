@@ -13,12 +13,12 @@ import django
 
 django.setup()
 
-from resty_django.qless.task import task  # noqa: E402 (the settings come first)
+from resty_django.qless import task  # noqa: E402 (the settings come first)
 
 if os.environ["PEER"] == "bridge":
     from celery import Celery
 
-    from resty_django.qless.celery import connect
+    from resty_django.qless.integrations.celery import connect
 
     app = Celery("tasks_jobs", broker=os.environ["BROKER"])
     app.set_default()
