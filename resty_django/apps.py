@@ -1,30 +1,43 @@
-"""The core app: no tables; registers the checks of the settings and the health probes of what every site has."""
+"""The core app: no tables; the settings, and the parts that every site has."""
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.core import checks
 from django.utils.translation import gettext_lazy as _
 
+from resty_django import appconfig
+from resty_django.appconfig import Part
 
-class RestyDjangoConfig(AppConfig):
+
+class RestyDjangoConfig(appconfig.RestyAppConfig):
     name = "resty_django"
     label = "resty_django"
     verbose_name = _("Resty toolbox")
+    system_checks = ("resty_django.checks.check_settings", "resty_django.checks.check_caches")
+    probes = {name: f"resty_django.site_health.{name}" for name in ("settings", "databases", "caches")}
+    parts = (
+        Part(
+            name="dictionaries",
+            title=_("Shared dictionaries"),
+            module="resty_django.shdict",
+            permissions=("resty_django.view_shareddictionary",),
+            page="resty_django_shareddictionary_changelist",
+        ),
+        Part(
+            name="events",
+            title=_("Events"),
+            module="resty_django.events",
+            permissions=("resty_django.view_overview",),
+        ),
+        Part(
+            name="logs",
+            title=_("Shipped logs"),
+            module="resty_django.logs",
+            permissions=("resty_django.view_overview",),
+        ),
+    )
 
     def ready(self) -> None:
-        from resty_django import health, panels, probes
-        from resty_django.checks import check_settings
+        super().ready()
         from resty_django.events import autostart
-        from resty_django.events import health as events_health
-        from resty_django.logs import health as logs_health
 
-        checks.register(check_settings, "resty_django")
-        health.register("settings", probes.settings)
-        health.register("databases", probes.databases)
-        health.register("caches", probes.caches)
-        health.register("dictionaries", probes.dictionaries)
-        events_health.register()
-        logs_health.register()
-        panels.register()
         autostart.connect()

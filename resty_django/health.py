@@ -2,7 +2,7 @@
 
     health.register("ids", probe)
 
-A probe takes no arguments and yields `Finding`s. It may raise: that is an error finding of its own, and the other
+A probe takes no arguments and yields `Finding`s. It may raise: that is a separate error finding, and the other
 probes still run.
 """
 
@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+from resty_django.text import one_line
+
+LONGEST: Final = 2000
+"""Characters of a message."""
 
 Level = Literal["ok", "warning", "error"]
 
@@ -35,7 +40,7 @@ def register(name: str, probe: Probe) -> None:
 
 
 def names() -> list[str]:
-    """The registered probes, in the order of registration."""
+    """Return the registered probes, in the order of registration."""
     return list(_probes)
 
 
@@ -45,14 +50,16 @@ def run(only: Collection[str] | None = None) -> Iterator[tuple[str, Finding]]:
         if only is None or name in only:
             try:
                 for finding in probe():
-                    yield name, finding
+                    yield name, _shown(finding)
             except Exception as error:
-                yield name, Finding("error", name, f"The probe failed: {described(error)}")
+                yield name, _shown(Finding("error", name, f"The probe failed: {described(error)}"))
+
+
+def _shown(finding: Finding) -> Finding:
+    """Return the finding without line ends and control characters, which queue names and server errors may have."""
+    return Finding(finding.level, one_line(finding.subject, 200), one_line(finding.message, LONGEST))
 
 
 def described(error: Exception) -> str:
-    """The type and the text of an error, for people who look for its cause."""
+    """Return the type and the text of an error, for people who look for its cause."""
     return f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Finding", "Level", "Probe", "described", "names", "register", "run"]

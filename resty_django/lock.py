@@ -19,8 +19,8 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import logging
 import os
+import random
 import secrets
 import string
 import time
@@ -29,9 +29,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
-from resty_django.shdict import SharedDict, SharedDictError, shdicts
+from resty_django.shdict import Outcome, SharedDict, SharedDictError, shdicts
+from resty_django.text import logger
 
-log = logging.getLogger("resty_django.lock")
+__all__ = [  # the one module that is public as a whole, as the packages are
+    "AlreadyLocked",
+    "Lock",
+    "LockError",
+    "LockLost",
+    "LockTimeout",
+    "NotLocked",
+    "lock",
+    "locked",
+]
+
+log = logger("resty_django.lock")
 
 SHORTEST_STEP: Final = 0.001
 """Seconds: no pause but the first and the last is shorter."""
@@ -60,17 +72,21 @@ class LockLost(LockError, RuntimeError):
     """The lock was not there any more: its time was over, and somebody else may hold it."""
 
 
-def pauses(step: float, ratio: float, max_step: float, timeout: float) -> Iterator[float]:
-    """The pauses between two tries, in seconds: growing by `ratio`, together exactly `timeout`."""
+def pauses(step: float, ratio: float, max_step: float, timeout: float, jitter: float = 0.0) -> Iterator[float]:
+    """Yield the pauses between two tries, in seconds: growing by `ratio`, together exactly `timeout`.
+
+    `jitter`: the share by which each is shortened at most, at random.
+    """
     remaining = timeout
-    pause = min(step, remaining)
+    pause = step
     while remaining > 0:
-        yield pause
-        remaining -= pause
-        pause = min(max(SHORTEST_STEP, pause * ratio), remaining, max_step)
+        shortened = min(pause * (1 - jitter * random.random()) if jitter else pause, remaining)  # noqa: S311 (no secret)
+        yield shortened
+        remaining -= shortened
+        pause = min(max(SHORTEST_STEP, pause * ratio), max_step)
 
 
-class _Held(NamedTuple):
+class _Claim(NamedTuple):
     dictionary: SharedDict
     key: object
     token: bytes
@@ -82,7 +98,8 @@ class Lock:
 
     `dictionary`: a shared dictionary or its name. `exptime`: seconds after which the lock frees itself. `timeout`: the
     longest wait, at most `exptime`; 0 is not to wait. Tries are `step` seconds apart at first, then `ratio` times
-    longer each, up to `max_step`.
+    longer each, up to `max_step`. `jitter`: the share of up to which pauses are shortened at random, so that many who
+    wait for one lock do not try at the same moments.
 
     Each call may raise `resty_django.shdict.Unavailable` when the dictionary cannot be used.
     """
@@ -96,19 +113,23 @@ class Lock:
         step: float = 0.001,
         ratio: float = 2,
         max_step: float = 0.5,
+        jitter: float = 0.0,
     ) -> None:
         for name, value in {"exptime": exptime, "step": step, "ratio": ratio, "max_step": max_step}.items():
             if not value > 0:
                 raise ValueError(f"{name} of a lock must be greater than 0, not {value!r}.")
         if not timeout >= 0:
             raise ValueError(f"timeout of a lock must be at least 0, not {timeout!r}.")
+        if not 0 <= jitter <= 1:
+            raise ValueError(f"jitter of a lock must be from 0 to 1, not {jitter!r}.")
         self.dictionary = dictionary
         self.exptime = exptime
         self.timeout = min(timeout, exptime)
         self.step = step
         self.ratio = ratio
         self.max_step = max_step
-        self._held: _Held | None = None
+        self.jitter = jitter
+        self._held: _Claim | None = None
 
     def __repr__(self) -> str:
         return f"<Lock of {self._held.key!r}>" if self._held is not None and self.locked else "<Lock of nothing>"
@@ -124,9 +145,9 @@ class Lock:
         """Whether this object took a lock and did not release it. Its time may be over nevertheless."""
         return self._held is not None and self._held.pid == os.getpid()
 
-    def on(self, key: object) -> Guard:
-        """A context manager, `with` or `async with`, that holds the lock of `key`; gives the seconds waited."""
-        return Guard(self, key)
+    def on(self, key: object) -> HeldLock:
+        """Return a context manager, sync and async, that holds the lock of `key`; it yields the seconds waited."""
+        return HeldLock(self, key)
 
     # --- sync ---
 
@@ -135,9 +156,9 @@ class Lock:
         held = self._claim(key)
         waited = 0.0
         try:
-            if held.dictionary.add(key, held.token, self.exptime):
+            if held.dictionary.add(key, held.token, self.exptime) is not Outcome.EXISTS:
                 return waited
-            for pause in pauses(self.step, self.ratio, self.max_step, self.timeout):
+            for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 time.sleep(pause)
                 waited += pause
                 if held.dictionary.add(key, held.token, self.exptime):
@@ -149,26 +170,26 @@ class Lock:
 
     def release(self) -> None:
         """Free the lock. Raises `NotLocked`, or `LockLost` when its time was over before."""
-        held = self._letting_go()
+        held = self._give_up()
         if not held.dictionary.delete_if(held.key, held.token):
             raise self._lost(held)
 
     def expire(self, t: float | None = None) -> None:
         """Let the lock live `t` seconds from now (default: `exptime`). Raises `NotLocked`, `LockLost`."""
-        held = self._holding()
+        held = self._require_held()
         if not held.dictionary.expire_if(held.key, held.token, self.exptime if t is None else t):
             raise self._lost(held)
 
     # --- the same for asyncio ---
 
     async def aacquire(self, key: object) -> float:
-        """As `acquire`, without blocking the event loop."""
+        """Do the same as `acquire`, without blocking the event loop."""
         held = self._claim(key)
         waited = 0.0
         try:
-            if await held.dictionary.aadd(key, held.token, self.exptime):
+            if await held.dictionary.aadd(key, held.token, self.exptime) is not Outcome.EXISTS:
                 return waited
-            for pause in pauses(self.step, self.ratio, self.max_step, self.timeout):
+            for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 await asyncio.sleep(pause)
                 waited += pause
                 if await held.dictionary.aadd(key, held.token, self.exptime):
@@ -184,50 +205,50 @@ class Lock:
         raise self._timed_out(key)
 
     async def arelease(self) -> None:
-        """As `release`."""
-        held = self._letting_go()
+        """Do the same as `release`."""
+        held = self._give_up()
         if not await held.dictionary.adelete_if(held.key, held.token):
             raise self._lost(held)
 
     async def aexpire(self, t: float | None = None) -> None:
-        """As `expire`."""
-        held = self._holding()
+        """Do the same as `expire`."""
+        held = self._require_held()
         if not await held.dictionary.aexpire_if(held.key, held.token, self.exptime if t is None else t):
             raise self._lost(held)
 
     # --- what both share ---
 
-    def _claim(self, key: object) -> _Held:
-        """Mark this object as taken, by a lock that is still to be had."""
+    def _claim(self, key: object) -> _Claim:
+        """Mark this object as taken, by a lock that is still to be acquired."""
         if self._held is not None and self.locked:
             raise AlreadyLocked(f"locked: this object holds the lock {self._held.key!r}. Use one object for each lock.")
         dictionary = shdicts[self.dictionary] if isinstance(self.dictionary, str) else self.dictionary
-        self._held = _Held(dictionary, key, secrets.token_bytes(16), os.getpid())
+        self._held = _Claim(dictionary, key, secrets.token_bytes(16), os.getpid())
         return self._held
 
     def _timed_out(self, key: object) -> LockTimeout:
         self._held = None
         return LockTimeout(f"timeout: the lock {key!r} was not free within {self.timeout} s.")
 
-    def _holding(self) -> _Held:
+    def _require_held(self) -> _Claim:
         if self._held is None or not self.locked:  # a child of a fork does not hold what its parent holds
             raise NotLocked("unlocked: this object holds no lock.")
         return self._held
 
-    def _letting_go(self) -> _Held:
-        held = self._holding()
+    def _give_up(self) -> _Claim:
+        held = self._require_held()
         self._held = None
         return held
 
     @staticmethod
-    def _lost(held: _Held) -> LockLost:
+    def _lost(held: _Claim) -> LockLost:
         return LockLost(
             f"not found: the lock {held.key!r} was not there any more. Give it a longer exptime, or extend it."
         )
 
 
 @dataclass(slots=True)
-class Guard:
+class HeldLock:
     """Holds a lock for a block of code.
 
     The lock is released however the block ends. A lock that was lost meanwhile, or that cannot be released because the
@@ -258,15 +279,15 @@ class Guard:
             log.warning("a lock could not be released: %s", fault)
 
 
-def lock(key: object, dictionary: SharedDict | str = "default", **options: float) -> Guard:
-    """A context manager, `with` or `async with`, that holds the lock of `key`. Options: those of `Lock`."""
+def lock(key: object, dictionary: SharedDict | str = "default", **options: float) -> HeldLock:
+    """Return a context manager, `with` or `async with`, that holds the lock of `key`. Takes the options of `Lock`."""
     return Lock(dictionary, **options).on(key)
 
 
 def locked(
     key: str | Callable[..., object], dictionary: SharedDict | str = "default", **options: float
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: a call of the function, sync or async, holds a lock. Options: those of `Lock`.
+    """Return a decorator: each call of the function, sync or async, holds a lock. Takes the options of `Lock`.
 
     `key` is a template whose fields are names of the function's arguments ("report:{id}"), or a callable that gets the
     arguments of the call and returns the key.
@@ -296,7 +317,7 @@ def locked(
 
 
 def _template(text: str, signature: inspect.Signature) -> Callable[..., str]:
-    """The function from the arguments of a call to the key. Fields are plain names: `{id}`, neither `{user.id}` nor
+    """Return a function from the arguments of a call to the key. Fields are plain names: `{id}`, not `{user.id}` nor
     `{id!r}` nor `{id:05d}`."""
     parts = list(string.Formatter().parse(text))
     for _, field, spec, conversion in parts:
@@ -314,16 +335,3 @@ def _template(text: str, signature: inspect.Signature) -> Callable[..., str]:
         )
 
     return key_of
-
-
-__all__ = [
-    "AlreadyLocked",
-    "Guard",
-    "Lock",
-    "LockError",
-    "LockLost",
-    "LockTimeout",
-    "NotLocked",
-    "lock",
-    "locked",
-]

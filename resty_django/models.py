@@ -1,4 +1,4 @@
-"""What the core app tells Django's permissions and admin of. No tables."""
+"""Models without tables, for Django's permissions and admin."""
 
 from __future__ import annotations
 

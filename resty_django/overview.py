@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from django.apps import apps
 from django.utils.functional import Promise
 
-from resty_django import asking
+from resty_django import concurrency
 from resty_django.health import Level
 
 Unit = Literal["", "per minute", "share", "bytes", "seconds"]
@@ -26,7 +26,7 @@ Unit = Literal["", "per minute", "share", "bytes", "seconds"]
 class Figure:
     """One number. `name` is a stable word for programs, `label` is for people; `value` None: not known.
 
-    `level` tells whether it is as it should be, `note` says more in a sentence. A share is 0 to 1.
+    `level` shows whether it is as it should be, `note` says more in a sentence. A share is 0 to 1.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a panel tells: the figures that matter, and those of each thing; all rows have the same figures.
+    """The contents of a panel: the main figures, and those of each thing; all rows have the same figures.
 
     `bars`: a number for each minute, the present one last; `bars_label` says of what. `notes` are sentences. `more` is
     how many rows were left out.
@@ -74,7 +74,7 @@ def tile(
     bars_label: str = "",
     notes: Sequence[str] = (),
 ) -> Tile:
-    """A tile with the first rows of those given."""
+    """Return a tile with the first rows of those given."""
     return Tile(figures, rows[:MOST_ROWS], bars, bars_label, notes, max(0, len(rows) - MOST_ROWS))
 
 
@@ -100,7 +100,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a panel has said; without `tile`, `error` says why."""
+    """The reply of a panel; without `tile`, `error` says why."""
 
     panel: Panel
     tile: Tile | None = None
@@ -113,44 +113,28 @@ class Viewer(Protocol):
     def has_perm(self, perm: str, obj: Any = None) -> bool: ...
 
 
-_panels: dict[str, Panel] = {}
+registry: dict[str, Panel] = {}
 
 
 def register(panel: Panel) -> None:
     """Add a panel; one of the same name is replaced, in its place."""
-    _panels[panel.name] = panel
+    registry[panel.name] = panel
 
 
 def panels(user: Viewer | None = None) -> list[Panel]:
-    """The panels of the installed apps that `user` may see (None: all), in their order."""
+    """Return the panels of the installed apps that `user` may see (None: all), in their order."""
     return [
         panel
-        for panel in sorted(_panels.values(), key=lambda panel: panel.order)
+        for panel in sorted(registry.values(), key=lambda panel: panel.order)
         if apps.is_installed(panel.app) and (user is None or any(map(user.has_perm, panel.permissions)))
     ]
 
 
-def answers(asked: Iterable[Panel], seconds: float = asking.SECONDS) -> list[Answer]:
-    """Ask these panels, all at once. Never raises; `seconds` bounds the time, but for the database."""
-    listed = list(asked)
-    questions = [asking.Question(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
+def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.SECONDS) -> list[Answer]:
+    """Ask these panels, all at once. Never raises; `seconds` limits the time, except for the database."""
+    listed = list(panels_to_ask)
+    calls = [concurrency.Call(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
     return [
         Answer(panel, reply.value, reply.error)
-        for panel, reply in zip(listed, asking.replies(questions, seconds), strict=True)
+        for panel, reply in zip(listed, concurrency.gather(calls, seconds), strict=True)
     ]
-
-
-__all__ = [
-    "Answer",
-    "Figure",
-    "Level",
-    "Panel",
-    "Row",
-    "Tile",
-    "Unit",
-    "Viewer",
-    "answers",
-    "panels",
-    "register",
-    "tile",
-]

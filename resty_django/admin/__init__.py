@@ -1,4 +1,4 @@
-"""The admin of what every site has: the overview and the shared dictionaries."""
+"""Admin pages of every site: the overview and the shared dictionaries."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from django.contrib import admin
 
 from resty_django.models import Overview, SharedDictionary
 
-from .dictionaries import SharedDictionaryAdmin
-from .overview import OverviewAdmin
+from .deferred import DeferredAdmin
 
-admin.site.register(SharedDictionary, SharedDictionaryAdmin)
-admin.site.register(Overview, OverviewAdmin)
-
-__all__ = ["OverviewAdmin", "SharedDictionaryAdmin"]
+admin.site.register(
+    SharedDictionary,
+    DeferredAdmin,
+    full_class="resty_django.admin.dictionaries.SharedDictionaryAdmin",
+    pages=("changelist", "delete_key", "flush_expired", "flush_all", "history", "change"),
+)
+admin.site.register(
+    Overview, DeferredAdmin, full_class="resty_django.admin.overview.OverviewAdmin", pages=("changelist",)
+)

@@ -1,4 +1,4 @@
-"""What the admin classes of all apps share: pages that do one thing under a permission, and figures as text."""
+"""Base classes of all admin pages: actions on pages with their own permission, and read-only admins."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
+from resty_django.text import one_line
+
+from .versions import VersionedForm, save_changes
+
 Model = TypeVar("Model", bound=models.Model)
 
 if TYPE_CHECKING:
@@ -32,27 +36,34 @@ else:
 
 
 Perform = Callable[[HttpRequest, Any, dict[str, Any]], str]
-"""(request, object, cleaned data of the form) to the sentence that is shown. May raise one of the refusals."""
+"""Takes the request, the object and the form's cleaned data; returns the message to show. May raise a refusal."""
 
 
 class PageAdmin(ModelAdmin[Model]):
-    """Has pages beside Django's own: each does one thing to one object, under a permission of its own."""
+    """Adds pages to Django's own: each performs one action on one object, under its own permission."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors whose text says why something is not done; it is shown as a message."""
+    """Errors whose text explains why an action was refused; it is shown as a message."""
 
     object_route: ClassVar[str] = "<int:object_id>"
 
     class Media:
         css: ClassVar = {"all": ["resty_django/admin.css"]}
 
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Save the object; if it has versions, only the changed fields, so that concurrent edits survive."""
+        if change and isinstance(form, VersionedForm):
+            save_changes(obj, obj._state.db)
+        else:
+            super().save_model(request, obj, form, change)
+
     def url_name(self, name: str) -> str:
-        """The name of one of this class's URLs, as `reverse` takes it."""
+        """Return the name of one of this class's URLs for `reverse`."""
         opts = self.opts
         return f"{self.admin_site.name}:{opts.app_label}_{opts.model_name}_{name}"
 
     def page_url(self, name: str, view: Callable[..., Any], route: str | None = None) -> URLPattern:
-        """A URL of this class: `<pk>/<name>/`, or `route`."""
+        """Return a URL pattern of this class: `<pk>/<name>/`, or `route`."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return self.admin_site.admin_view(view)(*args, **kwargs)
@@ -66,13 +77,13 @@ class PageAdmin(ModelAdmin[Model]):
         )
 
     def may(self, request: HttpRequest, codename: str, obj: Any = None) -> bool:
-        """Whether the user may look at `obj` and holds the permission `codename` of this app."""
+        """Return whether the user may view `obj` and holds the permission `codename` of this app."""
         return self.has_view_or_change_permission(request, obj) and request.user.has_perm(
             f"{self.opts.app_label}.{codename}"
         )
 
     def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> TemplateResponse:
-        """A page of the admin site, with what all of them need."""
+        """Return a page of the admin site, with the context that all pages need."""
         request.current_app = self.admin_site.name
         context = {
             **self.admin_site.each_context(request),
@@ -83,13 +94,18 @@ class PageAdmin(ModelAdmin[Model]):
         }
         return TemplateResponse(request, template, context, status=status)
 
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
+        """Shorten the key for Django's message: the URL may contain any text."""
+        redirect = super()._get_obj_does_not_exist_redirect  # type: ignore[misc]
+        return redirect(request, opts, one_line(object_id, 200))  # type: ignore[no-any-return]
+
     def url_after(self, request: HttpRequest, obj: Any) -> str:
-        """Where to go when an action on `obj` is done: its page, or the list where it is gone."""
+        """Return the redirect target after an action on `obj`: its page, or the list if it no longer exists."""
         if self.get_object(request, obj.pk) is None:
             return reverse(self.url_name("changelist"))
         return reverse(self.url_name("change"), args=[quote(obj.pk)])
 
-    def act(
+    def action_view(
         self,
         request: HttpRequest,
         object_id: int | str,
@@ -102,9 +118,9 @@ class PageAdmin(ModelAdmin[Model]):
         explain: Callable[[Any], dict[str, Any]] = lambda obj: {},
         template: str,
     ) -> HttpResponse:
-        """One action on its own page: GET shows `form(data, obj)`, a valid POST performs it, which logs it too.
+        """Show an action on its own page: GET shows `form(data, obj)`, a valid POST calls `perform`, which also logs.
 
-        403 without `permission`. What is refused is shown as a message on the same page.
+        403 without `permission`. A refusal is shown as a message on the same page.
         """
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
@@ -113,7 +129,7 @@ class PageAdmin(ModelAdmin[Model]):
         if not self.may(request, permission, obj):
             raise PermissionDenied
         if obj is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, pk)  # type: ignore[attr-defined, no-any-return]
+            return self._get_obj_does_not_exist_redirect(request, self.opts, pk)
         change_page = reverse(self.url_name("change"), args=[quote(obj.pk)])
         try:
             bound = form(request.POST if request.method == "POST" else None, obj)
@@ -122,13 +138,13 @@ class PageAdmin(ModelAdmin[Model]):
             return HttpResponseRedirect(change_page)
         if request.method == "POST" and bound.is_valid():
             try:
-                said = perform(request, obj, bound.cleaned_data)
+                message = perform(request, obj, bound.cleaned_data)
             except self.refusals as error:
                 self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
             except DatabaseError as error:
                 self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
             else:
-                self.message_user(request, said, messages.SUCCESS)
+                self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(self.url_after(request, obj))
         context = {
             "title": title,
@@ -144,8 +160,8 @@ class PageAdmin(ModelAdmin[Model]):
         return self.page(request, template, context)
 
 
-class ShownAdmin(PageAdmin[Model]):
-    """Of things without rows: its own pages show and change them, those of Django add, edit and delete nothing."""
+class ReadOnlyAdmin(PageAdmin[Model]):
+    """Admin of a model without rows: Django's add, change and delete pages are disabled; its own pages remain."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

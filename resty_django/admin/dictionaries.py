@@ -1,4 +1,4 @@
-"""The admin of shared dictionaries: how they are doing, what is in them, and what operators do to them."""
+"""Admin of shared dictionaries: their figures, keys and values, and the operations on them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from django.views.decorators.http import require_safe
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
-from .base import ShownAdmin
-from .figures import Key, figures, find, key_of, search, why
+from .base import ReadOnlyAdmin
 from .forms import DeleteForm, FlushForm
+from .statistics import Key, figures, find_item, key_of, search, why
 
 FREED_AT_ONCE: Final = 100_000
-"""Expired items that one click frees at most."""
+"""The most expired items that one click frees."""
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
 
 
-class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
+class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     refusals: ClassVar = (SharedDictError,)
     object_route = "<path:object_id>"
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> SharedDictionary | None:
-        return SharedDictionary(name=object_id) if object_id in shdicts.names() else None
+        return SharedDictionary(name=object_id) if object_id in shdicts else None
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -46,14 +46,14 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
             self.page_url("change", self.change_view),
         ]
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- pages --------------------------------------------------------------------------------------------------------
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         try:
-            rows, error = [figures(name) for name in shdicts.names()], ""
+            rows, error = [figures(name) for name in shdicts], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
         context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows, "error": error}
@@ -63,13 +63,13 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The page of one dictionary. In the address: `key` or `k`, a key or its token; `find`, a text; `count`."""
+        """Show a dictionary. URL parameters: `key` or `k`, a key or its token; `find`, a text; `count`."""
         name = unquote(object_id)
         obj = self.get_object(request, name)
         if not self.has_view_or_change_permission(request, obj):
             raise PermissionDenied
         if obj is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)  # type: ignore[attr-defined, no-any-return]
+            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         context = {
             "title": name,
             "object": obj,
@@ -83,26 +83,26 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
         return self.page(request, f"{TEMPLATES}/dictionary.html", context)
 
     def _items(self, request: HttpRequest, obj: SharedDictionary) -> dict[str, Any]:
-        """The item or the keys that were asked for."""
-        asked = request.GET
-        key = asked.get("key") or key_of(asked.get("k", ""))
-        if not key and "find" not in asked:
+        """Return the requested item or keys as template context."""
+        query = request.GET
+        key = query.get("key") or key_of(query.get("k", ""))
+        if not key and "find" not in query:
             return {}
         if not self.may(request, "view_dictionary_items", obj):
             raise PermissionDenied
         try:
             if key:
-                item = find(shdicts[obj.name], key)
-                return {"key": Key.of(key), "typed": asked.get("key", ""), "found": item}
-            return {"text": asked["find"], "search": search(shdicts[obj.name], asked["find"])}
+                item = find_item(shdicts[obj.name], key)
+                return {"key": Key.of(key), "typed": query.get("key", ""), "item": item}
+            return {"text": query["find"], "search": search(shdicts[obj.name], query["find"])}
         except Exception as error:  # a dictionary that cannot be used, or a value of another program
-            return {"key": Key.of(key), "text": asked.get("find", ""), "fault": why(error)}
+            return {"key": Key.of(key), "text": query.get("find", ""), "fault": why(error)}
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="delete_dictionary_item",
@@ -114,15 +114,15 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
             template=f"{TEMPLATES}/delete_key.html",
         )
 
-    def _delete_key(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
-        shown = Key.of(given["key"]).text
-        if not shdicts[obj.name].delete(given["key"]):
-            raise NotFound(f"there is no key “{shown}”.")
-        self.log_change(request, obj, f"Deleted the key “{shown}”.")
-        return format_html('Deleted the key <code class="resty-id">{}</code>', shown)
+    def _delete_key(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
+        key_text = Key.of(cleaned_data["key"]).text
+        if not shdicts[obj.name].delete(cleaned_data["key"]):
+            raise NotFound(f"there is no key “{key_text}”.")
+        self.log_change(request, obj, f"Deleted the key “{key_text}”.")
+        return format_html('Deleted the key <code class="resty-id">{}</code>.', key_text)
 
     def flush_expired_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="flush_expired_items",
@@ -133,14 +133,14 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
             template=f"{TEMPLATES}/flush_expired.html",
         )
 
-    def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
+    def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
-        said = f"Freed {freed:,} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
-        self.log_change(request, obj, said)
-        return said
+        message = f"Freed {freed:,} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
+        self.log_change(request, obj, message)
+        return message
 
     def flush_all_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="flush_dictionary",
@@ -151,8 +151,8 @@ class SharedDictionaryAdmin(ShownAdmin[SharedDictionary]):
             template=f"{TEMPLATES}/flush_all.html",
         )
 
-    def _flush_all(self, request: HttpRequest, obj: SharedDictionary, given: dict[str, Any]) -> str:
+    def _flush_all(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         shdicts[obj.name].flush_all()
-        said = "Marked everything in it expired."
-        self.log_change(request, obj, said)
-        return said
+        message = "Marked everything in it expired."
+        self.log_change(request, obj, message)
+        return message

@@ -1,4 +1,4 @@
-"""The forms of the pages of shared dictionaries."""
+"""Forms of the pages of shared dictionaries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from .figures import key_of
+from .statistics import key_of
 
 
 class DeleteForm(forms.Form):
-    """Names a key: the one of a token in the address, else one that is typed."""
+    """Form that names a key: by a token in the URL, or typed."""
 
     key = forms.CharField(
         label="Key", strip=False, help_text="The whole key. Upper and lower case matter, and so do spaces."
@@ -19,16 +19,16 @@ class DeleteForm(forms.Form):
 
     def __init__(self, data: Any, token: str) -> None:
         super().__init__(data)
-        self.given = key_of(token)
-        if self.given:
+        self.url_key = key_of(token)
+        if self.url_key:
             del self.fields["key"]
 
     def clean(self) -> dict[str, Any]:
-        return {"key": self.given} if self.given else self.cleaned_data
+        return {"key": self.url_key} if self.url_key else self.cleaned_data
 
 
 class FlushForm(forms.Form):
-    """Wants the name of the dictionary to be typed."""
+    """Form that asks for the dictionary's name as a confirmation."""
 
     confirmation = forms.CharField(strip=False, widget=forms.TextInput(attrs={"autocomplete": "off"}))
 

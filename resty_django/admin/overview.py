@@ -1,4 +1,4 @@
-"""The overview of the whole package in the admin: one tile for each part that the user may see."""
+"""Overview page of the admin: one tile for each panel that the user may see."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from django.views.decorators.http import require_safe
 from resty_django import overview
 from resty_django.models import Overview
 from resty_django.overview import Answer, Figure, Row, Tile
+from resty_django.text import printable
 
-from .bars import bars
-from .base import ShownAdmin
-from .shown import NONE, percent, printable, room
+from .base import ReadOnlyAdmin
+from .formatting import NONE, free_space_bar, percent
+from .svg import bars
 
-EVERY: Final = 10
-"""Seconds between two looks of a page with JavaScript."""
-LONGEST: Final = 300
-"""Characters of a text that other programs wrote."""
+REFRESH_SECONDS: Final = 10
+"""Seconds between two automatic refreshes of the page."""
+MAX_LENGTH: Final = 300
+"""Characters of a text from other programs that are shown."""
 LOW, HIGH = 0.1, 0.25
 PERMISSION: Final = "resty_django.view_overview"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A figure as text. `words` tells of a level other than ok, since a colour alone would tell nobody."""
+class FigureView:
+    """A figure as text. `level_text` names a level other than ok, since a colour alone is not accessible."""
 
     name: str
     label: str
@@ -43,65 +44,67 @@ class Shown:
     note: str
 
     @property
-    def words(self) -> str:
+    def level_text(self) -> str:
         return {"warning": _("Look at this"), "error": _("In trouble")}.get(self.level, "")
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRow:
+class RowView:
     subject: str
-    figures: list[Shown]
+    figures: list[FigureView]
     error: str
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTile:
-    """A tile of the page; `url` is empty where the site has no such page."""
+class TileView:
+    """A tile of the page; `url` is empty if the site does not have the panel's page."""
 
     name: str
     title: str
     url: str
     error: str
-    figures: list[Shown]
-    rows: list[ShownRow]
+    figures: list[FigureView]
+    rows: list[RowView]
     heads: list[str]
     chart: SafeString | str
     notes: list[str]
     more: int
 
 
-def shown_tiles(request: HttpRequest, site_name: str = "admin") -> list[ShownTile]:
-    """The tiles that the user may see; none without the permission to see the overview."""
+def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileView]:
+    """Return the tiles that the user may see; none without the permission for the overview."""
     if not request.user.has_perm(PERMISSION):
         return []
     return [_tile(answer, site_name) for answer in overview.answers(overview.panels(request.user))]
 
 
-def _tile(answer: Answer, site_name: str) -> ShownTile:
+def _tile(answer: Answer, site_name: str) -> TileView:
     panel, tile = answer.panel, answer.tile or Tile()
     rows = [_row(row) for row in tile.rows]
-    return ShownTile(
+    return TileView(
         panel.name,
         str(panel.title),
         _url(site_name, panel.page),
-        printable(answer.error, LONGEST),
-        [shown(figure) for figure in tile.figures],
+        printable(answer.error, MAX_LENGTH),
+        [figure_view(figure) for figure in tile.figures],
         rows,
         next(([figure.label for figure in row.figures] for row in rows if row.figures), []),
         _chart(tile),
-        [printable(note, LONGEST) for note in tile.notes],
+        [printable(note, MAX_LENGTH) for note in tile.notes],
         tile.more,
     )
 
 
 def _chart(tile: Tile) -> SafeString | str:
     columns = [[("bar", count)] for count in tile.bars]
-    return bars(columns, width=240, height=32, words=tile.bars_label) if any(tile.bars) else ""
+    return bars(columns, width=240, height=32, label=tile.bars_label) if any(tile.bars) else ""
 
 
-def _row(row: Row) -> ShownRow:
-    return ShownRow(
-        printable(row.subject, LONGEST), [shown(figure) for figure in row.figures], printable(row.error, LONGEST)
+def _row(row: Row) -> RowView:
+    return RowView(
+        printable(row.subject, MAX_LENGTH),
+        [figure_view(figure) for figure in row.figures],
+        printable(row.error, MAX_LENGTH),
     )
 
 
@@ -112,9 +115,9 @@ def _url(site_name: str, page: str) -> str:
         return ""
 
 
-def shown(figure: Figure) -> Shown:
-    """A figure as the page has it."""
-    return Shown(figure.name, figure.label, _text(figure), figure.level, printable(figure.note, LONGEST))
+def figure_view(figure: Figure) -> FigureView:
+    """Return a figure as the page shows it."""
+    return FigureView(figure.name, figure.label, _text(figure), figure.level, printable(figure.note, MAX_LENGTH))
 
 
 def _text(figure: Figure) -> str | SafeString:
@@ -122,7 +125,7 @@ def _text(figure: Figure) -> str | SafeString:
     if value is None:
         return NONE
     if figure.unit == "share":
-        return room(value, percent(value), low=LOW, high=HIGH) if figure.name == "room" else percent(value)
+        return free_space_bar(value, percent(value), low=LOW, high=HIGH) if figure.name == "room" else percent(value)
     if figure.unit == "bytes":
         return filesizeformat(value)
     if figure.unit == "seconds":
@@ -130,7 +133,7 @@ def _text(figure: Figure) -> str | SafeString:
     return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
 
 
-class OverviewAdmin(ShownAdmin[Overview]):
+class OverviewAdmin(ReadOnlyAdmin[Overview]):
     class Media:
         js = ("resty_django/live.js",)
 
@@ -143,7 +146,7 @@ class OverviewAdmin(ShownAdmin[Overview]):
             raise PermissionDenied
         context = {
             "title": capfirst(str(self.opts.verbose_name)),
-            "tiles": shown_tiles(request, self.admin_site.name),
-            "every": EVERY,
+            "tiles": visible_tiles(request, self.admin_site.name),
+            "every": REFRESH_SECONDS,
         }
         return self.page(request, "admin/resty_django/overview/page.html", context)

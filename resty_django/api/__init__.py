@@ -1,4 +1,4 @@
-"""What the JSON interfaces of all apps share, and the overview: `path("api/", include("resty_django.api.urls"))`.
+"""Shared parts of all JSON APIs, and the overview API: `path("api/", include("resty_django.api.urls"))`.
 
 | address | does | permission |
 |---|---|---|
@@ -6,3 +6,9 @@
 
 Needs Django REST framework, from the extra `api`.
 """
+
+from __future__ import annotations
+
+from resty_django import extras
+
+extras.require("The HTTP interfaces need", "rest_framework")

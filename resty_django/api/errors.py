@@ -1,4 +1,4 @@
-"""One shape for all errors: `{"code": "a_stable_word", "message": "A sentence.", "details": {...}}`.
+"""One format for all errors: `{"code": "a_stable_word", "message": "A sentence.", "details": {...}}`.
 
 `code` is what programs may rely on. For the request itself it is parse_error, bad_request, not_authenticated,
 authentication_failed, permission_denied, not_found, method_not_allowed, not_acceptable, unsupported_media_type,
@@ -21,12 +21,12 @@ CODES = {"throttled": "rate_limited", "invalid": "bad_request"}
 
 class Conflict(exceptions.APIException):
     status_code = 409
-    default_detail = "Something else changed at the same time; look again, and repeat."
+    default_detail = "Something else changed at the same time. Look again, and repeat."
     default_code = "conflict"
 
 
 def error_body(code: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The body of an error response."""
+    """Return the body of an error response."""
     body: dict[str, Any] = {"code": code, "message": sendable(message)}
     if details:
         body["details"] = sendable(dict(details))
@@ -40,13 +40,13 @@ def error_response(
     details: Mapping[str, Any] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """An error as a response; what the request did in a transaction is rolled back."""
+    """Return an error response; roll back the request's transaction."""
     set_rollback()
     return Response(error_body(code, message, details), status=status, headers=headers)
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """The response to an exception of the request; None for one that is a fault of the program."""
+    """Return the response to an exception of the request; None for a programming error."""
     response = rest_exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.APIException):
         return _renamed(response)
@@ -63,7 +63,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 
 def _renamed(response: Response | None) -> Response | None:
-    """Django's own 404 and 403 in our shape."""
+    """Convert Django's own 404 and 403 to the common format."""
     if response is not None:
         code = "not_found" if response.status_code == 404 else "permission_denied"
         response.data = error_body(code, str((response.data or {}).get("detail", "")))
@@ -71,7 +71,7 @@ def _renamed(response: Response | None) -> Response | None:
 
 
 def first_message(fields: Any) -> str:
-    """The first message of a tree of them, with the way to it."""
+    """Return the first message of a tree of messages, with its path."""
     if isinstance(fields, Mapping):
         for name, inner in fields.items():
             text = first_message(inner)
@@ -82,7 +82,7 @@ def first_message(fields: Any) -> str:
 
 
 def sendable(value: Any) -> Any:
-    """The value as JSON can have it: a lone surrogate, which has no UTF-8, as a question mark; no number as None."""
+    """Return the value for JSON: lone surrogates become question marks, NaN and infinities become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):

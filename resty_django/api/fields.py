@@ -1,7 +1,8 @@
-"""Fields that take their JSON type alone: "5" is no number, 5 no text, true neither."""
+"""Fields that only accept their own JSON type: "5" is not a number, 5 is not a text, true is neither."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import models
@@ -16,7 +17,7 @@ class StrictIntegerField(serializers.IntegerField):
 
 
 class StrictCharField(serializers.CharField):
-    """Text as it was sent, outer spaces included."""
+    """Text as it was sent, including surrounding spaces."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"trim_whitespace": False, **kwargs})
@@ -42,17 +43,25 @@ class StrictChoiceField(serializers.ChoiceField):
 
 
 class KnownFieldsOnly(serializers.Serializer[Any]):
-    """A misspelt field is an error, not a field left out."""
+    """Serializer that rejects unknown fields, so that a misspelt field is an error.
+
+    The OpenAPI document says so too, with the keywords of `openapi` for fields that are validated elsewhere.
+    """
+
+    @classmethod
+    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+        """Return JSON Schema keywords by field."""
+        return {}
 
     def to_internal_value(self, data: Any) -> Any:
-        found = super().to_internal_value(data)
+        validated = super().to_internal_value(data)
         unknown = [name for name in data if name not in self.fields]
         if unknown:
-            known = ", ".join(name for name, field in self.fields.items() if not field.read_only)
+            known_names = ", ".join(name for name, field in self.fields.items() if not field.read_only)
             raise serializers.ValidationError(
-                {name: [f"There is no such field; there are {known}."] for name in unknown}
+                {name: [f"There is no such field; there are {known_names}."] for name in unknown}
             )
-        return found
+        return validated
 
 
 STRICT_FIELDS: dict[type[models.Field[Any, Any]], type[serializers.Field[Any, Any, Any, Any]]] = {

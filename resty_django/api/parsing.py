@@ -20,7 +20,7 @@ class BodyTooLarge(APIException):
 
 
 class StrictJSONParser(JSONParser):
-    """As JSONParser; but nesting without end, another encoding or an endless body are errors of the request."""
+    """JSONParser that rejects deep nesting, other encodings and bodies above `MAX_BODY` as request errors."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -29,16 +29,16 @@ class StrictJSONParser(JSONParser):
         if len(body) > MAX_BODY:
             raise BodyTooLarge
         try:
-            found = json.loads(body.decode(), parse_constant=_no_constant)
+            document = json.loads(body.decode(), parse_constant=_no_constant)
         except UnicodeDecodeError as error:
             raise ParseError(f"The body is not UTF-8 (byte {error.start}).") from error
         except RecursionError as error:
             raise ParseError("The body is nested too deeply.") from error
         except ValueError as error:
-            raise ParseError(f"The body is not JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise ParseError(f"The body is a JSON {_KINDS.get(type(found), 'value')}; it must be an object.")
-        return found
+            raise ParseError(f"The body is not JSON: {error}.") from error
+        if not isinstance(document, dict):
+            raise ParseError(f"The body is a JSON {_KINDS.get(type(document), 'value')}; it must be an object.")
+        return document
 
 
 _KINDS = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}

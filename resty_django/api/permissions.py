@@ -1,4 +1,4 @@
-"""Who may do what: Django's model permissions, checked on every address."""
+"""Django's model permissions, checked for every view and method."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rest_framework.request import Request
 
 
 class HasViewPermission(BasePermission):
-    """The user is authenticated and has the permission that the view's `permissions` names for the method.
+    """Require an authenticated user with the permission that the view's `permissions` names for the method.
 
-    A method that is not named there is refused to everybody but answered 405 to those who are authenticated.
+    A method without an entry returns 405 to authenticated users.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
@@ -19,5 +19,5 @@ class HasViewPermission(BasePermission):
         if not user or not user.is_authenticated:
             return False
         method = "GET" if request.method == "HEAD" else request.method
-        wanted = view.permissions.get(method)
-        return wanted is None or user.has_perm(wanted)
+        permission = view.permissions.get(method)
+        return permission is None or user.has_perm(permission)

@@ -1,4 +1,4 @@
-"""What the API of the overview gives, and the errors of all."""
+"""JSON of the overview, and of all error responses."""
 
 from __future__ import annotations
 

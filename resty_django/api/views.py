@@ -1,4 +1,4 @@
-"""What the views of all apps share, and the overview as JSON."""
+"""Base class of all JSON views, and the overview as JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rest_framework.views import APIView
 from resty_django import overview
 from resty_django.overview import Answer, Figure
 
-from . import docs
+from . import openapi
 from .errors import exception_handler, sendable
 from .parsing import StrictJSONParser
 from .permissions import HasViewPermission
 
 
 class JsonView(APIView):
-    """JSON in and out, one shape of errors, a permission for each method."""
+    """View with JSON requests and responses, one error format, and a permission for each method."""
 
     parser_classes = (StrictJSONParser,)
     renderer_classes = (JSONRenderer,)
@@ -34,18 +34,18 @@ class JsonView(APIView):
 
 
 def checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
-    """The data of a serializer that was given some. Raises `ValidationError`."""
+    """Return the validated data of a serializer. Raise `ValidationError`."""
     serializer.is_valid(raise_exception=True)
-    found: dict[str, Any] = serializer.validated_data
-    return found
+    validated: dict[str, Any] = serializer.validated_data
+    return validated
 
 
 class OverviewView(JsonView):
-    """The figures of all parts that the user may see, as the overview in the admin has them."""
+    """Show the figures of all panels that the user may see, as in the admin's overview."""
 
     permissions: ClassVar = {"GET": "resty_django.view_overview"}
 
-    @docs.overview
+    @openapi.overview
     def get(self, request: Request) -> Response:
         answers = overview.answers(overview.panels(request.user))
         return Response({"panels": [sendable(_panel(answer)) for answer in answers]})

@@ -8,32 +8,37 @@ products.get("product:7", load_product, 7, ttl=60)
 
 from __future__ import annotations
 
-from .bulk import Bulk
-from .channel import Channel, ShmChannel
-from .counts import Stats
-from .decorators import cached
-from .errors import (
-    BadKey,
-    BadOption,
-    BadValue,
-    CacheError,
-    CallbackFailed,
-    ChannelFailed,
-    LockFailed,
-    LockTimeout,
-    NoChannel,
-    SerializerFailed,
-    SourceError,
-    UnknownCache,
-)
-from .handler import mlcaches
-from .lru import LRU
-from .mlcache import MLCache
-from .over_events import EventChannel
-from .page_keys import ainvalidate_url, ainvalidate_view, invalidate_url, invalidate_view
-from .results import Fresh, Hit, Level, Peek, Result, Serializer
-from .versioned import VersionedLRU
-from .view_cache import cache_view
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from resty_django.lock import LockTimeout
+
+    from .decorators.functions import cached
+    from .decorators.view_keys import ainvalidate_url, ainvalidate_view, invalidate_url, invalidate_view
+    from .decorators.views import cache_view
+    from .errors import (
+        BadKey,
+        BadOption,
+        BadValue,
+        CacheError,
+        CallbackFailed,
+        ChannelFailed,
+        LockFailed,
+        NoChannel,
+        SerializerFailed,
+        SourceError,
+        UnknownCache,
+    )
+    from .invalidation.channel import Channel
+    from .invalidation.events import EventChannel
+    from .mlcache.bulk import Bulk
+    from .mlcache.cache import MLCache
+    from .mlcache.lru import LRU
+    from .mlcache.registry import mlcaches
+    from .mlcache.results import Fresh, Hit, Level, Peek, Result, Serializer
+    from .mlcache.versioned import VersionedLRU
+    from .statistics.counts import Stats
 
 __all__ = [
     "LRU",
@@ -57,7 +62,6 @@ __all__ = [
     "Result",
     "Serializer",
     "SerializerFailed",
-    "ShmChannel",
     "SourceError",
     "Stats",
     "UnknownCache",
@@ -70,3 +74,47 @@ __all__ = [
     "invalidate_view",
     "mlcaches",
 ]
+
+_MODULES: Final = {
+    "Bulk": ".mlcache.bulk",
+    "Channel": ".invalidation.channel",
+    "Stats": ".statistics.counts",
+    "cached": ".decorators.functions",
+    "BadKey": ".errors",
+    "BadOption": ".errors",
+    "BadValue": ".errors",
+    "CacheError": ".errors",
+    "CallbackFailed": ".errors",
+    "ChannelFailed": ".errors",
+    "LockFailed": ".errors",
+    "LockTimeout": "resty_django.lock",
+    "NoChannel": ".errors",
+    "SerializerFailed": ".errors",
+    "SourceError": ".errors",
+    "UnknownCache": ".errors",
+    "mlcaches": ".mlcache.registry",
+    "LRU": ".mlcache.lru",
+    "MLCache": ".mlcache.cache",
+    "EventChannel": ".invalidation.events",
+    "ainvalidate_url": ".decorators.view_keys",
+    "ainvalidate_view": ".decorators.view_keys",
+    "invalidate_url": ".decorators.view_keys",
+    "invalidate_view": ".decorators.view_keys",
+    "Fresh": ".mlcache.results",
+    "Hit": ".mlcache.results",
+    "Level": ".mlcache.results",
+    "Peek": ".mlcache.results",
+    "Result": ".mlcache.results",
+    "Serializer": ".mlcache.results",
+    "VersionedLRU": ".mlcache.versioned",
+    "cache_view": ".decorators.views",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Django imports this package at the start of a site, which may use nothing of it, or only the backend.
+    if name in _MODULES:
+        value = getattr(import_module(_MODULES[name], __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.core import checks
+from django.utils.translation import gettext_lazy as _
+
+from resty_django import appconfig
+from resty_django.appconfig import Part
 
 
-class CacheConfig(AppConfig):
+class CacheConfig(appconfig.RestyAppConfig):
     name = "resty_django.cache"
     label = "resty_cache"
     verbose_name = "Cache"
-
-    def ready(self) -> None:
-        from resty_django.checks import check_core
-
-        from . import health, overview
-        from .checks import check_backends
-
-        checks.register(check_core, "resty_django")
-        checks.register(check_backends, "resty_django")
-        health.register()
-        overview.register()
+    system_checks = ("resty_django.checks.check_core", "resty_django.cache.checks.check_backends")
+    parts = (
+        Part(
+            name="cache",
+            title=_("Caches"),
+            permissions=("resty_cache.view_cache",),
+            page="resty_cache_cache_changelist",
+            order=30,
+            erases=True,
+        ),
+    )

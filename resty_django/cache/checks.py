@@ -1,10 +1,10 @@
-"""System checks of the caches in `CACHES` whose backend is ours.
+"""System checks of the caches in `CACHES` that use this package's backend.
 
 | id | meaning |
 |---|---|
-| `resty_cache.E001` | a LOCATION that is no shared dictionary, or OPTIONS that are wrong |
+| `resty_cache.E001` | a LOCATION that is not a shared dictionary, or wrong OPTIONS |
 | `resty_cache.E002` | caches of one LOCATION with different OPTIONS |
-| `resty_cache.W001` | a LOCATION that others use too, though `clear()` empties it |
+| `resty_cache.W001` | a LOCATION that is used for something else too, though `clear()` empties it |
 """
 
 from __future__ import annotations
@@ -16,39 +16,41 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
+from resty_django.address import documentation
 from resty_django.conf import all_problems, conf
 
-from .backend_options import BACKEND, Options, faults
+from .backend.options import BACKEND, Options, faults
 
-HINT: Final = "See docs/cache-backend.md."
+HINT: Final = f"See {documentation('docs/cache-backend.md')}."
 
 
 def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """One message a problem; none where `RESTY_DJANGO` itself is wrong, which is reported elsewhere."""
+    """One message for each problem; none where `RESTY_DJANGO` itself is wrong, which is reported elsewhere."""
     if all_problems():
         return []
-    seen: dict[object, Options] = {}
+    options_by_location: dict[object, Options] = {}
     messages: list[CheckMessage] = []
-    for alias, one in settings.CACHES.items():
-        if one.get("BACKEND") != BACKEND:
+    for alias, config in settings.CACHES.items():
+        if config.get("BACKEND") != BACKEND:
             continue
-        location, given = one.get("LOCATION", ""), one.get("OPTIONS") or {}
-        found: list[CheckMessage] = [
-            Error(f"CACHES[{alias!r}]: {fault}", hint=HINT, id="resty_cache.E001") for fault in faults(location, given)
+        location, arguments = config.get("LOCATION", ""), config.get("OPTIONS") or {}
+        errors = [
+            Error(f"CACHES[{alias!r}]: {fault}", hint=HINT, id="resty_cache.E001")
+            for fault in faults(location, arguments)
         ]
-        if not found:
-            options = Options(**{name.lower(): value for name, value in given.items()})
-            if seen.setdefault(location, options) != options:
-                found.append(_differs(alias, location))
-            found += _shared(alias, location)
-        messages += found
+        messages += errors
+        if not errors:
+            options = Options(**{name.lower(): value for name, value in arguments.items()})
+            if options_by_location.setdefault(location, options) != options:
+                messages.append(_differs(alias, location))
+            messages += _shared(alias, location)
     return messages
 
 
 def _differs(alias: str, location: str) -> Error:
     return Error(
         f"CACHES[{alias!r}] has the LOCATION {location!r} of another cache, and other OPTIONS.",
-        hint=f"Give both the same LRU_SIZE, LRU_TTL and IPC_SHM, or a dictionary each. {HINT}",
+        hint=f"Give both the same LRU_SIZE and LRU_TTL, or a dictionary each. {HINT}",
         id="resty_cache.E002",
     )
 
@@ -65,13 +67,10 @@ def _shared(alias: str, location: str) -> Iterator[CheckMessage]:
 
 
 def _users() -> Mapping[str, str]:
-    """Who needs a dictionary to keep what is in it."""
-    found = {"default": "everything that names no other dictionary", conf.events.dict: "EVENTS"}
-    for name, one in conf.caches.items():
-        for dictionary in (one.shm, one.shm_miss, one.shm_locks, one.shm_stats, one.ipc_shm):
+    """Return the dictionaries whose items must be kept, each with its user."""
+    users = {"default": "everything that names no other dictionary", conf.events.dict: "EVENTS"}
+    for name, cache in conf.caches.items():
+        for dictionary in (cache.shm, cache.shm_miss, cache.shm_locks, cache.shm_stats):
             if dictionary is not None:
-                found.setdefault(dictionary, f"the cache {name!r} of RESTY_DJANGO")
-    return found
-
-
-__all__ = ["check_backends"]
+                users.setdefault(dictionary, f"the cache {name!r} of RESTY_DJANGO")
+    return users

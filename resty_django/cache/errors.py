@@ -1,7 +1,8 @@
-"""What can go wrong with a cache. Messages begin with the words of the original where it has any.
+"""The errors of caches. Messages begin with the words of lua-resty-mlcache where it has any.
 
-The calls of the levels may also raise the errors of `resty_django.shdict`: `Unavailable` when L2 cannot be used, and,
-in `set`, `NoMemory` when it has no room.
+Calls may also raise `resty_django.lock.LockTimeout` when another process holds the lock of the callback for too long,
+and the errors of `resty_django.shdict`: `Unavailable` when L2 cannot be used, and, in `set`, `NoMemory` when it has no
+room.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class BadValue(CacheError, TypeError):
 
 
 class SourceError(CacheError):
-    """Raised by a callback: the source cannot answer now, serve a stale value if there is one.
+    """Raised by a callback: the source cannot answer now, serve a stale value if one exists.
 
-    `get` raises it again where nothing stale may be served. `value`: what the callback could tell nevertheless.
+    `get` raises it again where no stale value may be served. `value`: a partial answer of the callback.
     """
 
     def __init__(self, error: object, value: Any = None) -> None:
@@ -37,7 +38,7 @@ class SourceError(CacheError):
 
 
 class CallbackFailed(CacheError):
-    """A callback raised something else than `SourceError`; `error` is that, and the cause."""
+    """A callback raised `error`, which is not a `SourceError`, and is the cause."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"callback threw an error: {error}")
@@ -49,15 +50,11 @@ class SerializerFailed(CacheError):
 
 
 class LockFailed(CacheError):
-    """The lock of the callback could not be had: the dictionary of the locks does not answer."""
-
-
-class LockTimeout(LockFailed, TimeoutError):
-    """Somebody else held the lock of the callback for all the time that this call may wait, and nothing is stale."""
+    """The lock of the callback is not available: the dictionary of the locks does not answer."""
 
 
 class NoChannel(CacheError, RuntimeError):
-    """A call that has to tell other processes, of a cache without a channel to them."""
+    """A call has to tell other processes, but the cache has no channel to them."""
 
 
 class ChannelFailed(CacheError):
@@ -66,19 +63,3 @@ class ChannelFailed(CacheError):
 
 class UnknownCache(CacheError, LookupError):
     """No cache has this name."""
-
-
-__all__ = [
-    "BadKey",
-    "BadOption",
-    "BadValue",
-    "CacheError",
-    "CallbackFailed",
-    "ChannelFailed",
-    "LockFailed",
-    "LockTimeout",
-    "NoChannel",
-    "SerializerFailed",
-    "SourceError",
-    "UnknownCache",
-]

@@ -1,15 +1,14 @@
-"""What other processes have told to forget is forgotten before a request looks, and counts are handed in.
+"""Drops values that other processes have invalidated before a request reads them, and flushes counts.
 
 MIDDLEWARE = ["resty_django.cache.middleware.UpdateMiddleware", ...]
 
-For the caches of `RESTY_DJANGO`, and for those in Django's `CACHES` that use our backend. Costs one look into the
-memory, or one round trip to Redis, in each request: for all caches that travel by events together, and one for each
-cache with a channel of its own. Without it a process hears within the interval of the events.
+For the caches of `RESTY_DJANGO`, and for those in Django's `CACHES` that use this package's backend. Each request costs
+one look into the memory, or one round trip to Redis, for all caches over events together, and one for each other
+channel. Without it a process hears within the interval of the events.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -18,34 +17,35 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
-from resty_django.events.steps import arun, run
+from resty_django.sansio import arun, run
+from resty_django.text import logger
 
-from .channel import Channel, to_poll
+from .backend.store import Store, stores
 from .errors import ChannelFailed
-from .handler import mlcaches
-from .mlcache import MLCache
-from .over_events import EventChannel
-from .store import Store, stores
+from .invalidation.channel import Channel, to_poll
+from .invalidation.events import EventChannel
+from .mlcache.cache import MLCache
+from .mlcache.registry import mlcaches
 
-log = logging.getLogger("resty_django.cache")
+log = logger("resty_django.cache")
 
 PAUSE: Final = 1.0
-"""Seconds for which a channel that failed is not asked again."""
+"""Seconds before a channel that failed is polled again."""
 TIMEOUT: Final = 0.3
-"""Seconds at most for which an event that is missing is waited for."""
+"""Seconds to wait at most for a missing event."""
 
 
 class UpdateMiddleware:
-    """Updates the caches of the settings before the view. A channel that fails is logged, and fails no request; the
-    others go on."""
+    """Updates the caches in use before the view. A channel that fails is logged and fails no request; the others are
+    polled."""
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
-        self._down: dict[object, float] = {}
-        """The moments until which channels that failed are left alone."""
+        self.down: dict[object, float] = {}
+        """When to poll the channels that failed again, by the monotonic clock."""
         self._async = iscoroutinefunction(get_response)
         if self._async:
             markcoroutinefunction(self)
@@ -53,49 +53,46 @@ class UpdateMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        for which, channel in _channels().items():
-            if self._may_ask(which):
-                with self._asking(which):
+        for identity, channel in _channels().items():
+            if self._may_poll(identity):
+                with self._noting_failure(identity):
                     run(to_poll(channel, TIMEOUT))
         for cache in _in_use():
-            cache.hand_in()
+            cache.flush_counts()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        for which, channel in _channels().items():
-            if self._may_ask(which):
-                with self._asking(which):
+        for identity, channel in _channels().items():
+            if self._may_poll(identity):
+                with self._noting_failure(identity):
                     await arun(to_poll(channel, TIMEOUT))
         for cache in _in_use():
-            await cache.ahand_in()
+            await cache.aflush_counts()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
-    def _may_ask(self, which: object) -> bool:
-        return not self._down or time.monotonic() >= self._down.get(which, 0.0)
+    def _may_poll(self, identity: object) -> bool:
+        return not self.down or time.monotonic() >= self.down.get(identity, 0.0)
 
     @contextmanager
-    def _asking(self, which: object) -> Iterator[None]:
+    def _noting_failure(self, identity: object) -> Iterator[None]:
         try:
             yield
-            self._down.pop(which, None)
+            self.down.pop(identity, None)
         except ChannelFailed as error:
-            if which not in self._down:
+            if identity not in self.down:
                 log.error("requests may see old values until the channel of the caches is back: %s", error)
-            self._down[which] = time.monotonic() + PAUSE
+            self.down[identity] = time.monotonic() + PAUSE
 
 
 def _in_use() -> list[MLCache | Store]:
-    return [*mlcaches.values(), *stores.values()]
+    return [*mlcaches.all(initialized_only=True), *stores.values()]
 
 
 def _channels() -> dict[object, Channel]:
-    """The channels of the caches in use, but only one of those over events, since that one hears for all."""
-    found: dict[object, Channel] = {}
+    """Return the channels of the caches in use by identity; only one over events, since that one hears for all."""
+    channels: dict[object, Channel] = {}
     for cache in _in_use():
         channel = cache.channel
         if channel is not None and hasattr(channel, "poll"):
-            found[EventChannel if isinstance(channel, EventChannel) else id(channel)] = channel
-    return found
-
-
-__all__ = ["UpdateMiddleware"]
+            channels[EventChannel if isinstance(channel, EventChannel) else id(channel)] = channel
+    return channels

@@ -1,4 +1,4 @@
-"""What the app tells Django's permissions and admin of. No tables."""
+"""The model for Django's permissions and admin. It has no table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from resty_django.models import NoRows
 
 
 class Cache(models.Model):
-    """A cache as the admin knows it: its name, and what people may do with it."""
+    """A cache in the admin: its name and the permissions."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 

@@ -1,52 +1,51 @@
-"""What the overview and the metrics tell of the caches."""
+"""The caches in the overview and in the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from resty_django import metrics, overview
-from resty_django.events.steps import run
+from resty_django import overview
 from resty_django.health import described
 from resty_django.metrics import Family, Sample
-from resty_django.overview import Figure, Panel, Row, Tile
+from resty_django.overview import Figure, Row, Tile
+from resty_django.sansio import run
 
-from .counts import History, Stats, summed
-from .known import known
+from .inventory import all_caches
+from .statistics.counts import History, Stats, summed
 
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
 
 
 def histories() -> Iterator[tuple[str, History | Exception]]:
-    """What was counted of each cache that this process knows of, or why that cannot be had."""
-    for name, one in known().items():
+    """Return the history of each cache, or why it is unavailable."""
+    for name, info in all_caches().items():
         try:
-            if one.error is not None:
-                raise one.error
-            assert one.counter is not None  # noqa: S101
-            yield name, run(one.counter.history())
+            if info.error is not None:
+                raise info.error
+            assert info.counter is not None  # noqa: S101
+            yield name, run(info.counter.history())
         except Exception as error:  # one cache that cannot be used hides no other
             yield name, error
 
 
 def panel() -> Tile:
-    """The calls of the last hour, and the share of them that each level answered."""
-    rows, whole, busy = [], Stats(), []
-    for name, found in histories():
-        if isinstance(found, Exception):
-            rows.append((0, Row(name, error=described(found))))
+    """Return the calls of the last hour, and the share of each level."""
+    rows, total, calls_by_minute = [], Stats(), []
+    for name, history in histories():
+        if isinstance(history, Exception):
+            rows.append((0, Row(name, error=described(history))))
             continue
-        hour = summed(found.minutes)
-        whole = whole.plus(hour)
-        busy.append([span.stats.calls for span in found.minutes])
+        hour = summed(history.minutes)
+        total = total.plus(hour)
+        calls_by_minute.append([span.stats.calls for span in history.minutes])
         rows.append((-hour.calls, Row(name, _figures(hour))))
     rows.sort(key=lambda row: (row[0], row[1].subject))
     return overview.tile(
-        _figures(whole),
+        _figures(total),
         [row for _calls, row in rows],
-        bars=[sum(column) for column in zip(*busy, strict=True)],
+        bars=[sum(column) for column in zip(*calls_by_minute, strict=True)],
         bars_label=_("Calls by minute, the last hour"),
         notes=[_("Of the last hour.")],
     )
@@ -67,46 +66,26 @@ def _figures(stats: Stats) -> list[Figure]:
 
 
 def families() -> Iterator[Family]:
-    """The metrics of the caches."""
-    found = [(name, one.total) for name, one in histories() if isinstance(one, History)]
+    """Return the metrics of the caches."""
+    totals = [(name, history.total) for name, history in histories() if isinstance(history, History)]
     yield Family(
         "resty_cache_calls",
         "counter",
         "Calls by who answered: l1 (memory), l2 (shared dictionary), l3 (the source), stale, misses, errors.",
         ("cache", "level"),
-        [Sample((name, level), getattr(one, level)) for name, one in found for level in LEVELS],
+        [Sample((name, level), getattr(total, level)) for name, total in totals for level in LEVELS],
     )
     yield Family(
         "resty_cache_callback_seconds",
         "summary",
         "Callbacks that asked the source, and the seconds that they took.",
         ("cache",),
-        [Sample((name,), one.callback_seconds, one.callbacks) for name, one in found],
+        [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals],
     )
     yield Family(
         "resty_cache_callback_errors",
         "counter",
         "Callbacks that failed.",
         ("cache",),
-        [Sample((name,), one.callback_errors) for name, one in found],
+        [Sample((name,), total.callback_errors) for name, total in totals],
     )
-
-
-def register() -> None:
-    """Register the panel `cache` and the metrics."""
-    app = "resty_django.cache"
-    overview.register(
-        Panel(
-            "cache",
-            gettext_lazy("Caches"),
-            panel,
-            permissions=("resty_cache.view_cache",),
-            page="resty_cache_cache_changelist",
-            app=app,
-            order=30,
-        )
-    )
-    metrics.register("cache", families, app=app)
-
-
-__all__ = ["families", "histories", "panel", "register"]

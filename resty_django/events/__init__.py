@@ -22,7 +22,7 @@ from .errors import (
     UnknownEvent,
 )
 from .names import EventNames, event_list, events
-from .process import (
+from .runtime import (
     apoll,
     apost,
     astart,
@@ -40,7 +40,7 @@ from .process import (
     stop,
     unregister,
 )
-from .records import Event
+from .wire import Event
 
 __all__ = [
     "BadEvent",

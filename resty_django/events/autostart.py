@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
@@ -10,21 +9,22 @@ from asgiref.sync import async_to_sync
 from django.core.signals import request_started
 
 from resty_django.conf import conf
+from resty_django.text import logger
 
-from . import process
+from . import runtime
 
-log = logging.getLogger("resty_django.events")
+log = logger("resty_django.events")
 
 _UID = "resty_django.events.autostart"
 
 
 def connect() -> None:
     """Wait for the first request, where the settings allow it; more than once does no harm."""
-    request_started.connect(_on_request, dispatch_uid=_UID)
+    request_started.connect(on_request, dispatch_uid=_UID)
 
 
-def _on_request(scope: object = None, **kwargs: Any) -> None:
-    """A failure is logged, since no request may fail for it."""
+def on_request(scope: object = None, **kwargs: Any) -> None:
+    """Start listening; log a failure, since no request may fail because of it."""
     if in_tests():
         return
     request_started.disconnect(dispatch_uid=_UID)
@@ -32,17 +32,14 @@ def _on_request(scope: object = None, **kwargs: Any) -> None:
         if not conf.events.autostart:
             return
         if scope is None:
-            process.start(wait=0)
+            runtime.start(wait=0)
         else:
-            async_to_sync(process.astart)()  # runs in the loop that waits for this call
+            async_to_sync(runtime.astart)()  # runs in the loop that waits for this call
     except Exception:
         log.exception("events are not heard in this process")
 
 
 def in_tests() -> bool:
-    """Whether a test runner has set up its environment: tests start what they want themselves."""
+    """Return whether a test runner has set up its environment: tests start what they want themselves."""
     utils = sys.modules.get("django.test.utils")
     return utils is not None and hasattr(utils._TestState, "saved_data")
-
-
-__all__ = ["connect", "in_tests"]

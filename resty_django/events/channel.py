@@ -1,4 +1,4 @@
-"""What carries the events from process to process: an order of records, common to all."""
+"""Channels: carry events between processes, as records in one order for all."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class Channel(ABC):
 
     @abstractmethod
     def last(self) -> Any:
-        """The position after the last event."""
+        """Return the position after the last event."""
 
     @abstractmethod
     def between(self, position: Any, last: Any) -> int:
-        """How many events there are after `position`, up to `last`."""
+        """Return how many events there are after `position`, up to `last`."""
 
     @abstractmethod
     def append(self, record: bytes, retries: int) -> None:
-        """Store an event behind all others, as one step: it is there for everybody, or for nobody.
+        """Store an event behind all others, as one step: all processes see it, or none.
 
         `retries`: further attempts where there is no room. Raises `NoMemory`.
         """
 
     @abstractmethod
     def read(self, position: Any) -> Batch | None:
-        """The events after `position`, not always all of them; None when there are none."""
+        """Return the events after `position`, not always all of them; None when there are none."""
 
     @abstractmethod
     def fetch(self, number: Any) -> bytes | None:
-        """A record that was missing, if it is there now."""
+        """Return a record that was missing, if it is there now."""
 
     @abstractmethod
     def wait(self, position: Any, seconds: float) -> None:
@@ -72,14 +72,14 @@ class Channel(ABC):
 
     @abstractmethod
     async def await_news(self, position: Any, seconds: float) -> None:
-        """As `wait`."""
+        """Do the same as `wait`."""
 
     async def aclaim(self, unique: str, pid: int, seconds: float) -> bool:
         return bool(await self.dictionary.aadd(f"unique:{unique}", pid, seconds))
 
 
 def channel_of(dictionary: SharedDict, keep: int) -> Channel:
-    """The channel through a dictionary: in its memory, or a stream of about `keep` events beside it in Redis."""
+    """Return a dictionary's channel: in its memory, or a stream of about `keep` events next to it in Redis."""
     if dictionary.engine == "redis":
         from resty_django.shdict.redis import RedisDict
 
@@ -90,6 +90,3 @@ def channel_of(dictionary: SharedDict, keep: int) -> Channel:
     from .memory import MemoryChannel
 
     return MemoryChannel(dictionary)
-
-
-__all__ = ["Batch", "Channel", "Position", "channel_of"]

@@ -1,4 +1,4 @@
-"""What can go wrong with events. The messages begin with the words of the original."""
+"""Errors of events. The messages begin with the words of lua-resty-worker-events."""
 
 from __future__ import annotations
 
@@ -36,15 +36,3 @@ class NoRoom(EventError, MemoryError):
 
 class Unavailable(EventError):
     """The memory or the server that carries the events cannot be used now."""
-
-
-__all__ = [
-    "BadEvent",
-    "BadOption",
-    "EventError",
-    "NoRoom",
-    "NotConfigured",
-    "NotEncodable",
-    "Unavailable",
-    "UnknownEvent",
-]

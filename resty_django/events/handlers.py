@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import logging
 import reprlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,28 +13,30 @@ from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.db import close_old_connections
 from django.dispatch import Signal
 
-from .records import Event
+from resty_django.text import logger
 
-log = logging.getLogger("resty_django.events")
+from .wire import Event
+
+log = logger("resty_django.events")
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 
 
 def check(callback: object) -> None:
-    """Raises `TypeError`."""
+    """Raise `TypeError` for what is neither callable nor a signal."""
     if not callable(callback) and not isinstance(callback, Signal):
         raise TypeError(f"callback is not callable: {callback!r}. Give a function, a coroutine function or a Signal.")
 
 
 def is_async(callback: Any) -> bool:
-    """Whether calling it gives a coroutine."""
+    """Return whether calling it gives a coroutine."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     return iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
-class Caller:
+class Dispatcher:
     """Calls the handlers of one process one after the other. What a handler raises is logged and goes no further."""
 
     def __init__(self) -> None:
@@ -45,16 +46,16 @@ class Caller:
         self._thread: ThreadPoolExecutor | None = None
 
     def call(self, callback: Any, event: Event) -> None:
-        """Call it here. A coroutine function runs in a loop of its own until it is through."""
+        """Call it here. A coroutine function runs in a separate loop until it ends."""
         self.calls += 1
         try:
             if isinstance(callback, Signal):
-                callback.send_robust(Event, **_named(event))
+                callback.send_robust(Event, **_keywords(event))
             elif not is_async(callback):
                 callback(event.data, event.event, event.source, event.pid)
             elif _in_loop():
                 raise RuntimeError(
-                    "poll() cannot run a coroutine function in the thread of a running loop: use apoll()"
+                    "poll() cannot run a coroutine function in the thread of a running loop. Use apoll()."
                 )
             elif not self.exiting:
                 async_to_sync(callback)(event.data, event.event, event.source, event.pid)
@@ -66,7 +67,7 @@ class Caller:
         self.calls += 1
         try:
             if isinstance(callback, Signal):
-                await callback.asend_robust(Event, **_named(event))
+                await callback.asend_robust(Event, **_keywords(event))
             elif is_async(callback):
                 await callback(event.data, event.event, event.source, event.pid)
             else:
@@ -91,7 +92,7 @@ def _in_loop() -> bool:
     return True
 
 
-def _named(event: Event) -> dict[str, Any]:
+def _keywords(event: Event) -> dict[str, Any]:
     return {"source": event.source, "event": event.event, "data": event.data, "pid": event.pid}
 
 
@@ -104,6 +105,3 @@ def _report(callback: Any, event: Event) -> None:
         event.pid,
         _short.repr(event.data),
     )
-
-
-__all__ = ["Caller", "check", "is_async"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import math
 import threading
 import time
@@ -14,11 +13,13 @@ from typing import Final, NamedTuple, Protocol
 
 from django.db import close_old_connections
 
+from resty_django.sansio import Step, Steps, arun, run
+from resty_django.text import logger
+
 from .names import events
 from .service import EventService
-from .steps import Step, Steps, arun, run
 
-log = logging.getLogger("resty_django.events")
+log = logger("resty_django.events")
 
 SLICE: Final = 0.5
 """Seconds: the longest pause without a look at whether to stop, and whether the interval has changed."""
@@ -28,11 +29,11 @@ FULL: Final = 1.0
 """Seconds between two polls that look at more than whether the counter has moved."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds without a try after the store failed: the first time, and at most (the pause doubles in between)."""
-FAREWELL: Final = 1.0
+SHUTDOWN_SECONDS: Final = 1.0
 """Seconds for the last event and the last poll of a task that is cancelled."""
 
 
-class Begin(NamedTuple):
+class Starter(NamedTuple):
     """How to start the service where it has not started."""
 
     call: Callable[[], None]
@@ -42,7 +43,7 @@ class Begin(NamedTuple):
 class Listener(Protocol):
     """What `start` has started."""
 
-    begun: threading.Event
+    started: threading.Event
 
     @property
     def running(self) -> bool: ...
@@ -51,14 +52,14 @@ class Listener(Protocol):
         """Post `stopping`, poll once more, end; wait at most `timeout` seconds for that."""
 
 
-class Course:
-    """The steps of a listener: begin, poll, pause; and after a failure the same again, later and later."""
+class PollLoop:
+    """The steps of a listener: start, poll, pause; after a failure the same again, with a growing pause."""
 
-    def __init__(self, service: EventService, begin: Begin) -> None:
+    def __init__(self, service: EventService, starter: Starter) -> None:
         self.service = service
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.stopping = threading.Event()
-        self._begin = begin
+        self._starter = starter
         self._pause = 0.0
 
     def steps(self) -> Steps[None]:
@@ -66,10 +67,10 @@ class Course:
         while not self.stopping.is_set():
             try:
                 if not service.configured:
-                    yield Step(self._begin.call, self._begin.acall)
-                self.begun.set()
+                    yield Step(self._starter.call, self._starter.acall)
+                self.started.set()
                 outcome = yield Step(self._poll, service.apoll)
-                self._well()
+                self._recovered()
                 if outcome == "recursive":  # somebody else polls, perhaps for long
                     yield self._pause_for(min(0.01, service.interval or SLICE))
                 else:
@@ -77,21 +78,21 @@ class Course:
             except Exception as error:
                 yield self._pause_for(self._failed(error))
 
-    def farewell(self) -> Steps[None]:
-        """The last steps: tell the others, and hear what was posted until now."""
+    def shutdown(self) -> Steps[None]:
+        """Post `stopping`, and poll once more for what was posted until now."""
         service = self.service
         if not service.configured:
             return
         try:
-            yield Step(service.post, service.apost, (events._source, events.stopping))
+            yield Step(service.post, service.apost, (events.source, events.stopping))
             yield Step(self._poll, service.apoll)
         except Exception as error:
             log.debug("the end of this process could not be told: %s", error)
 
     def _poll(self) -> str:
-        before = self.service.caller.calls
+        before = self.service.dispatcher.calls
         outcome = self.service.poll()
-        if self.service.caller.calls != before:
+        if self.service.dispatcher.calls != before:
             close_old_connections()
         return outcome
 
@@ -144,13 +145,13 @@ class Course:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))
 
     def _failed(self, error: Exception) -> float:
-        """Tell of the failure where it is the first, and return the seconds until the next try."""
+        """Log the failure if it is the first, and return the seconds until the next try."""
         if not self._pause:
             log.error("events are not heard until the store is back: %s: %s", type(error).__name__, error)
         self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
         return self._pause
 
-    def _well(self) -> None:
+    def _recovered(self) -> None:
         if self._pause:
             log.warning("events are heard again")
             self._pause = 0.0
@@ -159,10 +160,10 @@ class Course:
 class ThreadListener:
     """A daemon thread. `delay`: seconds before it does anything, so that a child that ends at once is left alone."""
 
-    def __init__(self, service: EventService, begin: Begin, delay: float = 0.0) -> None:
-        self._course = Course(service, begin)
+    def __init__(self, service: EventService, starter: Starter, delay: float = 0.0) -> None:
+        self._poll_loop = PollLoop(service, starter)
         self._delay = delay
-        self.begun = self._course.begun
+        self.started = self._poll_loop.started
         self._thread = threading.Thread(target=self._run, name="resty-events", daemon=True)
         self._thread.start()
 
@@ -171,24 +172,24 @@ class ThreadListener:
         return self._thread.is_alive()
 
     def stop(self, timeout: float) -> None:
-        self._course.stopping.set()
+        self._poll_loop.stopping.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        self._course.stopping.wait(self._delay)
-        run(self._course.steps())
-        run(self._course.farewell())
+        self._poll_loop.stopping.wait(self._delay)
+        run(self._poll_loop.steps())
+        run(self._poll_loop.shutdown())
 
 
 class TaskListener:
     """A task of the running loop. It ends with the loop."""
 
-    def __init__(self, service: EventService, begin: Begin) -> None:
-        self._course = Course(service, begin)
-        self.begun = self._course.begun
+    def __init__(self, service: EventService, starter: Starter) -> None:
+        self._poll_loop = PollLoop(service, starter)
+        self.started = self._poll_loop.started
         self._loop = asyncio.get_running_loop()
-        # A context of its own: that of the first request ends with the request.
+        # Its own context: the first request's ends with the request.
         self._task = self._loop.create_task(self._run(), name="resty-events", context=contextvars.Context())
         self._ended = threading.Event()
         self._task.add_done_callback(lambda task: self._ended.set())
@@ -198,7 +199,7 @@ class TaskListener:
         return not self._task.done() and not self._loop.is_closed()
 
     def stop(self, timeout: float) -> None:
-        self._course.stopping.set()
+        self._poll_loop.stopping.set()
         if self.running:
             with suppress(RuntimeError):  # the loop was closed just now
                 self._loop.call_soon_threadsafe(self._task.cancel)
@@ -212,10 +213,10 @@ class TaskListener:
 
     async def _run(self) -> None:
         try:
-            await arun(self._course.steps())
+            await arun(self._poll_loop.steps())
         finally:
             with suppress(TimeoutError):
-                await asyncio.wait_for(arun(self._course.farewell()), FAREWELL)
+                await asyncio.wait_for(arun(self._poll_loop.shutdown()), SHUTDOWN_SECONDS)
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
@@ -223,6 +224,3 @@ def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
-
-
-__all__ = ["Begin", "Listener", "TaskListener", "ThreadListener"]

@@ -1,8 +1,8 @@
 """Events in a shared dictionary of one machine: a counter, and a record for each event.
 
 A poster stores its record under the number after the counter, where none is yet, and then moves the counter there. The
-first of the two makes the event; whoever finds the counter behind moves it. So a poster that is killed between the two
-leaves neither a gap nor a lost event, and all processes see one order. Old records leave as the least recently
+first of the two makes the event; a process that finds the counter behind moves it. So a poster that is killed between
+the two leaves neither a gap nor a lost event, and all processes see one order. Old records leave as the least recently
 used ones.
 
 The first number of an empty dictionary is made of the time. So a dictionary that was emptied is always noticed, even if
@@ -32,11 +32,11 @@ class MemoryChannel(Channel):
     wakes: ClassVar[bool] = False
 
     def last(self) -> int:
-        found: int = self.dictionary.get(LAST, 0)
-        return found
+        number: int = self.dictionary.get(LAST, 0)
+        return number
 
     def between(self, position: int, last: int) -> int:
-        return 0 if last in (0, position) else last - _begin_of(position, last)
+        return 0 if last in (0, position) else last - begin_of(position, last)
 
     def append(self, record: bytes, retries: int) -> None:
         """`retries` end after `PATIENCE` seconds, too."""
@@ -60,9 +60,9 @@ class MemoryChannel(Channel):
         number = last + 1
         while not self.dictionary.add(_key(number), record):
             number += 1
-        self._move(number)
+        self.move_to(number)
 
-    def _move(self, number: int) -> None:
+    def move_to(self, number: int) -> None:
         """Move the counter to `number`, unless it is there or further."""
         self.dictionary.update(LAST, lambda last: Keep() if last is not None and last >= number else Change(number, 0))
 
@@ -72,15 +72,15 @@ class MemoryChannel(Channel):
             return None
         if last == position:
             return self._untold(last)
-        begin = _begin_of(position, last)
+        begin = begin_of(position, last)
         return Batch(last, [(number, self.fetch(number)) for number in range(begin + 1, last + 1)])
 
     def _untold(self, last: int) -> Batch | None:
-        """The event after the last, where its poster did not get to moving the counter."""
+        """Return the event after the last, if its poster did not get to moving the counter."""
         record = self.fetch(last + 1)
         if record is None:
             return None
-        self._move(last + 1)
+        self.move_to(last + 1)
         return Batch(last + 1, [(last + 1, record)])
 
     def fetch(self, number: int) -> bytes | None:
@@ -108,8 +108,8 @@ class MemoryChannel(Channel):
         raise NotImplementedError
 
 
-def _begin_of(position: int, last: int) -> int:
-    """The position, or where the dictionary began anew since then."""
+def begin_of(position: int, last: int) -> int:
+    """Return the position, or where the dictionary began anew since then."""
     begin = last - last % _NUMBERS
     if position < last and (begin <= position or last < position + _FAR):
         return position
@@ -118,6 +118,3 @@ def _begin_of(position: int, last: int) -> int:
 
 def _key(number: int) -> str:
     return f"event:{number}"
-
-
-__all__ = ["LAST", "MemoryChannel"]

@@ -8,7 +8,6 @@ False) the first request starts hearing events.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +16,12 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
-from . import process
+from resty_django.text import logger
+
+from . import runtime
 from .errors import EventError, NotConfigured
 
-log = logging.getLogger("resty_django.events")
+log = logger("resty_django.events")
 
 PAUSE: Final = 1.0
 """Seconds for which a store that failed is not asked again."""
@@ -35,7 +36,7 @@ class PollMiddleware:
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
         self._down = False
-        self._closed_until = 0.0
+        self.closed_until = 0.0
         self._async = iscoroutinefunction(get_response)
         if self._async:
             markcoroutinefunction(self)
@@ -45,20 +46,20 @@ class PollMiddleware:
             return self._acall(request)
         with self._asking() as may_ask:
             if may_ask:
-                process.ensure()
-                process.poll()
+                runtime.ensure()
+                runtime.poll()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         with self._asking() as may_ask:
             if may_ask:
-                await process.aensure()
-                await process.apoll()
+                await runtime.aensure()
+                await runtime.apoll()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
     @contextmanager
     def _asking(self) -> Iterator[bool]:
-        may_ask = time.monotonic() >= self._closed_until
+        may_ask = time.monotonic() >= self.closed_until
         try:
             yield may_ask
             self._down = self._down and not may_ask
@@ -68,7 +69,4 @@ class PollMiddleware:
             if not self._down:
                 log.error("requests do not hear of events until the store is back: %s", error)
             self._down = True
-            self._closed_until = time.monotonic() + PAUSE
-
-
-__all__ = ["PollMiddleware"]
+            self.closed_until = time.monotonic() + PAUSE

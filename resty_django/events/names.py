@@ -9,27 +9,29 @@ from .errors import UnknownEvent
 
 
 class EventNames(Mapping[str, str]):
-    """The events of one source: `names.started == names["started"] == "started"`; `names._source` is the source.
+    """The events of one source: `names.started == names["started"] == "started"`; `names.source` is the source.
 
     Any other name raises `UnknownEvent`. Iterates over the names of the events alone.
     """
 
-    __slots__ = ("_names", "_source")
-    _source: str
+    __slots__ = ("_names", "source")
+    source: str
     _names: dict[str, str]
 
     def __init__(self, source: str, *names: str) -> None:
-        object.__setattr__(self, "_source", source)
+        if "source" in names:
+            raise ValueError(
+                "An event cannot be called 'source', since names.source is the source. Choose another name."
+            )
+        object.__setattr__(self, "source", source)
         object.__setattr__(self, "_names", {name: name for name in names})
 
     def __getitem__(self, name: str) -> str:
-        if name == "_source":
-            return self._source
         try:
             return self._names[name]
         except KeyError:
             raise UnknownEvent(
-                f"event {name!r} is an unknown event of {self._source!r}, which has {', '.join(self._names) or 'none'}."
+                f"event {name!r} is an unknown event of {self.source!r}, which has {', '.join(self._names) or 'none'}."
             ) from None
 
     def __getattr__(self, name: str) -> str:
@@ -51,22 +53,20 @@ class EventNames(Mapping[str, str]):
         return len(self._names)
 
     def __reduce__(self) -> tuple[type[EventNames], tuple[str, ...]]:
-        return EventNames, (self._source, *self._names)
+        return EventNames, (self.source, *self._names)
 
     def __repr__(self) -> str:
-        return f"event_list({', '.join(map(repr, (self._source, *self._names)))})"
+        return f"event_list({', '.join(map(repr, (self.source, *self._names)))})"
 
 
 def event_list(source: str, *names: str) -> EventNames:
-    """The names of the events of `source`.
+    """Return the names of the events of `source`.
 
     orders = event_list("orders", "placed", "paid")
-    post(orders._source, orders.paid)
+    post(orders.source, orders.paid)
     """
     return EventNames(source, *names)
 
 
 events: Final = event_list("resty-worker-events", "started", "stopping")
 """The events of this package itself."""
-
-__all__ = ["EventNames", "event_list", "events"]

@@ -7,9 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from resty_django.conf import EventsSettings
-
 from .errors import BadOption
+from .settings import EventsSettings
 
 _ABOVE_ZERO: Final = frozenset({"timeout"})
 _WHOLE: Final = frozenset({"retries"})
@@ -17,7 +16,7 @@ _WHOLE: Final = frozenset({"retries"})
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Seconds, but for `retries`. Their meaning is that of the settings of the same names."""
+    """Seconds, but for `retries`. They mean the same as the settings of the same names."""
 
     timeout: float
     interval: float
@@ -29,22 +28,19 @@ class Options:
     def of(cls, settings: EventsSettings) -> Options:
         return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})
 
-    def changed(self, **given: object) -> Options:
-        """These options with some others; None leaves one as it is. Raises `BadOption`."""
-        given = {name: value for name, value in given.items() if value is not None}
-        for name, value in given.items():
+    def changed(self, **changes: object) -> Options:
+        """Return these options with some changes; None leaves one as it is. Raises `BadOption`."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        for name, value in changes.items():
             _check(name, value)
-        return dataclasses.replace(self, **given)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
 def _check(name: str, value: object) -> None:
-    wanted = "a whole number" if name in _WHOLE else "a number"
+    kind = "a whole number" if name in _WHOLE else "a number"
     kinds = int if name in _WHOLE else (int, float)
     if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
-        raise BadOption(f"{name} must be {wanted}, not {value!r}.")
+        raise BadOption(f"{name} must be {kind}, not {value!r}.")
     if value < 0 or (value == 0 and name in _ABOVE_ZERO):
         bound = "greater than 0" if name in _ABOVE_ZERO else "at least 0"
         raise BadOption(f"{name} must be {bound}, not {value!r}.")
-
-
-__all__ = ["Options"]

@@ -1,4 +1,4 @@
-"""Who hears which events, and in which order. Pure.
+"""Registered callbacks, and the order in which they are called. Pure.
 
 For one event: the callbacks for every event, then those for its source, then those for its source and name; in each of
 these the weak ones before the strong ones; among these in the order of registration. A callback that is removed leaves
@@ -27,17 +27,17 @@ class _Strong:
         self.entries.append(callback)
 
     def at(self, index: int) -> Any:
-        """The callback there, or `HOLE`."""
+        """Return the callback at this index, or `HOLE`."""
         return self.entries[index]
 
     def remove(self, callback: object) -> bool:
-        found = [index for index in range(len(self.entries)) if _same(self.at(index), callback)]
-        for index in found:
+        matches = [index for index in range(len(self.entries)) if _same(self.at(index), callback)]
+        for index in matches:
             self.entries[index] = HOLE
-        return bool(found)
+        return bool(matches)
 
     def fill(self, index: int) -> Any:
-        """The callback there, where a hole is first filled from the end; `HOLE` behind the end of the list."""
+        """Return the callback at this index, after filling a hole from the end; `HOLE` behind the end of the list."""
         while index < len(self.entries):
             callback = self.at(index)
             if callback is not HOLE:
@@ -83,7 +83,7 @@ class Registry:
             return sum(entries.remove(callback) for entries in lists) > 0
 
     def matching(self, source: str, event: str) -> Iterator[Any]:
-        """The callbacks for an event, in order; what is registered or removed meanwhile counts already."""
+        """Yield the callbacks for an event, in order; what is registered or removed meanwhile counts already."""
         for scope in ((), (source,), (source, event)):
             for entries in self._lists.get(scope, ()):
                 index = 0
@@ -108,8 +108,5 @@ def _scopes(source: str | None, names: tuple[str, ...]) -> Iterator[_Scope]:
         yield from ((source, name) for name in names)
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other or (isinstance(one, MethodType) and one == other)
-
-
-__all__ = ["Registry"]
+def _same(callback: object, other_callback: object) -> bool:
+    return callback is other_callback or (isinstance(callback, MethodType) and callback == other_callback)

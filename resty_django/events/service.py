@@ -1,9 +1,8 @@
-"""The events of one process: posting, polling, and who is called."""
+"""The events of one process: posting, polling, and calling the handlers."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import time
@@ -11,33 +10,34 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
+from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError
+from resty_django.text import logger
 
 from .channel import Batch, Channel
 from .errors import NoRoom, NotConfigured, Unavailable
-from .handlers import Caller
+from .handlers import Dispatcher
 from .names import events
 from .options import Options
-from .records import Event, check, decode, encode, failed
 from .registry import Registry
-from .steps import Step, Steps, arun, run
+from .wire import Event, check, decode, encode, failed
 
-log = logging.getLogger("resty_django.events")
+log = logger("resty_django.events")
 
 Outcome = Literal["done", "recursive"]
 UNKNOWN: Final = object()
 
 
 class EventService:
-    """See the module. Each test may have several, with a clock of its own.
+    """See the module. A test may create several, each with its own clock.
 
-    `find` gives the channel and the options that hold until `begin` is given others; it is asked whenever something
-    is posted before that.
+    `configured_channel` returns the channel and the options that hold until `begin` receives others; it is called for
+    each event that is posted before that.
     """
 
     def __init__(
         self,
-        find: Callable[[], tuple[Channel, Options]],
+        configured_channel: Callable[[], tuple[Channel, Options]],
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -45,19 +45,19 @@ class EventService:
         pid: int | None = None,
     ) -> None:
         self.registry = Registry()
-        self.caller = Caller()
+        self.dispatcher = Dispatcher()
         self.pid = os.getpid() if pid is None else pid
         self.channel: Channel | None = None
         self.options: Options | None = None
         self.position: Any = UNKNOWN
         self.handled: Any = UNKNOWN
         """The id of the last event whose handlers are through: what a child of a fork goes on from."""
-        self._find = find
+        self._configured = configured_channel
         self._clock = clock
-        self._sleep = sleep
-        self._asleep = asleep
+        self.sleep = sleep
+        self.asleep = asleep
         self.uses_local = False
-        """Whether this process has ever posted a local event, of which no channel tells."""
+        """Whether this process has ever posted a local event, which is in no channel."""
         self._local: deque[Event] = deque()
         self._polling = threading.Lock()
         self._beginning = threading.Lock()
@@ -92,7 +92,7 @@ class EventService:
                 return
             if position is UNKNOWN:
                 position = yield Step(channel.last, channel.alast)
-            record = encode(Event(events._source, events.started, pid=self.pid))
+            record = encode(Event(events.source, events.started, pid=self.pid))
             yield Step(channel.append, channel.aappend, (record, options.retries))
             self.position = self.handled = position
             self.options = options
@@ -120,7 +120,7 @@ class EventService:
         if self.channel is not None and self.options is not None:
             channel, options = self.channel, self.options
         else:
-            channel, options = self._find()
+            channel, options = self._configured()
         try:
             yield Step(channel.append, channel.aappend, (record, options.retries))
         except NoMemory as error:
@@ -137,7 +137,7 @@ class EventService:
     # --- polling ---
 
     def has_news(self) -> bool:
-        """Whether a poll is likely to find something: one read of one shared value. For channels in memory."""
+        """Return whether a poll is likely to find something: one read of one shared value. For channels in memory."""
         channel = self.channel
         return (channel is not None and channel.last() != self.position) or len(self._local) > 0
 
@@ -146,7 +146,7 @@ class EventService:
         if not self._polling.acquire(blocking=False):
             return "recursive"
         try:
-            run(self._rounds(channel, options))
+            run(self._drain(channel, options))
         except SharedDictError as error:
             raise Unavailable(f"The events cannot be read: {error}") from error
         finally:
@@ -158,7 +158,7 @@ class EventService:
         if not self._polling.acquire(blocking=False):
             return "recursive"
         try:
-            await arun(self._rounds(channel, options))
+            await arun(self._drain(channel, options))
         except SharedDictError as error:
             raise Unavailable(f"The events cannot be read: {error}") from error
         finally:
@@ -170,11 +170,11 @@ class EventService:
             raise NotConfigured("poll() needs a start in this process: call start() or configure().")
         return self.channel, self.options
 
-    def _rounds(self, channel: Channel, options: Options) -> Steps[None]:
+    def _drain(self, channel: Channel, options: Options) -> Steps[None]:
         while True:
             while self._local:
                 for _ in range(len(self._local)):
-                    yield from self._run(self._local.popleft())
+                    yield from self._dispatch(self._local.popleft())
             batch: Batch | None = yield Step(channel.read, channel.aread, (self.position,))
             if batch is None:
                 return
@@ -186,7 +186,7 @@ class EventService:
         dropped = 0
         for number, record in batch.records:
             while record is None and self._clock() < deadline:
-                yield Step(self._sleep, self._asleep, (options.wait_interval,))
+                yield Step(self.sleep, self.asleep, (options.wait_interval,))
                 record = yield Step(channel.fetch, channel.afetch, (number,))
             self.position = number  # whatever happens from here on, this one is not run again
             if record is None:
@@ -216,11 +216,8 @@ class EventService:
             except SharedDictError as error:
                 log.error("dropping event %r of %r: its unique value: %s", event.event, event.source, error)
                 return
-        yield from self._run(event)
+        yield from self._dispatch(event)
 
-    def _run(self, event: Event) -> Steps[None]:
+    def _dispatch(self, event: Event) -> Steps[None]:
         for callback in self.registry.matching(event.source, event.event):
-            yield Step(self.caller.call, self.caller.acall, (callback, event))
-
-
-__all__ = ["EventService", "Outcome"]
+            yield Step(self.dispatcher.call, self.dispatcher.acall, (callback, event))

@@ -1,4 +1,4 @@
-"""Events in a stream of Redis: posting is one round trip, and whoever waits hears of it at once."""
+"""Events in a stream of Redis: posting is one round trip, and waiting processes receive it at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
-from resty_django.redis import StoreDown, StoreFull, async_connection, connection
-from resty_django.redis.errors import FAULTS, translated
+from resty_django.redis import FAULTS, StoreDown, StoreFull, async_connection, connection, translated
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable
 from resty_django.shdict.redis import RedisDict
 
@@ -39,33 +38,33 @@ class StreamChannel(Channel):
     def __init__(self, dictionary: RedisDict, keep: int) -> None:
         super().__init__(dictionary)
         self._alias = dictionary.alias
-        self._key = dictionary.prefix.encode()
+        self.key = dictionary.prefix.encode()
         self._keep = keep
-        self._check_at = 0.0
+        self.check_at = 0.0
 
     # --- sync ---
 
     def last(self) -> bytes:
         with _translated():
-            return _last(connection(self._alias).xrevrange(self._key, count=1))
+            return _last(connection(self._alias).xrevrange(self.key, count=1))
 
     def between(self, position: bytes, last: bytes) -> int:
-        """Counts no further than `COUNT`."""
+        """Return the number of events, `COUNT` at most."""
         if position == last:
             return 0
         with _translated():
-            found = connection(self._alias).xrange(self._key, min=b"(" + position, max=last, count=COUNT)
-        return len(found or ())
+            entries = connection(self._alias).xrange(self.key, min=b"(" + position, max=last, count=COUNT)
+        return len(entries or ())
 
     def append(self, record: bytes, retries: int) -> None:
         with _translated():
-            connection(self._alias).xadd(self._key, {FIELD: record}, maxlen=self._keep, approximate=True)
+            connection(self._alias).xadd(self.key, {FIELD: record}, maxlen=self._keep, approximate=True)
 
     def read(self, position: bytes) -> Batch | None:
         with _translated():
-            found = connection(self._alias).xrange(self._key, min=b"(" + position, count=COUNT)
-        if found or not self._must_check():
-            return _batch(found)
+            entries = connection(self._alias).xrange(self.key, min=b"(" + position, count=COUNT)
+        if entries or not self._must_check():
+            return _batch(entries)
         return _anew(position, self.last())
 
     def wait(self, position: bytes, seconds: float) -> None:
@@ -73,7 +72,7 @@ class StreamChannel(Channel):
             client = connection(self._alias)
             patience = _patience(client, seconds)
             if patience > 0:
-                client.xread({self._key: position}, count=1, block=math.ceil(patience * 1000))
+                client.xread({self.key: position}, count=1, block=math.ceil(patience * 1000))
                 return
         time.sleep(min(seconds, SHORT))
 
@@ -81,17 +80,17 @@ class StreamChannel(Channel):
 
     async def alast(self) -> bytes:
         with _translated():
-            return _last(await async_connection(self._alias).xrevrange(self._key, count=1))
+            return _last(await async_connection(self._alias).xrevrange(self.key, count=1))
 
     async def aappend(self, record: bytes, retries: int) -> None:
         with _translated():
-            await async_connection(self._alias).xadd(self._key, {FIELD: record}, maxlen=self._keep, approximate=True)
+            await async_connection(self._alias).xadd(self.key, {FIELD: record}, maxlen=self._keep, approximate=True)
 
     async def aread(self, position: bytes) -> Batch | None:
         with _translated():
-            found = await async_connection(self._alias).xrange(self._key, min=b"(" + position, count=COUNT)
-        if found or not self._must_check():
-            return _batch(found)
+            entries = await async_connection(self._alias).xrange(self.key, min=b"(" + position, count=COUNT)
+        if entries or not self._must_check():
+            return _batch(entries)
         return _anew(position, await self.alast())
 
     async def await_news(self, position: bytes, seconds: float) -> None:
@@ -99,7 +98,7 @@ class StreamChannel(Channel):
             client = async_connection(self._alias)
             patience = _patience(client, seconds)
             if patience > 0:
-                await client.xread({self._key: position}, count=1, block=math.ceil(patience * 1000))
+                await client.xread({self.key: position}, count=1, block=math.ceil(patience * 1000))
                 return
         await asyncio.sleep(min(seconds, SHORT))
 
@@ -113,9 +112,9 @@ class StreamChannel(Channel):
 
     def _must_check(self) -> bool:
         now = time.monotonic()
-        if now < self._check_at:
+        if now < self.check_at:
             return False
-        self._check_at = now + CHECK_SECONDS
+        self.check_at = now + CHECK_SECONDS
         return True
 
 
@@ -133,12 +132,12 @@ def _last(newest: Any) -> bytes:
     return newest[0][0] if newest else NOTHING
 
 
-def _batch(found: Any) -> Batch | None:
-    return Batch(found[-1][0], [(number, fields.get(FIELD)) for number, fields in found]) if found else None
+def _batch(entries: Any) -> Batch | None:
+    return Batch(entries[-1][0], [(number, fields.get(FIELD)) for number, fields in entries]) if entries else None
 
 
 def _anew(position: bytes, last: bytes) -> Batch | None:
-    """A stream that ends before the position has lost its end, as after a failover: go on from where it is now.
+    """Continue from the current end of a stream that ends before the position: it lost its end, as after a failover.
 
     One that is empty says nothing: what will be posted has the time in its id, which is later than the position.
     """
@@ -154,6 +153,3 @@ def _patience(client: Any, seconds: float) -> float:
     """For how long the server may hold back its reply, so that the client does not give up."""
     timeout = client.get_connection_kwargs().get("socket_timeout")
     return seconds if timeout is None else min(seconds, timeout - LATE)
-
-
-__all__ = ["StreamChannel"]

@@ -1,4 +1,4 @@
-"""Unique IDs made by rules: `next_id("order", app="shop")`.
+"""Unique IDs made by rules: `next_id("order", app="shop")`, `next_ids("order", 3, app="shop")`.
 
 The rules are rows of `IdRule`; see docs/ids/ for the rules, the service and its guarantees.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .service import amonitor, anext_id, monitor, next_id, stop
+    from .service import amonitor, anext_id, anext_ids, monitor, next_id, next_ids, stop
 
-__all__ = ["amonitor", "anext_id", "monitor", "next_id", "stop"]
+__all__ = ["amonitor", "anext_id", "anext_ids", "monitor", "next_id", "next_ids", "stop"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from . import service
 
-        found = getattr(service, name)
-        globals()[name] = found
-        return found
+        attribute = getattr(service, name)
+        globals()[name] = attribute
+        return attribute
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.core import checks
+from django.utils.translation import gettext_lazy as _
+
+from resty_django import appconfig
+from resty_django.appconfig import Part
 
 
-class IdsConfig(AppConfig):
+class IdsConfig(appconfig.RestyAppConfig):
     name = "resty_django.ids"
     label = "resty_ids"
     verbose_name = "ID service"
     default_auto_field = "django.db.models.BigAutoField"
+    system_checks = ("resty_django.checks.check_core", "resty_django.ids.declared.check_rules")
+    parts = (
+        Part(
+            name="ids",
+            title=_("IDs"),
+            permissions=("resty_ids.view_idcounter", "resty_ids.change_idcounter"),
+            page="resty_ids_idcounter_changelist",
+            order=10,
+            database=True,
+        ),
+    )
 
     def ready(self) -> None:
-        from resty_django.checks import check_core
+        super().ready()
+        from . import declared, signals
 
-        from . import health, overview, signals
-
-        checks.register(check_core, "resty_django")
         signals.connect()
-        health.register()
-        overview.register()
+        declared.connect(self)

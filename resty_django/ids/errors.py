@@ -1,7 +1,7 @@
-"""What can go wrong when an ID is asked for: one class a cause, each with a stable code.
+"""Errors of the ID service: one class per cause, each with a stable code.
 
 `code` is the word that HTTP and Python callers may rely on; `udp_code` is the number in a UDP reply. The causes
-that the original server knew all carry -1, as its clients expect; the new ones have numbers of their own.
+that id_server knew all carry -1, as its clients expect; the new ones have their own numbers.
 """
 
 from __future__ import annotations
@@ -80,11 +80,18 @@ class Exhausted(IdError):
 
 
 class Unavailable(IdError):
-    """No number is reserved and the database could not be asked for more; try again shortly."""
+    """No number is reserved and the database could not be asked for more; try again shortly.
+
+    `explained`: the text names the cause, and what to do about it.
+    """
 
     code = "unavailable"
     udp_code = -3
     http_status = 503
+
+    def __init__(self, message: str, *, explained: bool = False) -> None:
+        super().__init__(message)
+        self.explained = explained
 
 
 class TooManyNames(IdError):
@@ -112,7 +119,7 @@ class StepChanged(IdError):
 
 
 class NeedsTransaction(IdError):
-    """A gapless rule was asked outside `transaction.atomic()`, or through a door other than Python."""
+    """A gapless rule was asked outside `transaction.atomic()`, or over HTTP or UDP."""
 
     code = "needs_transaction"
     udp_code = -7

@@ -1,4 +1,4 @@
-"""When a counter will be used up, told from how fast it went so far. Pure."""
+"""Forecasts of when a counter is used up, from its speed so far. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FURTHEST_SECONDS = 100 * 365.25 * 86_400.0
 
 
 class Outlook(StrEnum):
-    """What will become of the numbers of the cycle under way."""
+    """Possible outcomes for the numbers of the current cycle."""
 
     UNKNOWN = "unknown"
     """Too little is known yet, or nothing was reserved since the cycle began."""
@@ -27,7 +27,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`at`: epoch seconds when the last number will be reserved at the present pace, where that is told.
+    """`at`: epoch seconds when the last number will be reserved at the present pace, where it can be computed.
 
     `pace`: numbers a second since the cycle was entered.
     """
@@ -60,7 +60,7 @@ class Progress:
 
 
 def forecast(progress: Progress, now: float) -> Forecast:
-    """A straight line through the beginning of the cycle and now, drawn on to the maximum. `now`: epoch seconds.
+    """Extend a straight line through the beginning of the cycle and now to the maximum. `now`: epoch seconds.
 
     What is reserved counts as given out, so that a young counter looks a little faster than it is.
     """

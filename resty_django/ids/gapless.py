@@ -11,13 +11,14 @@ from .engine.counter import Clock
 from .engine.rule import Compiled, ScriptRule, check_name
 from .engine.segment import Grant
 from .errors import BadCount, NeedsTransaction, RuleFailed
-from .table import LoadedRule
+from .rule_cache import LoadedRule
 
 Done = Callable[[str, str, list[str]], object]
 
 
 def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, done: Done) -> list[str]:
-    """`count` IDs; a rollback of the open transaction takes them back. `done(rule, app, ids)` is called on commit.
+    """Return `count` IDs; a rollback of the open transaction takes them back. `done(rule, app, ids)` is called on
+    commit.
 
     NeedsTransaction outside a transaction, unless the site is in EAGER mode, which opens one.
     """
@@ -27,9 +28,9 @@ def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, d
         compiled.check_salt(salt)
     alias = store.database()
     if compiled.spec.gapless and not transaction.get_connection(alias).in_atomic_block:
-        raise NeedsTransaction(f"rule {loaded.row.name} is gapless: call next_id inside transaction.atomic()")
+        raise NeedsTransaction(f"Rule {loaded.row.name} is gapless. Call next_id inside transaction.atomic().")
     with transaction.atomic(using=alias):
-        made = store.take_in_transaction(
+        ids = store.take_in_transaction(
             loaded.row,
             compiled.spec,
             app,
@@ -38,13 +39,13 @@ def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, d
             use=lambda grant: _texts(compiled, grant, count, app, salt),
             want=count,
         )
-        transaction.on_commit(lambda: done(loaded.row.name, app, made) and None, using=alias)
-    return made
+        transaction.on_commit(lambda: done(loaded.row.name, app, ids) and None, using=alias)
+    return ids
 
 
 def _texts(compiled: Compiled, grant: Grant, count: int, app: str, salt: str) -> list[str]:
     if len(grant.numbers) < count:
-        raise BadCount(f"the cycle has only {len(grant.numbers)} numbers left, not {count}")
+        raise BadCount(f"The cycle has only {len(grant.numbers)} numbers left, not {count}.")
     wall = min(max(grant.shown, grant.cycle.start), grant.cycle.end - 1)
     if isinstance(compiled, ScriptRule):
         return [_one_number(compiled, number, wall, salt) for number in grant.numbers]
@@ -53,13 +54,15 @@ def _texts(compiled: Compiled, grant: Grant, count: int, app: str, salt: str) ->
 
 
 def _one_number(rule: ScriptRule, number: int, wall: int, salt: str) -> str:
-    taken = 0
+    calls = 0
 
     def take() -> int:
-        nonlocal taken
-        taken += 1
-        if taken > 1:
-            raise RuleFailed(f"rule {rule.spec.name} takes more than one number for an ID, which a gapless rule cannot")
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise RuleFailed(
+                f"Rule {rule.spec.name} takes more than one number for an ID, which a gapless rule cannot."
+            )
         return number
 
     return rule.create(take, wall, salt)

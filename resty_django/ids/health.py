@@ -1,17 +1,16 @@
-"""What `manage.py resty_check` says of the ID service."""
+"""The health probe of the ID service."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
-from resty_django import health
 from resty_django.conf import conf
 from resty_django.health import Finding
 
 from . import store
-from .engine.moment import wall_at
 from .engine.rule import compile_rule
+from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
 
@@ -21,13 +20,8 @@ AHEAD = 60
 """Seconds that the shown time of a counter may be ahead of the clock before it is reported."""
 
 
-def register() -> None:
-    """Register the probe `ids`."""
-    health.register("ids", probe)
-
-
 def probe() -> Iterator[Finding]:
-    """Rules that do not compile; counters almost used up, ahead of the clock or of another step."""
+    """Yield rules that do not compile; counters almost used up, ahead of the clock or of another step."""
     alias = store.database()
     faults = 0
     rules = list(IdRule.objects.using(alias).filter(enabled=True))

@@ -7,20 +7,21 @@ rotation by renaming works.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Sequence
 
-log = logging.getLogger("resty_django.ids")
+from resty_django.text import logger
+
+log = logger("resty_django.ids")
 
 _FLUSH_SECONDS = 1.0
 _FLUSH_LINES = 1000
 
 
 class IssueLog:
-    """Appends to the file at `path`; a disk that fails is reported once and does not stop the service."""
+    """A log in the file at `path`. A disk that fails is reported once and does not stop the service."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -34,7 +35,7 @@ class IssueLog:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         with self._lock:
-            self._lines.extend(f"{stamp}\t{rule}\t{app}\t{made}\n" for made in ids)
+            self._lines.extend(f"{stamp}\t{rule}\t{app}\t{issued_id}\n" for issued_id in ids)
             full = len(self._lines) >= _FLUSH_LINES
         if full:
             self.flush()
@@ -69,5 +70,5 @@ class IssueLog:
 
 
 def open_log(path: str | None) -> IssueLog | None:
-    """The log at `path`, or None when the site keeps none."""
+    """Return the log at `path`, or None when the site keeps none."""
     return IssueLog(path) if path else None

@@ -1,9 +1,9 @@
-"""Rules and counters, as the database keeps them."""
+"""The models: rules and counters."""
 
 from __future__ import annotations
 
 import secrets
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -14,17 +14,68 @@ from resty_django.conf import conf
 from resty_django.fields import ExactCharField
 
 from .engine.cycle import FOREVER, Reset
-from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, RuleSpec, check_name, compile_rule
+from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT, RuleSpec, check_name, compile_rule
 from .errors import BadName, BadRule
 
 
 def new_scramble_key() -> str:
-    """A fresh secret of 16 bytes, in hex."""
+    """Return a fresh secret of 16 bytes, in hex."""
     return secrets.token_hex(16)
 
 
+if TYPE_CHECKING:
+    _BigIntegerField = models.BigIntegerField[int | None, int | None]
+    _PositiveIntegerField = models.PositiveIntegerField[int, int]
+else:
+    _BigIntegerField = models.BigIntegerField
+    _PositiveIntegerField = models.PositiveIntegerField
+
+
+RULE_FIELDS: Final = (
+    "name",
+    "description",
+    "kind",
+    "source",
+    "enabled",
+    "min_counter",
+    "max_counter",
+    "reset_seconds",
+    "reset_calendar",
+    "timezone",
+    "segment_size",
+    "gapless",
+    "salt_length",
+    "fixed_length",
+    "max_names",
+)
+"""The fields of a rule that people set, over HTTP as in IDS["RULES"]."""
+
+
+class AnchorField(_BigIntegerField):
+    """The minimum that a rule was created with, however it was created, and never anything else afterwards.
+
+    Django asks a field for its value on every insert and update of a model instance, also in `bulk_create` and for the
+    historical models of migrations, which have no `save` of ours. A row of raw SQL may leave the column out: it is
+    NULL until `fix_anchors`.
+    """
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        if not add:
+            return F(self.attname)
+        anchor = model_instance.min_counter  # type: ignore[attr-defined]
+        setattr(model_instance, self.attname, anchor)
+        return anchor
+
+
+class NameCountField(_PositiveIntegerField):
+    """A count that the store keeps up to date in the row; saving a rule, even a copy read earlier, leaves it alone."""
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        return 0 if add else F(self.attname)
+
+
 class IdRule(models.Model):
-    """How IDs of one name are made."""
+    """A rule: how IDs of one name are made."""
 
     class Kind(models.TextChoices):
         TEMPLATE = "template", "Template"
@@ -67,8 +118,9 @@ class IdRule(models.Model):
         default=True, help_text="Lua and Python rules: refuse the rule when its IDs would differ in length."
     )
     max_names = models.PositiveIntegerField(default=10_000, help_text="Application names that may have a counter.")
+    name_count = NameCountField(default=0, db_default=0, editable=False)
     scramble_key = models.CharField(max_length=128, default=new_scramble_key, editable=False)
-    anchor = models.BigIntegerField(default=0, editable=False)
+    anchor = AnchorField(null=True, default=None, editable=False)
     version = models.BigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -97,10 +149,9 @@ class IdRule(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save under a version of its own, which tells running processes to read the rule again."""
-        if self._state.adding:
-            self.anchor = self.min_counter
-        else:
+        """Save under a new version, so that running processes read the rule again."""
+        if not self._state.adding:
+            fix_anchors(kwargs.get("using") or self._state.db, self.pk)
             self.version = F("version") + 1
             if kwargs.get("update_fields") is not None:
                 kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
@@ -109,21 +160,25 @@ class IdRule(models.Model):
             self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def spec(self) -> RuleSpec:
-        """The rule as the engine takes it."""
+        """Return the rule as the engine takes it. Raise BadRule when its scramble key is not hexadecimal."""
         ids = conf.ids
+        try:
+            scramble_key = bytes.fromhex(self.scramble_key)
+        except ValueError:
+            raise BadRule("The scramble_key must be a text of hexadecimal digits.") from None
         return RuleSpec(
             name=self.name,
             source=self.source,
             kind=self.kind,
             min_counter=self.min_counter,
             max_counter=self.max_counter,
-            anchor=self.min_counter if self._state.adding else self.anchor,
+            anchor=self.min_counter if self._state.adding or self.anchor is None else self.anchor,
             reset=Reset(self.reset_seconds, self.reset_calendar),
             timezone=self.timezone or settings.TIME_ZONE,
             segment_size=self.segment_size,
             salt_length=self.salt_length,
             fixed_length=self.fixed_length,
-            scramble_key=bytes.fromhex(self.scramble_key),
+            scramble_key=scramble_key,
             node=ids.node,
             gapless=self.gapless,
             python_rules=ids.python_rules,
@@ -132,11 +187,13 @@ class IdRule(models.Model):
         )
 
     def clean(self) -> None:
-        """ValidationError, at the field to change, when the rule could not be used as it stands."""
+        """Raise ValidationError, at the field to change, when the rule could not be used as it stands."""
         try:
             check_name(self.name, "name")
         except BadName as error:
             raise ValidationError({"name": str(error)}) from error
+        if isinstance(self.salt_length, int) and self.salt_length > MAX_SALT:
+            raise ValidationError({"salt_length": f"A salt has at most {MAX_SALT} characters."})
         numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size)
         if not all(isinstance(number, int) for number in numbers) or self.reset_calendar not in ("", *self.Calendar):
             return  # the fields' own checks say so
@@ -154,27 +211,36 @@ class IdRule(models.Model):
             raise ValidationError({_field_of(error): _with_place(error, self.source)}) from error
 
     def risks(self, old: IdRule) -> list[str]:
-        """Why this edit of a rule in use could make an ID of the past come again; empty when it could not."""
+        """Return why this edit of a rule in use could make an ID of the past come again; empty when it could not."""
         if not self.counters.exists():
             return []
-        found = []
+        risks = []
         if (self.kind, self.source) != (old.kind, old.source):
-            found.append("The text of IDs changes: make sure that no new ID can look like one of the past.")
+            risks.append("The text of IDs changes: make sure that no new ID can look like one of the past.")
         if self.name != old.name:
-            found.append(
+            risks.append(
                 "The name changes: callers that ask for the old one are refused, and {rule} shows the new one."
             )
         if "scramble" in old.source and (self.min_counter, self.max_counter) != (old.min_counter, old.max_counter):
-            found.append("A scrambled rule with another range maps numbers anew: IDs of the past can come again.")
+            risks.append("A scrambled rule with another range maps numbers anew: IDs of the past can come again.")
         if (self.reset_seconds, self.reset_calendar) != (old.reset_seconds, old.reset_calendar):
-            found.append("The reset changes: it takes effect when the cycle under way has ended.")
+            risks.append("The reset changes: it takes effect when the cycle under way has ended.")
         if (self.timezone or settings.TIME_ZONE) != (old.timezone or settings.TIME_ZONE):
-            found.append("The time zone changes: shown times jump, though never backwards.")
-        return found
+            risks.append("The time zone changes: shown times jump, though never backwards.")
+        return risks
+
+
+def fix_anchors(using: str | None, *keys: Any) -> None:
+    """Give rows that raw SQL or a fixture has made without an anchor the minimum that they have; of these keys, or all.
+
+    It runs before a rule is used or edited for the first time, so that no later edit of the minimum moves the anchor.
+    """
+    rows = IdRule.objects.using(using).filter(anchor=None)
+    (rows.filter(pk__in=keys) if keys else rows).update(anchor=F("min_counter"))
 
 
 class IdCounter(models.Model):
-    """How far the numbers of a rule are reserved for one application name and node.
+    """A counter: how far a rule's numbers are reserved for one application name and node.
 
     `bound` is the next number that nobody reserved. `cycle_start` and `cycle_end` are wall seconds (local clock
     time of the rule's zone, as seconds since 1970), as is `shown`, the highest time that an ID is known to show.

@@ -1,4 +1,4 @@
-"""What operators do to a counter by hand: raise it, lower it, confirm a changed step.
+"""Manual operations on a counter: raise it, lower it, confirm a changed step.
 
 Each is one conditional update, as a reservation is: when the counter moved between look and write, nothing is
 overwritten. All take an `IdCounter` of which only the primary key counts, read the row afresh, and return it as it
@@ -20,9 +20,9 @@ from resty_django.conf import conf
 from .engine import segment
 from .engine.counter import Clock
 from .engine.cycle import Cycle
-from .engine.moment import wall_at
 from .engine.rule import MAX_NUMBER, RuleSpec
 from .engine.segment import Row
+from .engine.wall_clock import wall_at
 from .errors import IdError
 from .models import IdCounter, IdRule
 from .store import database
@@ -38,13 +38,13 @@ class Refused(IdError):
 
 
 class Moved(Refused):
-    """Numbers were reserved between look and write; look again, and repeat."""
+    """Numbers were reserved between the read and the write; read again, and repeat."""
 
     code = "moved"
 
 
 def standing(counter: IdCounter, *, clock: Clock = time.time) -> Row:
-    """The counter as the next reservation finds it: in the cycle that holds now, `bound` being the next number.
+    """Return the counter as the next reservation finds it: in the cycle that holds now, `bound` being the next number.
 
     `bound` lies above the rule's maximum when the cycle is used up.
     """
@@ -62,14 +62,14 @@ def standing(counter: IdCounter, *, clock: Clock = time.time) -> Row:
 
 
 def own_number(spec: RuleSpec, step: int, offset: int, floor: int) -> int:
-    """The first number of at least `floor` that belongs to the node at `offset` of `step`."""
+    """Return the first number of at least `floor` that belongs to the node at `offset` of `step`."""
     first = segment.first_number(spec, step, offset)
     start = max(first, floor)
     return start + (first - start) % step
 
 
 def is_ahead(counter: IdCounter, *, clock: Clock = time.time) -> bool:
-    """Whether the counter's cycle or shown time lies in the future, as after a clock that had jumped."""
+    """Return whether the counter's cycle or shown time lies in the future, as after a clock that had jumped."""
     wall = wall_at(clock(), counter.rule.spec().zone)
     return counter.cycle_start > wall or counter.shown > wall
 
@@ -86,7 +86,7 @@ def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> I
         if to < row.bound:
             raise Refused(f"The next number is {row.bound} already: raise the counter to that or more, not to {to}.")
         _check_top(spec, to)
-        if _swap(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
+        if swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
             return _fresh(counter)
     raise Moved("The counter is reserved from too fast; try again.")
 
@@ -113,7 +113,7 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
             row = Row(row.step, spec.reset.cycle(wall), row.bound, wall)
         elif to > row.bound:
             raise Refused(f"The next number is {row.bound}: to go on above it, raise the counter instead.")
-        if not _swap(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
+        if not swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
             raise Moved("Numbers were reserved meanwhile; look at the counter again, and repeat.")
         stored.rule.save(using=alias, update_fields=["updated_at"])
     return _fresh(counter)
@@ -127,7 +127,7 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
     counter get one there, so that they do not begin with numbers of the old step; counters of nodes that the new
     step does not have are deleted. A counter that has the site's step already is returned as it is.
 
-    Returns the counter, or that of this site's node (IDS["OFFSET"]) when the counter's node is gone.
+    Return the counter, or the counter of this site's node (IDS["OFFSET"]) when the counter's node is gone.
     """
     alias, step = database(), conf.ids.step
     with transaction.atomic(using=alias):
@@ -143,13 +143,13 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
         for member, row in rows.items():
             if member.node_offset < step:
                 new = segment.confirm_step(row, spec, step=step, offset=member.node_offset, floor=start)
-                done = _swap(member, new)
+                done = swap_row(member, new)
             else:
                 done = bool(family.filter(pk=member.pk, bound=member.bound, cycle_start=member.cycle_start).delete()[0])
             if not done:
                 raise Moved("Numbers were reserved meanwhile; nothing was changed. Try again.")
         latest = max(rows.values(), key=lambda row: row.cycle.start)
-        there = {member.node_offset for member in rows}
+        offsets = {member.node_offset for member in rows}
         now = timezone.now()
         IdCounter.objects.using(alias).bulk_create(
             [
@@ -166,16 +166,16 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
                     cycle_first=own_number(spec, step, offset, start),
                 )
                 for offset in range(step)
-                if offset not in there
+                if offset not in offsets
             ],
             batch_size=500,
         )
-        kept = stored.node_offset if stored.node_offset < step else conf.ids.offset
-        return family.select_related("rule").get(node_offset=kept)
+        kept_offset = stored.node_offset if stored.node_offset < step else conf.ids.offset
+        return family.select_related("rule").get(node_offset=kept_offset)
 
 
 def highest_bound(counter: IdCounter, *, clock: Clock = time.time) -> int:
-    """The next number above all that is reserved in this cycle by any node of the counter's rule and name."""
+    """Return the next number above all that is reserved in this cycle by any node of the counter's rule and name."""
     family = IdCounter.objects.using(database()).filter(rule_id=counter.rule_id, app_name=counter.app_name)
     return max(standing(member, clock=clock).bound for member in family.select_related("rule"))
 
@@ -186,17 +186,17 @@ def _check_top(spec: RuleSpec, number: int) -> None:
 
 
 def _fresh(counter: IdCounter) -> IdCounter:
-    found = IdCounter.objects.using(database()).filter(pk=counter.pk).select_related("rule").first()
-    if found is None:
+    fresh = IdCounter.objects.using(database()).filter(pk=counter.pk).select_related("rule").first()
+    if fresh is None:
         raise Refused("The counter does not exist any more.")
-    return found
+    return fresh
 
 
 def _row(counter: IdCounter) -> Row:
     return Row(counter.step, Cycle(counter.cycle_start, counter.cycle_end), counter.bound, counter.shown)
 
 
-def _swap(stored: IdCounter, new: Row) -> bool:
+def swap_row(stored: IdCounter, new: Row) -> bool:
     """Write `new` if the row still is as `stored` was read. The forecast starts anew from there."""
     now = timezone.now()
     unmoved = IdCounter.objects.using(database()).filter(

@@ -1,4 +1,4 @@
-"""What the overview and the metrics tell of the ID service."""
+"""The ID service's panel of the overview, and its metrics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 from django.db.models import Count, Max
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from resty_django import metrics, overview
+from resty_django.health import Level
 from resty_django.metrics import Family, Sample
-from resty_django.overview import Figure, Level, Panel, Row, Tile
+from resty_django.overview import Figure, Row, Tile
 
 from . import store
-from .engine.moment import wall_at
+from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
 from .stats import Issued, issued
@@ -44,7 +44,7 @@ class RuleFigures:
 
 
 def rules(now: float | None = None) -> list[RuleFigures]:
-    """The figures of all rules that are on, by name. Two queries, however many counters there are."""
+    """Return the figures of all rules that are on, by name. Two queries, however many counters there are."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
@@ -60,33 +60,36 @@ def rules(now: float | None = None) -> list[RuleFigures]:
         if pk in walls and end > walls[pk]:
             before = nearest.get(pk, (bound, step, 0))
             nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
-    given = issued([rule.name for rule in listed], lambda: moment)
-    return [_figures(rule, given[rule.name], nearest.get(rule.pk)) for rule in listed]
+    issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
+    return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)) for rule in listed]
 
 
-def _figures(rule: IdRule, given: Issued, nearest: tuple[int, int, int] | None) -> RuleFigures:
+def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFigures:
     if nearest is None:
-        return RuleFigures(rule.name, given)
+        return RuleFigures(rule.name, issued_counts)
     bound, step, counters = nearest
-    left = max(0, (rule.max_counter - bound) // step + 1)
-    return RuleFigures(rule.name, given, counters, left, max(1, (rule.max_counter - rule.min_counter) // step + 1))
+    remaining = max(0, (rule.max_counter - bound) // step + 1)
+    capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
+    return RuleFigures(rule.name, issued_counts, counters, remaining, capacity)
 
 
 def _wall(rule: IdRule, now: float) -> int:
     try:
         return wall_at(now, rule.spec().zone)
-    except (BadRule, ValueError):  # resty_check tells of it
+    except (BadRule, ValueError):  # resty_check reports it
         return int(now)
 
 
 def panel() -> Tile:
-    """IDs per minute and head room."""
-    found = sorted(rules(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute))
-    minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in found), strict=True)]
+    """Return IDs per minute and head room."""
+    figures_by_rule = sorted(
+        rules(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
+    )
+    minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
-        Figure("per_minute", _("IDs a minute"), sum(rule.issued.per_minute for rule in found), "per minute"),
+        Figure("per_minute", _("IDs a minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"),
         Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
-        _room(found[0]) if found else Figure("rules", _("Rules"), 0, note=_("Make a rule first.")),
+        _room(figures_by_rule[0]) if figures_by_rule else Figure("rules", _("Rules"), 0, note=_("Make a rule first.")),
     ]
     rows = [
         Row(
@@ -97,7 +100,7 @@ def panel() -> Tile:
                 Figure("room", _("Head room"), rule.room, "share", _level(rule.room)),
             ],
         )
-        for rule in found
+        for rule in figures_by_rule
     ]
     return overview.tile(figures, rows, bars=minutes, bars_label=_("IDs by minute, the last hour"))
 
@@ -114,14 +117,14 @@ def _level(room: float | None) -> Level:
 
 
 def families() -> Iterator[Family]:
-    """The metrics of the ID service."""
-    found = rules()
+    """Yield the metrics of the ID service."""
+    figures_by_rule = rules()
     text = "IDs given out, by all processes that share the dictionary of STATS."
-    yield _by_rule("resty_ids_issued", "counter", text, [(rule.name, rule.issued.total) for rule in found])
-    left = [(rule.name, rule.left) for rule in found if rule.left is not None]
+    yield _by_rule("resty_ids_issued", "counter", text, [(rule.name, rule.issued.total) for rule in figures_by_rule])
+    remaining = [(rule.name, rule.left) for rule in figures_by_rule if rule.left is not None]
     text = "Numbers left in the cycle, of the counter that has the fewest."
-    yield _by_rule("resty_ids_left", "gauge", text, left, adds=False)
-    room = [(rule.name, rule.room) for rule in found if rule.room is not None]
+    yield _by_rule("resty_ids_left", "gauge", text, remaining, adds=False)
+    room = [(rule.name, rule.room) for rule in figures_by_rule if rule.room is not None]
     text = "The share of the numbers of the cycle that is left, of the counter that has the fewest."
     yield _by_rule("resty_ids_left_ratio", "gauge", text, room, adds=False)
 
@@ -130,24 +133,3 @@ def _by_rule(
     name: str, kind: metrics.Kind, text: str, rows: Sequence[tuple[str, float]], *, adds: bool = True
 ) -> Family:
     return Family(name, kind, text, ("rule",), [Sample((rule,), value) for rule, value in rows], adds)
-
-
-def register() -> None:
-    """Register the panel `ids` and the metrics."""
-    app = "resty_django.ids"
-    overview.register(
-        Panel(
-            "ids",
-            gettext_lazy("IDs"),
-            panel,
-            permissions=("resty_ids.view_idcounter", "resty_ids.change_idcounter"),
-            page="resty_ids_idcounter_changelist",
-            app=app,
-            order=10,
-            database=True,
-        )
-    )
-    metrics.register("ids", families, app=app, database=True)
-
-
-__all__ = ["RuleFigures", "families", "panel", "register", "rules"]

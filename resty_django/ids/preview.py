@@ -1,4 +1,4 @@
-"""What a rule's next IDs would look like. Takes no number: it computes on copies and never asks the store.
+"""Previews of a rule's next IDs. Takes no number: it computes on copies and never asks the store.
 
 A script of kind Lua or Python is run, as it is for an ID, in the same bounds.
 """
@@ -15,9 +15,9 @@ from resty_django.conf import conf
 from .engine import segment
 from .engine.counter import Clock
 from .engine.cycle import DAY, FOREVER, WEEK, Cycle, Reset
-from .engine.moment import wall_at
 from .engine.rule import MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
 from .engine.segment import Grant
+from .engine.wall_clock import wall_at
 from .errors import BadName, BadRule, BadSalt, Exhausted, IdError
 from .models import IdCounter, IdRule
 
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Up to COUNT next IDs, or the error that stands in their way, with its place in the source where it has one.
+    """Up to COUNT next IDs, or the error that prevents them, with its place in the source where it has one.
 
     `at_sample`: the error lies in the sample application name or salt, not in the rule. `warnings` tell of ways to
     get equal IDs, `notes` of sizes.
@@ -64,7 +64,7 @@ def preview(
     count: int = COUNT,
     clock: Clock = time.time,
 ) -> Preview:
-    """The next IDs from the rule's first number, or from where `counter` stands.
+    """Return the next IDs from the rule's first number, or from where `counter` stands.
 
     An empty salt is made up where the rule needs one.
     """
@@ -91,19 +91,19 @@ def preview(
     except IdError as error:
         return Preview(error=str(error), notes=notes)
     if ids:
-        lengths = sorted({len(made) for made in ids})
+        lengths = sorted({len(text) for text in ids})
         notes.insert(0, f"{' or '.join(map(str, lengths))} characters.")
     return Preview(ids=ids, warnings=warnings, notes=notes)
 
 
 def example(rule: IdRule, *, app: str = "app", clock: Clock = time.time) -> str:
-    """The first ID of the rule as it would look now; "" when it cannot be made."""
+    """Return the first ID of the rule as it would look now; "" when it cannot be made."""
     ids = preview(rule, app=app, count=1, clock=clock).ids
     return ids[0] if ids else ""
 
 
 def made_up_salt(compiled: Compiled) -> str:
-    """The shortest salt that the rule takes."""
+    """Return the shortest salt that the rule takes."""
     if not compiled.needs_salt:
         return ""
     for length in range(MAX_SALT + 1):
@@ -117,12 +117,12 @@ def made_up_salt(compiled: Compiled) -> str:
 
 
 def capacity(spec: RuleSpec, step: int, offset: int) -> int:
-    """How many numbers the node at `offset` of `step` has in a cycle."""
+    """Return how many numbers the node at `offset` of `step` has in a cycle."""
     return max(0, (spec.max_counter - segment.first_number(spec, step, offset)) // step + 1)
 
 
 def place_of(source: str, position: int | None) -> Place | None:
-    """The place of the character at `position`, with some text of its line on both sides."""
+    """Return the place of the character at `position`, with some text of its line on both sides."""
     if position is None:
         return None
     position = min(max(position, 0), len(source))
@@ -130,18 +130,18 @@ def place_of(source: str, position: int | None) -> Place | None:
     stop = source.find("\n", position)
     line = source[start : len(source) if stop < 0 else stop].rstrip("\r")
     column = position - start
-    left = max(0, column - _AROUND)
+    cut = max(0, column - _AROUND)
     return Place(
         line=source.count("\n", 0, position) + 1,
         column=column + 1,
-        before=("…" if left else "") + line[left:column],
+        before=("…" if cut else "") + line[cut:column],
         mark=line[column : column + 1] or "▏",
         after=line[column + 1 : column + _AROUND] + ("…" if len(line) > column + _AROUND else ""),
     )
 
 
 def _grant(compiled: Compiled, counter: IdCounter | None, count: int, clock: Clock) -> Grant:
-    """The numbers that the next reservation would take, a hundred for each ID of a script."""
+    """Return the numbers that the next reservation would take, a hundred for each ID of a script."""
     spec, ids = compiled.spec, conf.ids
     row = None
     step, offset, name = ids.step, ids.offset, spec.name
@@ -161,14 +161,14 @@ def _texts(compiled: Compiled, grant: Grant, app: str, salt: str, count: int) ->
         def take() -> int:
             number = next(numbers, None)
             if number is None:
-                raise Exhausted(f"rule {compiled.spec.name} has no numbers left")
+                raise Exhausted(f"Rule {compiled.spec.name} has no numbers left.")
             return number
 
-        for made in range(count):
+        for index in range(count):
             try:
                 yield compiled.create(take, wall, salt)
             except Exhausted:
-                if not made:
+                if not index:
                     raise
                 return
         return
@@ -179,18 +179,18 @@ def _texts(compiled: Compiled, grant: Grant, app: str, salt: str, count: int) ->
 
 def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
     spec = compiled.spec
-    found: list[str] = []
+    warnings: list[str] = []
     if isinstance(compiled, ScriptRule):
-        found += _script_warnings(compiled, cycle, salt)
+        warnings += _script_warnings(compiled, cycle, salt)
     elif not spec.reset.never and _ONE_DIGIT_YEAR.search(spec.source) and not _WHOLE_YEAR.search(spec.source):
-        found.append("One digit of the year: the same IDs come again after ten years.")
-    own = capacity(spec, conf.ids.step, conf.ids.offset)
-    if not spec.gapless and own < 10 * spec.segment_size:
-        found.append(
-            f"A segment of {spec.segment_size:,} is a large part of the {own:,} numbers that a cycle has: a few "
+        warnings.append("One digit of the year: the same IDs come again after ten years.")
+    numbers = capacity(spec, conf.ids.step, conf.ids.offset)
+    if not spec.gapless and numbers < 10 * spec.segment_size:
+        warnings.append(
+            f"A segment of {spec.segment_size:,} is a large part of the {numbers:,} numbers that a cycle has: a few "
             "processes that end without warning use it up. Lower the segment size."
         )
-    return found
+    return warnings
 
 
 def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[str]:
@@ -212,20 +212,23 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
         ("max_counter", spec.max_counter),
         ("reset_seconds", spec.reset.seconds),
     ):
-        other = getattr(compiled._script, name, None)
-        if isinstance(other, int) and other != mine:
-            yield f"The script's {name}() is {other:,}, the rule says {mine:,}: what the rule says counts."
+        value = getattr(compiled._script, name, None)
+        if isinstance(value, int) and value != mine:
+            yield f"The script's {name}() is {value:,}, the rule says {mine:,}: what the rule says counts."
 
 
 def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
     ids = conf.ids
-    whole = spec.max_counter - spec.min_counter + 1
-    notes = [f"{whole:,} numbers {_per(spec.reset)}."]
+    span = spec.max_counter - spec.min_counter + 1
+    notes = [f"{span:,} numbers {_per(spec.reset)}."]
     if ids.step > 1:
-        own = capacity(spec, ids.step, ids.offset)
-        notes.append(f"{own:,} of them for this node ({ids.offset} of {ids.step}).")
+        numbers = capacity(spec, ids.step, ids.offset)
+        first = segment.first_number(spec, ids.step, ids.offset)
+        notes.append(f"{numbers:,} of them for this node ({ids.offset} of {ids.step}), beginning with {first:,}.")
+        if spec.kind == "template" and ":scramble" in spec.source:
+            notes.append("Sites that share the numbers need the same scramble key: declare the rule in RULES with one.")
     if spec.kind == "template" and rule.max_names > 1 and "{app}" not in spec.source.replace("{{", ""):
-        notes.append("The ID does not show the application name: those of two names can be equal.")
+        notes.append("The ID does not show the application name: IDs of two names can be equal.")
     if spec.gapless:
         notes.append(
             "Gapless: a number is taken inside the caller's transaction and taken back when that rolls back. Callers "
@@ -239,5 +242,5 @@ def _per(reset: Reset) -> str:
         return "in all, as it never resets"
     if reset.calendar:
         return f"each {reset.calendar}"
-    known = {60: "minute", 3600: "hour", DAY: "day", WEEK: "week"}
-    return f"each {known[reset.seconds]}" if reset.seconds in known else f"in each {reset.seconds:,} s"
+    periods = {60: "minute", 3600: "hour", DAY: "day", WEEK: "week"}
+    return f"each {periods[reset.seconds]}" if reset.seconds in periods else f"in each {reset.seconds:,} s"

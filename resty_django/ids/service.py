@@ -1,7 +1,7 @@
-"""The ID service of a process: the table of rules, the counters in memory, and the ways to ask for an ID.
+"""The ID service of a process: the rules and counters in memory, and the functions that return IDs.
 
-One `IdService` lives in each process (`service()`); a forked child starts with none, since the numbers its parent
-reserved are its parent's.
+Each process has one `IdService` (`service()`). A forked child starts without one, because its parent's reserved numbers
+belong to the parent.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import logging
-import os
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
+from django.db import connections
 
 from resty_django.conf import conf
+from resty_django.forks import after_fork
+from resty_django.text import logger
 
 from . import gapless, issue_log, store
-from .desk import Desk
 from .engine.counter import Clock, Counter, Retired, unavailable
 from .engine.rule import Compiled, check_name
-from .errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, UnknownRule
-from .stats import Handing
-from .table import LoadedRule, Table, table_of_rules
+from .errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, Unavailable, UnknownRule
+from .reservations import ReservationThread
+from .rule_cache import LoadedRule, RuleSet, load_rules
+from .stats import StatsReporter
 
-log = logging.getLogger("resty_django.ids")
+log = logger("resty_django.ids")
 
 MAX_PENDING_NAMES = 10_000
 """New names that may wait for their first reservation at one time."""
@@ -41,14 +42,14 @@ T = TypeVar("T")
 
 
 class MonitorReply(NamedTuple):
-    """Where a counter stands: the last number given out by this process, or else reserved by anybody."""
+    """A counter's position: the last number given out by this process, or else reserved by any."""
 
     counter: int
     node_offset: int
 
 
 class IdService:
-    """See the module. `clock` gives epoch seconds; tests give one that jumps."""
+    """The rules and counters of this process. `clock` returns epoch seconds; tests pass one that jumps."""
 
     def __init__(self, clock: Clock = time.time) -> None:
         self.clock = clock
@@ -56,68 +57,80 @@ class IdService:
         self._wait = conf.ids.wait
         self._counters: dict[tuple[str, str], Counter] = {}
         self._shown: dict[tuple[str, str], int] = {}
-        self._table: Table | None = None
+        self.rule_set: RuleSet | None = None
         self._tried_at = -1.0
         self._lock = threading.RLock()
         self._stopped = False
-        self._store = store.Store(clock)
-        self.desk = Desk(self, self._store)
-        self._issued_before: dict[str, int] = {}
-        self._handing = Handing(self.issued)
+        self.store = store.Store(clock)
+        self.reservations = ReservationThread(self, self.store)
+        self.issued_before: dict[str, int] = {}
+        self.stats_reporter = StatsReporter(self.issued)
         self._log = issue_log.open_log(conf.ids.issue_log)
 
-    # --- asking for IDs -------------------------------------------------------------------------------------------
+    # --- IDs -------------------------------------------------------------------------------------------
 
     def next(self, rule: str, app: str = "", salt: str = "") -> str:
-        """One ID; waits up to IDS["WAIT"] seconds for a reservation where none is at hand."""
+        """Return the next ID; wait up to IDS["WAIT"] seconds for a reservation where no number is left."""
         return self.next_many(rule, 1, app, salt)[0]
 
     def next_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """`count` IDs, all or an error."""
+        """Return the next `count` IDs, all or an error."""
+        try:
+            return self._next_many(rule, count, app, salt)
+        except Unavailable as error:
+            raise self.explained(error, own_transaction=True) from error.__cause__
+
+    def _next_many(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         self._check_count(count)
         if self._in_transaction(rule):
             return self._take(rule, count, app, salt)
-        made: list[str] = []
+        ids: list[str] = []
         deadline = time.monotonic() + self._wait
         while True:
-            future = self.step(made, count, rule, app, salt)
+            future = self.step(ids, count, rule, app, salt)
             if future is None:
-                return self.logged(rule, app, made)
+                return self.logged(rule, app, ids)
             _result(future, deadline)
 
     async def anext_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
         """As `next_many`, without blocking the event loop."""
+        try:
+            return await self._anext_many(rule, count, app, salt)
+        except Unavailable as error:
+            raise self.explained(error) from error.__cause__
+
+    async def _anext_many(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         self._check_count(count)
-        if self._table is None or rule not in self._table.rules:
+        if self.rule_set is None or rule not in self.rule_set.rules:
             await sync_to_async(self.rule, thread_sensitive=conf.ids.eager)(rule)
         if self._in_transaction(rule):
             return await sync_to_async(self._take)(rule, count, app, salt)
-        made: list[str] = []
+        ids: list[str] = []
         deadline = time.monotonic() + self._wait
         while True:
-            future = self.step(made, count, rule, app, salt, reload=False)
+            future = self.step(ids, count, rule, app, salt, reload=False)
             if future is None:
-                return self.logged(rule, app, made)
+                return self.logged(rule, app, ids)
             try:
                 await asyncio.wait_for(asyncio.wrap_future(_shielded(future)), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 raise unavailable() from None
 
     def step(
-        self, made: list[str], count: int, rule: str, app: str, salt: str, *, reload: bool = True
+        self, ids: list[str], count: int, rule: str, app: str, salt: str, *, reload: bool = True
     ) -> Future[None] | None:
         """Add IDs to `made` until it has `count`: None when done, else the reservation to wait for. Never blocks,
         except that `reload` may look for the rule once more where it is unknown."""
         while True:
             counter = self.counter(rule, app, reload=reload)
             try:
-                made += counter.attempt_many(count - len(made), salt)
-                return None if len(made) == count else counter.refill(self._wait)
+                ids += counter.attempt_many(count - len(ids), salt)
+                return None if len(ids) == count else counter.refill(self._wait, count - len(ids))
             except Retired:
                 self.forget(counter)
 
     def counter(self, rule: str, app: str, *, reload: bool = True) -> Counter:
-        """The counter of a rule and name in this process, made when it is not there yet."""
+        """Return the counter of a rule and name in this process, made when it is not there yet."""
         while True:
             counter = self._counters.get((rule, app))
             if counter is not None:
@@ -126,7 +139,7 @@ class IdService:
             compiled = loaded.ready()
             if compiled.spec.gapless:
                 raise NeedsTransaction(
-                    f"rule {rule} is gapless: ask for its numbers from Python, inside transaction.atomic()"
+                    f"Rule {rule} is gapless. Ask for its numbers from Python, inside transaction.atomic()."
                 )
             check_name(app)
             with self._lock:
@@ -137,12 +150,12 @@ class IdService:
 
     def _add(self, rule_id: int, compiled: Compiled, app: str) -> Counter:
         if len(self._counters) >= MAX_PENDING_NAMES <= sum(not c.known for c in self._counters.values()):
-            raise TooManyNames("too many new application names wait for their first reservation")
+            raise TooManyNames("Too many new application names wait for their first reservation.")
         key = (compiled.spec.name, app)
         counter = self._counters[key] = Counter(
             compiled,
             app,
-            self.desk,
+            self.reservations,
             self.clock,
             max_segment=conf.ids.max_segment,
             shown=self._shown.get(key),
@@ -151,23 +164,42 @@ class IdService:
         return counter
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Where a counter stands; NotExist when it does not exist. Never makes one."""
+        """Return where a counter stands. Raise NotExist when it does not exist. Never makes one."""
+        try:
+            return self._monitor(rule, app)
+        except Unavailable as error:
+            raise self.explained(error) from error.__cause__
+
+    def _monitor(self, rule: str, app: str) -> MonitorReply:
         counter = self._counters.get((rule, app))
         if counter is not None and counter.position is not None:
             return MonitorReply(counter.position, conf.ids.offset)
         loaded = self.rule(rule)
         deadline = time.monotonic() + self._wait
         try:
-            found = (
+            position = (
                 store.position(loaded.row.pk, app)
                 if conf.ids.eager
-                else _result(self.desk.submit(lambda: store.position(loaded.row.pk, app)), deadline)
+                else _result(self.reservations.lookup(loaded.row.pk, app), deadline)
             )
         except DatabaseError as error:
             raise unavailable() from error
-        if found is None:
+        if position is None:
             raise NotExist("not exist")
-        return MonitorReply(found.counter, found.node_offset)
+        return MonitorReply(position.counter, position.node_offset)
+
+    def explained(self, error: Unavailable, *, own_transaction: bool = False) -> Unavailable:
+        """Return the error with its cause and what to do about it, where that is known.
+
+        `own_transaction`: the caller's thread may be the one that keeps the database from being used.
+        """
+        if own_transaction and self.reservations.locked_out and connections[store.database()].in_atomic_block:
+            return Unavailable(
+                "This thread's own transaction holds SQLite's write lock, so that no number can be reserved. Ask for "
+                "the ID before the transaction writes.",
+                explained=True,
+            )
+        return Unavailable(self.reservations.reason, explained=True) if self.reservations.reason else error
 
     @property
     def counters(self) -> dict[tuple[str, str], Counter]:
@@ -179,11 +211,11 @@ class IdService:
         """Whether the site keeps an issue log."""
         return self._log is not None
 
-    def logged(self, rule: str, app: str, made: list[str]) -> list[str]:
+    def logged(self, rule: str, app: str, ids: list[str]) -> list[str]:
         """Note IDs in the issue log, where the site keeps one."""
         if self._log is not None:
-            self._log.write(rule, app, made)
-        return made
+            self._log.write(rule, app, ids)
+        return ids
 
     def _in_transaction(self, rule: str) -> bool:
         return conf.ids.eager or self.rule(rule).ready().spec.gapless
@@ -193,72 +225,80 @@ class IdService:
             self.refresh()
         return gapless.take(self.rule(rule), count, app, salt, clock=self.clock, done=self._taken)
 
-    def _taken(self, rule: str, app: str, made: list[str]) -> None:
+    def _taken(self, rule: str, app: str, ids: list[str]) -> None:
         with self._lock:
-            self._issued_before[rule] = self._issued_before.get(rule, 0) + len(made)
-        self.logged(rule, app, made)
+            self.issued_before[rule] = self.issued_before.get(rule, 0) + len(ids)
+        self.logged(rule, app, ids)
 
-    # --- the table of rules ---------------------------------------------------------------------------------------
+    # --- rules -------------------------------------------------------------------------------------------------
 
     def rule(self, name: str, *, reload: bool = True) -> LoadedRule:
-        """The rule of that name; `reload` allows to ask the database, where no table or no such rule is at hand."""
-        table = self._table
-        if table is None:
+        """Return the rule of that name.
+
+        With `reload` the database is read where the rules have not been read, or have no such rule.
+        """
+        rule_set = self.rule_set
+        if rule_set is None:
             if not reload:
                 raise unavailable()
-            table = self.load()
-        found = table.rules.get(name)
-        if found is None and reload and time.monotonic() - self._tried_at > _RELOAD_PAUSE:
-            found = self.load().rules.get(name)
-        if found is None:
-            raise UnknownRule(f"no rule {name!r:.80}")
-        return found
+            rule_set = self.load()
+        loaded = rule_set.rules.get(name)
+        if loaded is None and reload and time.monotonic() - self._tried_at > _RELOAD_PAUSE:
+            loaded = self.load().rules.get(name)
+        if loaded is None:
+            raise UnknownRule(f"There is no rule {name!r:.80}.")
+        return loaded
 
-    def load(self) -> Table:
+    @property
+    def loaded(self) -> bool:
+        """Whether the rules have been read."""
+        return self.rule_set is not None
+
+    def load(self) -> RuleSet:
         """Read the rules now, with the caller waiting."""
         if conf.ids.eager:
             return self.refresh()
         self._start()
         self._tried_at = time.monotonic()
         try:
-            table: Table = _result(self.desk.submit(self.refresh), time.monotonic() + self._wait)
-            return table
+            rule_set: RuleSet = _result(self.reservations.refresh(), time.monotonic() + self._wait)
+            return rule_set
         except DatabaseError as error:
-            if self._table is not None:
-                return self._table
+            if self.rule_set is not None:
+                return self.rule_set
             raise unavailable() from error
 
-    def refresh(self) -> Table:
-        """Look for changed rules: a new table replaces the old one, and counters of changed rules start afresh.
+    def refresh(self) -> RuleSet:
+        """Read changed rules: a new set replaces the old one, and counters of changed rules start afresh.
 
-        Runs on the desk's thread. The unused numbers of a changed rule go back where nobody reserved after them.
+        Runs on the reservation thread. The unused numbers of a changed rule go back where nobody reserved after them.
         """
-        old = self._table
-        table = table_of_rules(old)
-        if table is old:
-            return table
-        rules = table.rules
+        old = self.rule_set
+        rule_set = load_rules(old)
+        if rule_set is old:
+            return rule_set
+        rules = rule_set.rules
         with self._lock:
-            self._table = table
+            self.rule_set = rule_set
             stale = [
                 counter
                 for (name, _), counter in self._counters.items()
                 if name not in rules or rules[name].compiled is not counter.rule
             ]
         self._retire(stale)
-        return table
+        return rule_set
 
     def refresh_now(self) -> None:
         """Look for changed rules without waiting for the next round, where the service runs already."""
         looking = self.refresh_soon()
-        if looking is not None:
+        if looking is not None and not self.reservations.current:
             concurrent.futures.wait([looking], self._wait)
 
     def refresh_soon(self) -> Future[Any] | None:
-        """Have the desk look for changed rules, where the service runs already."""
-        if self._table is None or conf.ids.eager or not self.desk.running:
+        """Let the reservation thread read changed rules, where the service runs already."""
+        if self.rule_set is None or conf.ids.eager or not self.reservations.running:
             return None
-        return self.desk.refresh()
+        return self.reservations.refresh()
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
@@ -266,9 +306,9 @@ class IdService:
         with self._lock:
             if self._stopped:
                 raise unavailable()
-            if not self.desk.running:
-                self.desk.start()
-                self._handing.start()
+            if not self.reservations.running:
+                self.reservations.start()
+                self.stats_reporter.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Give out nothing more, return the unused numbers, end the thread. A later call starts a new service."""
@@ -277,22 +317,22 @@ class IdService:
                 return
             self._stopped = True
             counters = list(self._counters.values())
-        if self.desk.running:
-            returning = self.desk.submit(lambda: self._retire(counters))
-            concurrent.futures.wait([returning], timeout)
-            self.desk.stop(timeout)
-            self._handing.stop(FAREWELL)
+        if self.reservations.running:
+            until = time.monotonic() + timeout
+            self.reservations.submit(lambda: self._retire(counters))
+            self.reservations.stop(max(0.0, until - time.monotonic()))
+            self.stats_reporter.stop(FAREWELL)
         if self._log is not None:
             self._log.close()
 
     def forget(self, counter: Counter) -> None:
-        """Take a counter out of the table, so that the next request makes a new one."""
+        """Remove a counter, so that the next request makes a new one."""
         key = (counter.rule.spec.name, counter.app)
         with self._lock:
             if self._counters.get(key) is counter:
                 del self._counters[key]
                 name = counter.rule.spec.name
-                self._issued_before[name] = self._issued_before.get(name, 0) + counter.issued
+                self.issued_before[name] = self.issued_before.get(name, 0) + counter.issued
                 if counter.shown is not None:
                     self._shown[key] = counter.shown
 
@@ -301,18 +341,18 @@ class IdService:
             tails = counter.close()
             self.forget(counter)
             for cycle, tail in tails:
-                shown = counter.shown if counter.shown is not None else cycle.start
+                latest = counter.shown if counter.shown is not None else cycle.start
                 try:
-                    if not self._store.give_back(counter.rule_id, counter.app, cycle, tail, shown):
+                    if not self.store.give_back(counter.rule_id, counter.app, cycle, tail, latest):
                         break
                 except DatabaseError:
-                    self.desk.drop_connection()
+                    self.reservations.drop_connection()
                     break
 
     # --- what operators see ---------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Figures of this process: IDs issued and numbers at hand by rule, and how reservations fare.
+        """Return figures of this process: IDs issued and numbers at hand by rule, and how reservations fare.
 
         `issued`: numbers given out since the start; `remaining`: reserved numbers at hand; `reserve_ms`: mean time
         of a reservation.
@@ -322,30 +362,30 @@ class IdService:
             entry = rules.setdefault(name, {"issued": 0, "remaining": 0, "names": 0})
             entry["remaining"] += counter.remaining
             entry["names"] += 1
-        desk = self.desk
+        reservations = self.reservations
         return {
             "rules": rules,
-            "reservations": desk.reservations,
-            "reservation_failures": desk.failures,
-            "reserve_ms": round(1000 * desk.reserve_seconds / max(1, desk.reservations), 3),
-            "last_error": desk.last_error,
-            "rules_age": round(time.monotonic() - self._table.loaded_at, 3) if self._table else None,
+            "reservations": reservations.count,
+            "reservation_failures": reservations.failures,
+            "reserve_ms": round(1000 * reservations.reserve_seconds / max(1, reservations.count), 3),
+            "last_error": reservations.last_error,
+            "rules_age": round(time.monotonic() - self.rule_set.loaded_at, 3) if self.rule_set else None,
         }
 
     def issued(self) -> dict[str, int]:
-        """IDs given out by this process since its start, by rule."""
+        """Return IDs given out by this process since its start, by rule."""
         with self._lock:
             counters = list(self._counters.items())
-            found = dict(self._issued_before)
+            counts = dict(self.issued_before)
         for (name, _), counter in counters:
-            found[name] = found.get(name, 0) + counter.issued
-        return found
+            counts[name] = counts.get(name, 0) + counter.issued
+        return counts
 
     @staticmethod
     def _check_count(count: int) -> None:
         bound = conf.ids.max_count
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= bound:
-            raise BadCount(f"count is {count!r:.20}; it is a whole number from 1 to {bound} (MAX_COUNT)")
+            raise BadCount(f"The count is {count!r:.20}. Give a whole number from 1 to {bound} (MAX_COUNT).")
 
 
 def _result(future: Future[T], deadline: float) -> T:
@@ -358,19 +398,19 @@ def _result(future: Future[T], deadline: float) -> T:
 
 
 def _shielded(future: Future[T]) -> Future[T]:
-    """A future that ends with `future` but may be cancelled alone: others wait for the same reservation."""
-    own: Future[T] = Future()
+    """Return a future that ends with `future` but may be cancelled alone: others wait for the same reservation."""
+    outer: Future[T] = Future()
 
     def hand_on(done: Future[T]) -> None:
-        if own.set_running_or_notify_cancel():
+        if outer.set_running_or_notify_cancel():
             error = done.exception()
             if error is not None:
-                own.set_exception(error)
+                outer.set_exception(error)
             else:
-                own.set_result(done.result())
+                outer.set_result(done.result())
 
     future.add_done_callback(hand_on)
-    return own
+    return outer
 
 
 _service: IdService | None = None
@@ -378,15 +418,15 @@ _service_lock = threading.Lock()
 
 
 def service() -> IdService:
-    """The service of this process."""
+    """Return the service of this process."""
     global _service
-    found = _service
-    if found is None:
+    running = _service
+    if running is None:
         with _service_lock:
-            found = _service
-            if found is None:
-                found = _service = IdService()
-    return found
+            running = _service
+            if running is None:
+                running = _service = IdService()
+    return running
 
 
 def stop(timeout: float = 5.0) -> None:
@@ -404,44 +444,54 @@ def _after_fork() -> None:
     _service_lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 atexit.register(stop)
 
 
-@overload
-def next_id(rule: str, app: str = "", salt: str = "", count: Literal[1] = 1) -> str: ...
-@overload
-def next_id(rule: str, app: str = "", salt: str = "", *, count: int) -> str | list[str]: ...
-def next_id(rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
-    """The next ID of a rule for an application name; a list of them when `count` is more than 1.
+def next_id(rule: str, app: str = "", salt: str = "") -> str:
+    """Return the next ID of a rule for an application name.
 
-    `salt` is handed to rules that show one. A gapless rule needs an open transaction, and its number is taken back
-    when that rolls back. Raises the classes of `resty_django.ids.errors`: UnknownRule, BadName, BadSalt, BadCount,
-    Exhausted, Unavailable, TooManyNames, TooFast, StepChanged, NeedsTransaction, RuleFailed, BadRule.
+    `salt` is passed to rules that show one. A gapless rule needs an open transaction, and its number is taken back when
+    that rolls back. Raises the classes of `resty_django.ids.errors`: UnknownRule, BadName, BadSalt, Exhausted,
+    Unavailable, TooManyNames, TooFast, StepChanged, NeedsTransaction, RuleFailed, BadRule.
 
         next_id("order", app="shop")    # "O261121000042"
     """
-    this = _service or service()
-    counter = this._counters.get((rule, app))
-    if counter is not None and count == 1 and this._log is None:
+    ids = _service or service()
+    counter = ids._counters.get((rule, app))
+    if counter is not None and ids._log is None:
         try:
-            made = counter.attempt(salt)
-            if made is not None:
-                return made
+            issued_id = counter.attempt(salt)
+            if issued_id is not None:
+                return issued_id
         except Retired:
-            this.forget(counter)
-    found = this.next_many(rule, count, app, salt)
-    return found[0] if count == 1 else found
+            ids.forget(counter)
+    return ids.next(rule, app, salt)
 
 
-async def anext_id(rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
+def next_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
+    """Return the next `count` IDs of a rule, all or an error; at most IDS["MAX_COUNT"] of them.
+
+    Raises BadCount, and what `next_id` raises.
+
+        next_ids("order", 2, app="shop")    # ["O261121000043", "O261121000044"]
+    """
+    return service().next_many(rule, count, app, salt)
+
+
+async def anext_id(rule: str, app: str = "", salt: str = "") -> str:
     """As `next_id`, for asynchronous code: never blocks the event loop."""
-    found = await service().anext_many(rule, count, app, salt)
-    return found[0] if count == 1 else found
+    (issued_id,) = await service().anext_many(rule, 1, app, salt)
+    return issued_id
+
+
+async def anext_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
+    """As `next_ids`, for asynchronous code: never blocks the event loop."""
+    return await service().anext_many(rule, count, app, salt)
 
 
 def monitor(rule: str, app: str = "") -> MonitorReply:
-    """Where a counter stands. Raises UnknownRule, NotExist, Unavailable."""
+    """Return where a counter stands. Raises UnknownRule, NotExist, Unavailable."""
     return service().monitor(rule, app)
 
 

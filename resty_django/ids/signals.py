@@ -5,17 +5,17 @@ The others hear of it by the event `rule_changed`. Where there are no events the
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
 from resty_django.events import event_list, on_event, post
+from resty_django.text import logger
 
 from .models import IdRule
 
-log = logging.getLogger("resty_django.ids")
+log = logger("resty_django.ids")
 
 names = event_list("resty_ids", "rule_changed")
 
@@ -34,12 +34,12 @@ def _changed(sender: type[IdRule], instance: IdRule, using: str, **kwargs: Any) 
 def tell(rule: str) -> None:
     """Tell all processes that a rule has changed. What is wrong with the events must not keep it from being saved."""
     try:
-        post(names._source, names.rule_changed, {"rule": rule})
+        post(names.source, names.rule_changed, {"rule": rule})
     except Exception as error:
         log.warning("other processes find the change of rule %s at their next look only: %s", rule, error)
 
 
-@on_event(names._source, names.rule_changed)
+@on_event(names.source, names.rule_changed)
 def _told(data: Any, event: str, source: str, pid: int | None) -> None:
     from . import service
 

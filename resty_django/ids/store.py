@@ -1,14 +1,14 @@
 """Counters in the database: each reservation is one conditional UPDATE, committed before a number is given out.
 
 Everything here except `take_in_transaction` must run in autocommit, on a connection that no caller's transaction
-owns; the desk's thread and the stop of the service see to that.
+owns; the reservation thread and the stop of the service ensure it.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,13 +20,16 @@ from resty_django.conf import conf
 
 from .engine.counter import Clock
 from .engine.cycle import Cycle
-from .engine.moment import wall_at
 from .engine.rule import RuleSpec
 from .engine.segment import Grant, Row, give_back, reserve
+from .engine.wall_clock import wall_at
 from .errors import StepChanged, TooFast, TooManyNames, Unavailable, UnknownRule
 from .models import IdCounter, IdRule
 
 _TRIES = 100
+RECOUNT_SHARE = 100
+"""How many times longer the names of a rule that has too many are left uncounted than it takes to count them."""
+next_count: dict[int, float] = {}
 
 
 class Position(NamedTuple):
@@ -45,25 +48,37 @@ class NameGate:
     then: float = -1.0
 
     def admit(self, now: float) -> None:
-        """TooFast when the second's share is used up. `now` is monotonic seconds."""
+        """Raise TooFast when the second's share is used up. `now` is monotonic seconds."""
         if not self.rate:
             return
         self.tokens = float(self.rate) if self.then < 0 else min(self.rate, self.tokens + (now - self.then) * self.rate)
         self.then = now
         if self.tokens < 1:
-            raise TooFast(f"new application names come faster than {self.rate} a second (NEW_NAMES_PER_SECOND)")
+            raise TooFast(f"New application names come faster than {self.rate} a second (NEW_NAMES_PER_SECOND).")
         self.tokens -= 1
 
 
 def database() -> str:
-    """The alias of the database that holds rules and counters."""
+    """Return the alias of the database that holds rules and counters."""
     return conf.ids.database or router.db_for_write(IdCounter)
 
 
 def position(rule_id: int, app: str) -> Position | None:
-    """The stored position of a counter of this node; None when it has none."""
+    """Return the stored position of a counter of this node; None when it has none."""
     row = IdCounter.objects.using(database()).filter(rule_id=rule_id, app_name=app, node_offset=conf.ids.offset).first()
     return Position(row.bound - row.step, row.node_offset) if row else None
+
+
+def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], Position]:
+    """Return the stored positions of counters of this node, by rule and application name, read with one query."""
+    rows = IdCounter.objects.using(database()).filter(
+        rule_id__in={rule_id for rule_id, _ in keys}, app_name__in={app for _, app in keys}, node_offset=conf.ids.offset
+    )
+    return {
+        (rule_id, app): Position(bound - step, offset)
+        for rule_id, app, bound, step, offset in rows.values_list("rule_id", "app_name", "bound", "step", "node_offset")
+        if (rule_id, app) in keys
+    }
 
 
 class Store:
@@ -81,11 +96,11 @@ class Store:
         """
         alias, ids = database(), conf.ids
         if connections[alias].in_atomic_block:
-            raise RuntimeError("a reservation must not be part of a transaction")
+            raise RuntimeError("A reservation must not be part of a transaction.")
         name = f"{spec.name}/{app}"
         for _ in range(_TRIES):
             wall = max(wall_at(self._clock(), spec.zone), shown if shown is not None else -(2**62))
-            stored = _find(alias, rule_id, app, ids.offset)
+            stored = find_counter(alias, rule_id, app, ids.offset)
             old = _row(stored) if stored else None
             new, grant = reserve(old, spec, wall=wall, step=ids.step, offset=ids.offset, want=want, name=name)
             if stored is None:
@@ -94,12 +109,12 @@ class Store:
             elif _swap(alias, stored, new, grant.numbers.start):
                 return grant
             time.sleep(random.random() * 0.005)  # noqa: S311 (jitter)
-        raise Unavailable(f"counter {name} is reserved from so often that this process did not get a turn")
+        raise Unavailable(f"Counter {name} is reserved from so often that this process did not get a turn. Try again.")
 
     def give_back(self, rule_id: int, app: str, cycle: Cycle, tail: range, shown: int) -> bool:
         """Return the unused tail of a segment; False when somebody reserved after it."""
         alias = database()
-        stored = _find(alias, rule_id, app, conf.ids.offset)
+        stored = find_counter(alias, rule_id, app, conf.ids.offset)
         new = give_back(_row(stored), cycle, tail, shown) if stored else None
         return stored is not None and new is not None and _swap(alias, stored, new)
 
@@ -127,20 +142,20 @@ def take_in_transaction(
     if not mine.update(updated_at=timezone.now()):
         _lock_rule(alias, rule.pk)
         mine.update(updated_at=timezone.now())  # locks the row if another transaction made it meanwhile
-    stored = _find(alias, rule.pk, app, offset)
+    stored = find_counter(alias, rule.pk, app, offset)
     wall = wall_at(clock(), spec.zone)
     name = f"{spec.name}/{app}"
     old = _row(stored) if stored else None
     new, grant = reserve(old, spec, wall=wall, step=conf.ids.step, offset=offset, want=want, name=name)
-    made = use(grant)
+    returned = use(grant)
     if stored is None:
         _create(alias, rule.pk, spec, app, new, grant)
     elif not _swap(alias, stored, new, grant.numbers.start):
-        raise Unavailable(f"counter {name} moved inside this transaction; run it at READ COMMITTED, or again")
-    return made
+        raise Unavailable(f"Counter {name} moved inside this transaction. Run it at READ COMMITTED, or again.")
+    return returned
 
 
-def _find(alias: str, rule_id: int, app: str, offset: int) -> IdCounter | None:
+def find_counter(alias: str, rule_id: int, app: str, offset: int) -> IdCounter | None:
     return IdCounter.objects.using(alias).filter(rule_id=rule_id, app_name=app, node_offset=offset).first()
 
 
@@ -177,21 +192,48 @@ def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0) -> bool:
 def _lock_rule(alias: str, rule_id: int) -> None:
     """Hold the rule's row until the transaction ends, which makes the count of names exact."""
     if not IdRule.objects.using(alias).filter(pk=rule_id).update(max_names=F("max_names")):
-        raise UnknownRule("the rule was deleted")
+        raise UnknownRule("The rule was deleted.")
+
+
+def _count_name(alias: str, rule_id: int, spec: RuleSpec) -> None:
+    """Count one more application name, under the rule's lock; TooManyNames when the rule has all that it allows.
+
+    Where there are too many by the count, it is checked now and then: counters may have been deleted by hand.
+    """
+    rules = IdRule.objects.using(alias).filter(pk=rule_id)
+    if rules.filter(name_count__lt=F("max_names")).update(name_count=F("name_count") + 1):
+        return
+    allowed = rules.values_list("max_names", flat=True).get()
+    began = time.monotonic()
+    if began >= next_count.get(rule_id, 0.0):
+        names = count_names(alias, rule_id)
+        ended = time.monotonic()
+        next_count[rule_id] = ended + RECOUNT_SHARE * (ended - began)
+        if names < allowed:
+            rules.update(name_count=F("name_count") + 1)
+            return
+    raise TooManyNames(f"Rule {spec.name} has its {allowed} application names. Raise its max_names.")
+
+
+def count_names(alias: str, rule_id: int) -> int:
+    """Count the application names of a rule that have a counter, and write the count down."""
+    counters = IdCounter.objects.using(alias).filter(rule_id=rule_id)
+    names = counters.values("app_name").distinct().count()
+    IdRule.objects.using(alias).filter(pk=rule_id).update(name_count=names)
+    return names
 
 
 def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> None:
     _lock_rule(alias, rule_id)
     counters = IdCounter.objects.using(alias).filter(rule_id=rule_id)
-    other = counters.filter(app_name=app).exclude(step=new.step).first()
-    if other is not None:
+    conflict = counters.filter(app_name=app).exclude(step=new.step).first()
+    if conflict is not None:
         raise StepChanged(
-            f"counter {other} was made with step {other.step} and this site is set to step {new.step}: set "
-            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step"
+            f"Counter {conflict} was made with step {conflict.step} and this site is set to step {new.step}. Set "
+            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
         )
-    allowed = IdRule.objects.using(alias).values_list("max_names", flat=True).get(pk=rule_id)
-    if counters.values("app_name").distinct().count() >= allowed and not counters.filter(app_name=app).exists():
-        raise TooManyNames(f"rule {spec.name} has its {allowed} application names; raise its max_names")
+    if not counters.filter(app_name=app).exists():
+        _count_name(alias, rule_id, spec)
     IdCounter.objects.using(alias).create(
         rule_id=rule_id,
         app_name=app,

@@ -12,17 +12,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .combining import acombine, combine
-    from .decision import CombinedDecision, Decision
+    from .algorithms.decision import CombinedDecision, Decision
     from .decorators import limit, limit_conn, limit_count, limit_rate, limit_rate_either, limit_req, limit_window
-    from .errors import ForeignData, Limited, LimitError, NotFound, StoreFailed
-    from .limiters import Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
+    from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed
+    from .limiters.base import Limiter
+    from .limiters.combined import acombine, combine
+    from .limiters.concurrency import Concurrency
+    from .limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+    from .policies.registry import (
+        all_policies,
+        aload_policies,
+        declare_policy,
+        forget_policies,
+        get_policy,
+        matching_policies,
+        refresh_policies,
+        withdraw_policy,
+    )
+    from .policies.spec import BadPolicy
     from .signals import limited
+    from .statistics.reporter import stats
     from .stores import LocalStore
+    from .stores.circuit_breaker import current_outages
 
 __all__ = [
+    "BadPolicy",
     "CombinedDecision",
     "Concurrency",
+    "CostTooHigh",
     "Decision",
     "FixedWindow",
     "ForeignData",
@@ -36,7 +53,13 @@ __all__ = [
     "StoreFailed",
     "TokenBucket",
     "acombine",
+    "all_policies",
+    "aload_policies",
     "combine",
+    "current_outages",
+    "declare_policy",
+    "forget_policies",
+    "get_policy",
     "limit",
     "limit_conn",
     "limit_count",
@@ -45,25 +68,34 @@ __all__ = [
     "limit_req",
     "limit_window",
     "limited",
+    "matching_policies",
+    "refresh_policies",
+    "stats",
+    "withdraw_policy",
 ]
 
-_WHERE: Final = {
-    **dict.fromkeys(("acombine", "combine"), "combining"),
-    **dict.fromkeys(("CombinedDecision", "Decision"), "decision"),
-    **dict.fromkeys(("ForeignData", "LimitError", "Limited", "NotFound", "StoreFailed"), "errors"),
-    **dict.fromkeys(("Concurrency", "FixedWindow", "LeakyBucket", "Limiter"), "limiters"),
-    **dict.fromkeys(("SlidingWindow", "TokenBucket"), "limiters"),
-    "LocalStore": "stores",
-    **dict.fromkeys(("limit", "limit_conn", "limit_count", "limit_rate"), "decorators"),
-    **dict.fromkeys(("limit_rate_either", "limit_req", "limit_window"), "decorators"),
-    "limited": "signals",
+_MODULES: Final = {
+    "algorithms.decision": "CombinedDecision Decision",
+    "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
+    "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed",
+    "limiters.base": "Limiter",
+    "limiters.combined": "acombine combine",
+    "limiters.concurrency": "Concurrency",
+    "limiters.rate": "FixedWindow LeakyBucket SlidingWindow TokenBucket",
+    "policies.registry": "aload_policies all_policies declare_policy forget_policies get_policy matching_policies "
+    "refresh_policies withdraw_policy",
+    "policies.spec": "BadPolicy",
+    "signals": "limited",
+    "statistics.reporter": "stats",
+    "stores": "LocalStore",
+    "stores.circuit_breaker": "current_outages",
 }
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    # Django imports this package before its settings and models are ready, and others may want only a part of it.
-    if name in _WHERE:
-        found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-        globals()[name] = found
-        return found
+    # Django imports this package before its settings and models are ready, so the modules are imported on first use.
+    if name in _MODULE_OF:
+        member = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        return member
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

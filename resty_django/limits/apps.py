@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.core.checks import register
+from django.utils.translation import gettext_lazy as _
+
+from resty_django import appconfig
+from resty_django.appconfig import Part
 
 
-class LimitsConfig(AppConfig):
+class LimitsConfig(appconfig.RestyAppConfig):
     name = "resty_django.limits"
     label = "resty_limits"
     verbose_name = "Limits"
     default_auto_field = "django.db.models.BigAutoField"
+    system_checks = ("resty_django.checks.check_core", "resty_django.limits.checks.check_rules")
+    parts = (
+        Part(
+            name="limits",
+            title=_("Limits"),
+            permissions=("resty_limits.view_limitpolicy", "resty_limits.change_limitpolicy"),
+            page="resty_limits_limitpolicy_changelist",
+            order=20,
+            erases=True,
+        ),
+    )
 
     def ready(self) -> None:
-        from resty_django.checks import check_core
+        super().ready()
+        from .policies import invalidation
 
-        from . import changes, checks, health, overview
-
-        register(check_core, "resty_django")
-        changes.connect()
-        checks.connect()
-        health.register()
-        overview.register()
+        invalidation.connect()

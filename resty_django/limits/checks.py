@@ -3,7 +3,7 @@
 | id | meaning |
 |---|---|
 | `resty_limits.E001` | a rule of the setting RULES that cannot be used |
-| `resty_limits.W001` | rules that match requests, without the middleware that asks for them |
+| `resty_limits.W001` | rules that match requests, without the middleware that enforces them |
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from typing import Any, Final
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from resty_django.conf import conf
+from resty_django.conf.schema import anchor
 
-from .spec import BadPolicy, PolicySpec, from_values
-
-HINT: Final = "See docs/settings.md#limits-rules."
+HINT: Final = f"See {anchor(('LIMITS', 'RULES'))}."
 
 
 def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """One message for each rule that cannot be used, or the one that nobody asks for them."""
+    """Return an error for each rule that cannot be used, and a warning where the middleware is missing."""
     try:
         rules = conf.limits.rules
     except ImproperlyConfigured:
         return []  # the check of the settings says so
+    if not rules:
+        return []
+    from .policies.spec import BadPolicy, PolicySpec, from_values
+
     messages: list[CheckMessage] = []
     specs: dict[str, PolicySpec] = {}
     for rule in rules:
@@ -39,7 +42,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
             messages.append(_error(str(error)))
             continue
         if spec.name in specs:
-            messages.append(_error(f"there are two rules with the name {spec.name!r}."))
+            messages.append(_error(f"There are two rules with the name {spec.name!r}. Rename one."))
         specs[spec.name] = spec
     if any(spec.matches_requests for spec in specs.values()) and not _has_middleware():
         messages.append(
@@ -61,16 +64,9 @@ def _has_middleware() -> bool:
 
     for path in settings.MIDDLEWARE:
         try:
-            found = import_string(path)
+            middleware = import_string(path)
         except ImportError:
             continue
-        if isinstance(found, type) and issubclass(found, LimitMiddleware):
+        if isinstance(middleware, type) and issubclass(middleware, LimitMiddleware):
             return True
     return False
-
-
-def connect() -> None:
-    register(check_rules)
-
-
-__all__ = ["check_rules", "connect"]

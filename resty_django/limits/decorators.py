@@ -5,54 +5,55 @@
     @limit_window(100, per="1m")                sliding window
     @limit_conn(100, burst=20)                  concurrency, nginx's limit_conn
     @limit_rate("10/s", capacity=50)            token bucket
-    @limit_rate_either("1000/s", "10/s")        a bucket for all and one for each: refused where both are empty
+    @limit_rate_either("1000/s", "10/s")        a shared bucket and one for each key: refused where both are empty
     @limit("checkout", other_limiter)           policies by name, and limiters, decided together
 
-Decorators stand on top of each other as one likes; each decides in its turn. For a class: `method_decorator`.
+Decorators can be stacked in any order; each decides by itself. For a class: `method_decorator`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from fractions import Fraction
-from math import ceil
-from typing import Any, Final, TypedDict, Unpack
+from functools import partial
+from math import inf
+from typing import Any, Final, Literal, Self, TypedDict, Unpack, cast
 
-from . import keys
-from .applied import guard_of, known
-from .exempt import Exemption
-from .guard import EitherGuard, Guard
-from .limiters import IDLE, Concurrency, FixedWindow, LeakyBucket, Limiter, SlidingWindow, TokenBucket
-from .passage import Limit
-from .policy import Policy
-from .rates import parse_duration, parse_rate, split_rate
-from .views import Decorator
+from .enforcement import keys
+from .enforcement.enforcer import EitherEnforcer, Enforcer
+from .enforcement.exemptions import Exemption
+from .enforcement.request_limits import RequestLimit
+from .enforcement.wrapper import ViewDecorator
+from .limiters.base import Limiter
+from .limiters.concurrency import Concurrency
+from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.units import parse_duration, parse_rate, refill_of
+from .limiters.validation import unknown_option
+from .policies.enforcers import NamedPolicies, enforcer_for
 
-Span = str | float | timedelta
+Duration = str | float | timedelta
 
 DELAY: Final = 0.1
-"""Seconds that a request is taken to last, where `limit_conn` is not told."""
-FINE: Final = 0.001
-"""By how much a token bucket may be slower than its rate, for the sake of evenly spaced tokens."""
+"""Seconds that a request is taken to last in `limit_conn`, until a latency was measured."""
+UNLIMITED: Final = "unlimited"
+"""The `max_wait` of `limit_rate` with which no request is refused."""
 
 
-class Options(TypedDict, total=False):
-    """What all decorators take.
+class RequestOptions(TypedDict, total=False):
+    """Options of all decorators.
 
-    `key`: whom the limit counts together (see `resty_django.limits.keys`; default "ip"). `name`: views with a limit of
-    one kind and name share it (default: each view has its own). `cost`: for how many requests one counts, a number or a
-    function of the request. `methods`: those that are limited (default: all). `when`: a function of the request that
-    says whether the limit applies. `exempt`: the contrary. `exempt_networks`, `exempt_permissions`: who is in one of
-    these, or has one. `status`: of the response that refuses (default: the setting STATUS). `dry_run`: decide and log,
-    let pass. `max_delay`: seconds for which a view sleeps at most; what the limiter wants more than that is not waited
-    for (default: in sync views the setting MAX_DELAY, which is 0; in async views no bound). `store`, `on_error`: as in
-    the limiters.
+    `key`: how requests are grouped (see `resty_django.limits.enforcement.keys`; default "ip"). `cost`: the number of
+    requests that one counts as, or a function of the request that returns it. `methods`: those that are limited
+    (default: all; "GET" includes HEAD). `when`: a function of the request that decides whether the limit applies.
+    `exempt`: a function of the request that decides whether it does not. `exempt_networks`, `exempt_permissions`:
+    networks, and permissions of users, that are exempt. `status`: of the refusing response (default: the setting
+    STATUS). `dry_run`: decide and log, let pass. `max_delay`: seconds for which a view sleeps at most; a longer delay
+    is cut short (default: in sync views the setting MAX_DELAY, which is 0; in async views no bound).
     """
 
     key: keys.KeySpec
-    name: str
     cost: int | Callable[[Any], int]
     methods: Iterable[str]
     when: Callable[[Any], object]
@@ -62,66 +63,142 @@ class Options(TypedDict, total=False):
     status: int
     dry_run: bool
     max_delay: float
+
+
+class DecoratorOptions(RequestOptions, total=False):
+    """Options of the decorators that make a limiter.
+
+    `name`: views with a limit of the same kind and name share it (default: each view has its own). `store`, `on_error`:
+    as in the limiters.
+    """
+
+    name: str
     store: Any
     on_error: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class LimitSpec:
+    """One limit as a decorator declares it: `validate` it once, then `build` it for each view.
+
+    `kind` and `numbers` are in the name of the state. `make`: makes the limiter from its options. `nodelay`,
+    `undelayed`: as in `RequestLimit`.
+    """
+
+    decorator: Callable[..., ViewDecorator]
+    kind: str
+    numbers: tuple[Any, ...]
+    make: Callable[..., Limiter[Any]]
+    options: DecoratorOptions
+    nodelay: bool = False
+    undelayed: float = 0
+
+    def validate(self) -> Self:
+        """Return the spec with options that can be read more than once. Raise `TypeError`, `ValueError`."""
+        options = _validated(self.options, self.decorator, DecoratorOptions.__annotations__)
+        return replace(self, options=cast("DecoratorOptions", options))
+
+    def build(self, view: str) -> RequestLimit:
+        """Return the limit of the view of that name, or of all views that share the option `name`."""
+        options = self.options
+        key = keys.make(options["key"])
+        shared = options.get("name", "")
+        if shared:
+            name, prefix = shared, f"named:{shared}:{self.kind}:"
+        else:
+            text = repr((self.kind, self.numbers, key.text, sorted(options["methods"])))
+            digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+            name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{digest}:"
+        limiter = self.make(prefix=prefix, name=name, store=options.get("store"), on_error=options.get("on_error"))
+        label = shared or f"{self.kind}-{key.label}"
+        return _request_limit(name, label, limiter, options, nodelay=self.nodelay, undelayed=self.undelayed)
+
+
 def limit_req(
-    rate: str | float, burst: float = 0, *, nodelay: bool = False, delay: float = 0, **options: Unpack[Options]
-) -> Decorator:
+    rate: str | float, burst: float = 0, *, nodelay: bool = False, delay: float = 0, **options: Unpack[DecoratorOptions]
+) -> ViewDecorator:
     """At most `rate` requests a second, with `burst` more in a queue: nginx's `limit_req`.
 
     A queued request sleeps until its turn, where the view may sleep: see `max_delay`. `nodelay`: none sleeps. `delay`:
-    so many of the burst do not sleep.
+    the number of requests of the burst that do not sleep.
     """
     number = parse_rate(rate)
-    return _one(
-        "req",
-        (number, burst),
-        lambda **store: LeakyBucket(number, burst, **store),
-        options,
-        nodelay=nodelay,
-        free=delay,
+    return _decorator(
+        LimitSpec(
+            decorator=limit_req,
+            kind="req",
+            numbers=(number, burst),
+            make=partial(LeakyBucket, number, burst),
+            options=options,
+            nodelay=nodelay,
+            undelayed=delay,
+        )
     )
 
 
-def limit_count(limit: int, per: Span, **options: Unpack[Options]) -> Decorator:
+def limit_count(limit: int, per: Duration, **options: Unpack[DecoratorOptions]) -> ViewDecorator:
     """`limit` requests in each window of the length `per`, which begins with the first request."""
     window = parse_duration(per)
-    return _one("count", (limit, window), lambda **store: FixedWindow(limit, window, **store), options)
+    make = partial(FixedWindow, limit, window)
+    return _decorator(
+        LimitSpec(decorator=limit_count, kind="count", numbers=(limit, window), make=make, options=options)
+    )
 
 
-def limit_window(limit: int, per: Span, **options: Unpack[Options]) -> Decorator:
+def limit_window(limit: int, per: Duration, **options: Unpack[DecoratorOptions]) -> ViewDecorator:
     """About `limit` requests in any stretch of the length `per`."""
     window = parse_duration(per)
-    return _one("window", (limit, window), lambda **store: SlidingWindow(limit, window, **store), options)
+    make = partial(SlidingWindow, limit, window)
+    return _decorator(
+        LimitSpec(decorator=limit_window, kind="window", numbers=(limit, window), make=make, options=options)
+    )
 
 
 def limit_conn(
-    max: int, burst: int = 0, *, default_delay: Span = DELAY, lease: Span | None = 120.0, **options: Unpack[Options]
-) -> Decorator:
+    max: int,
+    burst: int = 0,
+    *,
+    default_delay: Duration = DELAY,
+    lease: Duration | None = 120.0,
+    **options: Unpack[DecoratorOptions],
+) -> ViewDecorator:
     """At most `max` requests at a time, and `burst` more that are delayed: nginx's `limit_conn`.
 
-    `default_delay`: how long a request takes until one was measured. `lease`: after this time the slot of a killed
-    process is free again; longer than the longest request (None: never). A response that is streamed holds its slot
-    until it is closed.
+    `default_delay`: the length of a request until one was measured. `lease`: after this time the slot of a killed
+    process is free again; longer than the longest request (None: never). A streamed response holds its slot until it is
+    closed.
     """
-    unit = parse_duration(default_delay)
-    held = None if lease is None else parse_duration(lease)
-    return _one("conn", (max, burst), lambda **store: Concurrency(max, burst, unit, lease=held, **store), options)
+    make = partial(
+        Concurrency,
+        max,
+        burst,
+        parse_duration(default_delay),
+        lease=None if lease is None else parse_duration(lease),
+    )
+    return _decorator(LimitSpec(decorator=limit_conn, kind="conn", numbers=(max, burst), make=make, options=options))
 
 
 def limit_rate(
-    rate: str | float, capacity: int | None = None, *, max_wait: Span | None = 0, **options: Unpack[Options]
-) -> Decorator:
-    """A token bucket: `capacity` requests at once (default: as many as `rate` names), then `rate`.
+    rate: str | float,
+    capacity: int | None = None,
+    *,
+    max_wait: Duration | None = None,
+    **options: Unpack[DecoratorOptions],
+) -> ViewDecorator:
+    """Limit by a token bucket: `capacity` requests at once (default: the number that `rate` names), then `rate`.
 
-    `max_wait`: a request that would have to wait longer for its token is refused (None: none is). Waiting is sleeping,
-    where the view may sleep: see `max_delay`.
+    `max_wait`: a request that would have to wait longer for its token is refused (None: the setting MAX_WAIT, which is
+    1 second; "unlimited": none is refused). Waiting is sleeping, where the view may sleep: see `max_delay`. At most
+    MAX_WAITING requests of a process wait at a time, unless it is "unlimited".
     """
-    numbers = bucket_numbers(rate, capacity)
-    wait = None if max_wait is None else parse_duration(max_wait) * 1000
-    return _one("rate", (*numbers, wait), lambda **store: TokenBucket(*numbers, wait, idle=IDLE, **store), options)
+    wait_ms: float | Literal["site"] = SITE
+    if max_wait == UNLIMITED:
+        wait_ms = inf
+    elif max_wait is not None:
+        wait_ms = parse_duration(max_wait) * 1000
+    numbers = (*refill_of(rate, capacity), wait_ms)
+    make = partial(TokenBucket.from_interval, *numbers, idle=IDLE)
+    return _decorator(LimitSpec(decorator=limit_rate, kind="rate", numbers=numbers, make=make, options=options))
 
 
 def limit_rate_either(
@@ -130,117 +207,80 @@ def limit_rate_either(
     *,
     total_capacity: int | None = None,
     each_capacity: int | None = None,
-    **options: Unpack[Options],
-) -> Decorator:
-    """A token bucket for all requests and one for each `key`; a request takes from both, and is refused only where both
-    are empty. So each is sure of its own rate, and may have more while there is some."""
-    of_all, of_each = bucket_numbers(total, total_capacity), bucket_numbers(each, each_capacity)
-    options = _checked(options)
-    shared: Options = {**options, "key": "all"}
+    **options: Unpack[DecoratorOptions],
+) -> ViewDecorator:
+    """Limit by a token bucket for all requests and one for each `key`; a request takes from both.
 
-    def build(view: str) -> Guard:
-        limits = [
-            _limit("total", of_all, lambda **store: TokenBucket(*of_all, 0, idle=IDLE, **store), shared, view),
-            _limit("each", of_each, lambda **store: TokenBucket(*of_each, 0, idle=IDLE, **store), options, view),
-        ]
-        return EitherGuard(limits)
-
-    build("")
-    return Decorator(build, options.get("max_delay"))
+    It is refused only where both are empty: each key is sure of its own rate, and may use what the others leave.
+    """
+    numbers = refill_of(each, each_capacity)
+    per_key = LimitSpec(
+        decorator=limit_rate_either, kind="each", numbers=numbers, make=_bucket(numbers), options=options
+    ).validate()
+    numbers = refill_of(total, total_capacity)
+    shared: DecoratorOptions = {**per_key.options, "key": "all"}
+    overall = replace(per_key, kind="total", numbers=numbers, make=_bucket(numbers), options=shared)
+    return _decorator(overall, per_key, enforcer=EitherEnforcer)
 
 
-def limit(*limits: str | Limiter[Any], **options: Unpack[Options]) -> Decorator:
-    """Policies by their names, and limiters: a request has to pass all of them, and none counts it otherwise.
+def _bucket(numbers: tuple[int, int, int]) -> Callable[..., TokenBucket]:
+    return partial(TokenBucket.from_interval, *numbers, 0, idle=IDLE)
 
-    A policy brings its own key, methods, cost and status; the other options are for the limiters. A limiter keeps its
-    state under its own prefix, whatever view it limits.
+
+def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
+    """Policies by their names, and limiters: a request has to pass all of them, and is counted by all or by none.
+
+    A policy has its own key, methods, cost and status; the options but `max_delay` are for the limiters, so they raise
+    `TypeError` with policies alone. A limiter keeps its state under its own prefix, whatever view it limits, and has
+    its own name, store and `on_error`.
     """
     if not limits:
         raise ValueError("@limit() needs the name of a policy or a limiter.")
-    options = _checked(options)
-    made: list[str | Limit] = []
-    for one in limits:
-        if isinstance(one, Limiter):
-            made.append(_applied(one.name or type(one).__name__, "", one, options))
-        elif isinstance(one, str):
-            made.append(one)
+    ignored = [name for name in options if name != "max_delay"]
+    valid = cast("RequestOptions", _validated(options, limit, RequestOptions.__annotations__))
+    if ignored and all(isinstance(source, str) for source in limits):
+        raise TypeError(
+            f"{ignored[0]} has no effect on the policies of @limit(): they have their own. Set it in the policy, or "
+            "add a limiter."
+        )
+    sources: list[str | RequestLimit] = []
+    for source in limits:
+        if isinstance(source, Limiter):
+            sources.append(_request_limit(source.name or type(source).__name__, "", source, valid))
+        elif isinstance(source, str):
+            sources.append(source)
         else:
-            raise TypeError(f"@limit() takes names of policies and limiters, not {one!r}.")
+            raise TypeError(f"@limit() takes names of policies and limiters, not {source!r}.")
 
-    if all(isinstance(one, Limit) for one in made):
-        fixed = guard_of(one for one in made if isinstance(one, Limit))
-        return Decorator(lambda view: fixed, options.get("max_delay"))
-
-    def current() -> Guard:
-        found: list[Policy | Limit] = []
-        for one in made:
-            source = known(one) if isinstance(one, str) else one
-            if source is not None:
-                found.append(source)
-        return guard_of(found)
-
-    return Decorator(lambda view: current, options.get("max_delay"))
+    fixed = [source for source in sources if isinstance(source, RequestLimit)]
+    in_force = enforcer_for(fixed) if len(fixed) == len(sources) else NamedPolicies(sources)
+    return ViewDecorator(lambda view: in_force, valid.get("max_delay"))
 
 
-def bucket_numbers(rate: str | float, capacity: int | None) -> tuple[int, int, int]:
-    """Interval (milliseconds), capacity and quantum of a token bucket for a rate.
+def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:
+    """Return a decorator with these limits. Raise `TypeError`, `ValueError` where one cannot be used."""
+    valid = [spec.validate() for spec in specs]
 
-    The interval is whole, and the bucket never faster than its rate. One token at a time where that is not slower by
-    more than a thousandth, else as many at a time as it takes, up to a second's worth.
-    """
-    count, seconds = split_rate(rate) if isinstance(rate, str) else (parse_rate(rate), 1.0)
-    full = max(1, ceil(count)) if capacity is None else capacity
-    each = Fraction(seconds).limit_denominator(10**6) * 1000 / Fraction(count).limit_denominator(10**6)
-    best, loss = 1, Fraction(1)
-    for quantum in range(1, max(1, min(full, int(1000 / each))) + 1):
-        exact = each * quantum
-        lost = (ceil(exact) - exact) / exact
-        if lost < loss:
-            best, loss = quantum, lost
-        if loss <= FINE:
-            break
-    return ceil(each * best), full, best
+    def build(view: str) -> Enforcer:
+        return enforcer([spec.build(view) for spec in valid])
+
+    build("")  # raises here what is wrong, and not with the first request
+    return ViewDecorator(build, valid[0].options.get("max_delay"))
 
 
-def _one(
-    kind: str, numbers: tuple[Any, ...], make: Callable[..., Limiter[Any]], options: Options, **delays: Any
-) -> Decorator:
-    """A decorator with one limit."""
-    options = _checked(options)
-
-    def build(view: str) -> Guard:
-        return Guard([_limit(kind, numbers, make, options, view, **delays)])
-
-    build("")  # what is wrong is to be told here and not with the first request
-    return Decorator(build, options.get("max_delay"))
-
-
-def _limit(
-    kind: str,
-    numbers: tuple[Any, ...],
-    make: Callable[..., Limiter[Any]],
-    options: Options,
-    view: str,
-    **delays: Any,
-) -> Limit:
-    """The limit of a view, or of all that name it."""
-    key = keys.make(options["key"])
-    shared = options.get("name", "")
-    if shared:
-        name, prefix = shared, f"named:{shared}:{kind}:"
-    else:
-        text = repr((kind, numbers, key.text, sorted(options["methods"])))
-        digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-        name, prefix = f"{view}:{kind}", f"view:{view}:{kind}:{digest}:"
-    limiter = make(prefix=prefix, name=name, store=options.get("store"), on_error=options.get("on_error"))
-    return _applied(name, shared or f"{kind}-{key.label}", limiter, options, **delays)
-
-
-def _applied(name: str, label: str, limiter: Limiter[Any], options: Options, **delays: Any) -> Limit:
+def _request_limit(
+    name: str,
+    label: str,
+    limiter: Limiter[Any],
+    options: RequestOptions,
+    *,
+    nodelay: bool = False,
+    undelayed: float = 0,
+) -> RequestLimit:
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
-    return Limit(
+    return RequestLimit(
         name,
         limiter,
         keys.make(options["key"]),
@@ -251,33 +291,34 @@ def _applied(name: str, label: str, limiter: Limiter[Any], options: Options, **d
         exemption=exemption,
         shadow=options.get("dry_run", False),
         status=options.get("status"),
-        **delays,
+        nodelay=nodelay,
+        undelayed=undelayed,
     )
 
 
-def _checked(options: Options) -> Options:
-    """The options, in a form that may be read more than once. Raises `TypeError`, `ValueError`."""
-    found: Options = {**options}
+def _validated(
+    options: Mapping[str, Any], decorator: Callable[..., ViewDecorator], names: Iterable[str]
+) -> dict[str, Any]:
+    """Return the options of a decorator in a form that can be read more than once. Raise `TypeError`, `ValueError`."""
+    for name in options:
+        if name not in names:
+            raise TypeError(_unknown_option(name, names, decorator))
+    valid: dict[str, Any] = {**options}
     for name in ("methods", "exempt_networks", "exempt_permissions"):
-        if name in options:
-            if isinstance(options[name], str):
-                raise TypeError(f"{name} of a limit are a list of texts, not one text: [{options[name]!r}].")
-            found[name] = tuple(options[name])
-    found["methods"] = tuple(method.upper() for method in found.get("methods", ()))
-    found["key"] = keys.make(options.get("key", "ip"))
-    status = options.get("status", 429)
+        if name in valid:
+            if isinstance(valid[name], str):
+                raise TypeError(f"{name} of a limit are a list of texts, not one text: [{valid[name]!r}].")
+            valid[name] = tuple(valid[name])
+    valid["methods"] = tuple(method.upper() for method in valid.get("methods", ()))
+    valid["key"] = keys.make(valid.get("key", "ip"))
+    status = valid.get("status", 429)
     if not 400 <= status <= 599:
         raise ValueError(f"status of a limit is that of an error, from 400 to 599, not {status!r}.")
-    return found
+    return valid
 
 
-__all__ = [
-    "Options",
-    "limit",
-    "limit_conn",
-    "limit_count",
-    "limit_rate",
-    "limit_rate_either",
-    "limit_req",
-    "limit_window",
-]
+def _unknown_option(name: str, names: Iterable[str], decorator: Callable[..., ViewDecorator]) -> str:
+    title = f"@{decorator.__name__}()"
+    if decorator is limit and name in DecoratorOptions.__annotations__:
+        return f"{title} has no option {name!r}. Set it where the limiter is made."
+    return unknown_option(title, name, decorator, names)

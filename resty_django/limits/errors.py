@@ -1,11 +1,11 @@
-"""What can go wrong with limits. Pure."""
+"""Errors of limits. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .decision import CombinedDecision, Decision
+    from .algorithms.decision import CombinedDecision, Decision
 
 
 class LimitError(Exception):
@@ -17,15 +17,19 @@ class StoreFailed(LimitError):
 
 
 class ForeignData(StoreFailed):
-    """Somebody else keeps something else under the key: "shdict abused by other users"."""
+    """Other code keeps data of another kind under the key: "shdict abused by other users"."""
 
 
 class NotFound(LimitError, LookupError):
-    """Nothing is recorded of the key, so nothing can be given back."""
+    """Nothing is recorded of the key, so nothing can be undone."""
+
+
+class CostTooHigh(LimitError, ValueError):
+    """The request costs more than its limit ever lets pass, so waiting does not help."""
 
 
 class Limited(LimitError):
-    """The request was refused; `decision` says why and until when."""
+    """The request was refused; `decision` has the limit and the time to wait."""
 
     def __init__(self, decision: Decision | CombinedDecision) -> None:
         super().__init__(decision)
@@ -33,6 +37,3 @@ class Limited(LimitError):
 
     def __str__(self) -> str:
         return f"Over the limit of {self.decision.limit}. Try again after {self.decision.retry_after:g} s."
-
-
-__all__ = ["ForeignData", "LimitError", "Limited", "NotFound", "StoreFailed"]

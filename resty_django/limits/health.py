@@ -1,30 +1,24 @@
-"""What `manage.py resty_check` says of limits."""
+"""Limits in `manage.py resty_check`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from resty_django import health
 from resty_django.conf import conf
 from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
-from .exchange import stored
-from .spec import find_problems
-from .stats import Totals, stats, summed
+from .policies.export import stored
+from .policies.spec import find_problems
+from .statistics.reporter import Totals, stats, summed
 
 MINUTES: Final = 10
-"""Decisions that the store had no part in are reported for so long."""
-
-
-def register() -> None:
-    """Register the probe `limits`."""
-    health.register("limits", probe)
+"""Minutes for which decisions without the store are reported."""
 
 
 def probe() -> Iterator[Finding]:
-    """Policies that cannot be used, and decisions that any process made while the store was down."""
+    """Report policies that cannot be used, and decisions that any process made while the store was down."""
     faults = 0
     rows = stored()
     for name, row in rows.items():

@@ -2,47 +2,47 @@
 
 MIDDLEWARE = [..., "resty_django.limits.middleware.LimitMiddleware"]
 
-It stands behind the middleware that its keys need: AuthenticationMiddleware for "user", SessionMiddleware for
-"session". It sees requests that have a view: what no URL pattern matches is not limited.
+Place it after the middleware that its keys need: AuthenticationMiddleware for "user", SessionMiddleware for "session".
+It sees requests that have a view: a request that no URL pattern matches is not limited.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponseBase
 
-from . import policy
-from .applied import guard_of
-from .guard import SHORTEST_SLEEP
-from .passage import Passage
-from .site import site
+from .enforcement.request_limits import LimitCheck
+from .enforcement.settings import request_settings
+from .enforcement.waiting import await_turn, wait_turn
+from .policies import registry
+from .policies.enforcers import enforcer_for
+from .policies.spec import BadPolicy
 
-_PASSAGE = "_resty_limits"
+_CHECK = "_resty_limits"
 
 
 class LimitMiddleware:
-    """See the module. Works in sync and in async handlers. A rule that cannot be used raises `ImproperlyConfigured`."""
+    """Enforces policies in sync and async handlers. Raises `ImproperlyConfigured` for a rule that cannot be used."""
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         try:
-            policy.declared()
-        except policy.BadPolicy as error:
+            registry.declared_policies()
+        except BadPolicy as error:
             raise ImproperlyConfigured(f'RESTY_DJANGO["LIMITS"]["RULES"]: {error}') from error
         self.get_response = get_response
         self._async = iscoroutinefunction(get_response)
-        self.process_view: Callable[..., Any] = self._before
+        self.process_view: Callable[..., Any] = self._process_view
         if self._async:
             markcoroutinefunction(self)
-            self.process_view = self._abefore
+            self.process_view = self._aprocess_view
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
@@ -50,58 +50,57 @@ class LimitMiddleware:
         try:
             response: HttpResponseBase = self.get_response(request)
         except BaseException:
-            passage = _taken(request)
-            if passage is not None:
-                passage.leave()
+            check = _pop_check(request)
+            if check is not None:
+                check.release()
             raise
-        passage = _taken(request)
-        return response if passage is None else passage.finish(response)
+        check = _pop_check(request)
+        return response if check is None else check.finish(response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         try:
             response: HttpResponseBase = await self.get_response(request)
         except BaseException:
-            passage = _taken(request)
-            if passage is not None:
-                await passage.aleave()
+            check = _pop_check(request)
+            if check is not None:
+                await check.arelease()
             raise
-        passage = _taken(request)
-        return response if passage is None else await passage.afinish(response)
+        check = _pop_check(request)
+        return response if check is None else await check.afinish(response)
 
-    def _before(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> HttpResponseBase | None:
-        policies = policy.matching(request, request.resolver_match)
-        passage = guard_of(policies).ask(request, kwargs) if policies else None
-        if passage is None:
-            return None
-        if passage.refused is not None:
-            return passage.refuse()
-        setattr(request, _PASSAGE, passage)
-        if passage.delay >= SHORTEST_SLEEP:
-            time.sleep(min(passage.delay, site().max_delay))
-            passage.begin()
-        return None
-
-    async def _abefore(
+    def _process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
     ) -> HttpResponseBase | None:
-        if not policy.ready():
-            await policy.aready()
-        policies = policy.matching(request, request.resolver_match)
-        passage = await guard_of(policies).aask(request, kwargs) if policies else None
-        if passage is None:
+        policies = registry.matching_policies(request, request.resolver_match)
+        check = enforcer_for(policies).check(request, kwargs) if policies else None
+        if check is None:
             return None
-        if passage.refused is not None:
-            return await passage.arefuse()
-        setattr(request, _PASSAGE, passage)
-        if passage.delay >= SHORTEST_SLEEP:
-            await asyncio.sleep(passage.delay)
-            passage.begin()
+        if check.refused is not None:
+            return check.refuse()
+        setattr(request, _CHECK, check)
+        if check.delay and not wait_turn(check, request_settings().max_delay):
+            _pop_check(request)
+            return check.refuse()
+        return None
+
+    async def _aprocess_view(
+        self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
+    ) -> HttpResponseBase | None:
+        if not registry.is_loaded():
+            await registry.aload_policies()
+        policies = registry.matching_policies(request, request.resolver_match)
+        check = await enforcer_for(policies).acheck(request, kwargs) if policies else None
+        if check is None:
+            return None
+        if check.refused is not None:
+            return await check.arefuse()
+        setattr(request, _CHECK, check)
+        if check.delay and not await await_turn(check, inf):
+            _pop_check(request)
+            return await check.arefuse()
         return None
 
 
-def _taken(request: HttpRequest) -> Passage | None:
-    found: Passage | None = request.__dict__.pop(_PASSAGE, None)
-    return found
-
-
-__all__ = ["LimitMiddleware"]
+def _pop_check(request: HttpRequest) -> LimitCheck | None:
+    check: LimitCheck | None = request.__dict__.pop(_CHECK, None)
+    return check

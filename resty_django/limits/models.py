@@ -1,4 +1,4 @@
-"""Policies, as the database keeps them."""
+"""Policies in the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import F, Q
 
 from resty_django.fields import ExactCharField
 
-from .spec import (
+from .policies.spec import (
     ALGORITHMS,
     FIELDS,
     LONGEST_KEY,
@@ -27,7 +27,7 @@ _TIME = 32
 
 
 class LimitPolicy(models.Model):
-    """A limit that operators change while the site runs."""
+    """A limit that operators can edit while the site runs."""
 
     name = ExactCharField(
         max_length=LONGEST_NAME, unique=True, help_text="What code asks for, and what the figures are listed under."
@@ -35,7 +35,9 @@ class LimitPolicy(models.Model):
     description = models.CharField(max_length=200, blank=True)
     algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
     rate = models.CharField(
-        max_length=_TIME, blank=True, help_text="Leaky bucket: how fast requests pass, for example 200/s or 30/min."
+        max_length=_TIME,
+        blank=True,
+        help_text="Leaky bucket, token bucket: how fast requests pass, for example 200/s or 30/min.",
     )
     burst = models.FloatField(
         null=True,
@@ -51,16 +53,23 @@ class LimitPolicy(models.Model):
         max_length=_TIME, blank=True, help_text="Windows: how long one is, for example 1h, 10min or 30s."
     )
     interval = models.CharField(
-        max_length=_TIME, blank=True, help_text="Token bucket: the time between two refills, for example 500ms."
+        max_length=_TIME,
+        blank=True,
+        help_text="Token bucket: the time between two refills, for example 500ms. Empty: as the rate says.",
     )
     capacity = models.BigIntegerField(
-        null=True, blank=True, help_text="Token bucket: how many requests pass at once when it is full."
+        null=True,
+        blank=True,
+        help_text="Token bucket: how many requests pass at once when it is full. Empty: as many as the rate names.",
     )
-    quantum = models.BigIntegerField(null=True, blank=True, help_text="Token bucket: tokens for each refill. Empty: 1.")
+    quantum = models.BigIntegerField(
+        null=True, blank=True, help_text="Token bucket: tokens for each refill. Empty: 1, or as the rate says."
+    )
     max_wait = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: no bound.",
+        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: as the setting "
+        "MAX_WAIT says.",
     )
     default_delay = models.CharField(
         max_length=_TIME,
@@ -90,7 +99,9 @@ class LimitPolicy(models.Model):
         help_text="Requests of the view with this dotted name: shop.views.pay, or shop.views.*",
     )
     methods = models.CharField(
-        max_length=64, blank=True, help_text="Requests with these methods: GET POST. Empty: with any."
+        max_length=64,
+        blank=True,
+        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: with any.",
     )
     cost = models.PositiveIntegerField(default=1, help_text="For how many requests one counts.")
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
@@ -125,7 +136,7 @@ class LimitPolicy(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save under a version of its own, which tells running processes to read the policy again."""
+        """Save with a new version."""
         if not self._state.adding:
             self.version = F("version") + 1
             if kwargs.get("update_fields") is not None:
@@ -135,16 +146,16 @@ class LimitPolicy(models.Model):
             self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def spec(self) -> PolicySpec:
-        """The policy as plain values."""
+        """Return the policy as plain values."""
         return PolicySpec(**{name: getattr(self, name) for name in FIELDS})
 
     def take(self, spec: PolicySpec) -> None:
-        """Set all fields as `spec` has them; not saved."""
+        """Set all fields from `spec`, without saving."""
         for name in FIELDS:
             setattr(self, name, getattr(spec, name))
 
     def clean(self) -> None:
-        """ValidationError, at the field to change, when the policy could not be used as it stands."""
+        """Raise `ValidationError`, with the fields to change, where the policy cannot be used."""
         numbers = (self.burst, self.limit, self.capacity, self.quantum, self.status, self.cost, self.order)
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
             return  # the fields' own checks say so
@@ -153,6 +164,6 @@ class LimitPolicy(models.Model):
             raise ValidationError({name: [text] for name, text in problems.items()})
 
     def describe(self) -> str:
-        """Its numbers in words: "200 requests/s, up to 100 wait, then refused"."""
+        """Return its numbers in words: "200 requests/s, up to 100 wait, then refused"."""
         spec = self.spec()
         return "cannot be used as it stands" if find_problems(spec) else describe(spec)

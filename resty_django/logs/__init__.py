@@ -16,8 +16,8 @@ LOGGING = {
 
 from __future__ import annotations
 
-from .figures import Figures
 from .handler import SocketHandler, handlers
 from .options import BadOption, Options
+from .shipper import Stats
 
-__all__ = ["BadOption", "Figures", "Options", "SocketHandler", "handlers"]
+__all__ = ["BadOption", "Options", "SocketHandler", "Stats", "handlers"]

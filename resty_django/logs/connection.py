@@ -23,7 +23,7 @@ SHORTEST_PATIENCE: Final = 5000
 
 codecs.lookup("idna")
 """Looking up a host imports it. Here and not in the thread: where a thread of the parent was about to import, the child
-of a fork would wait for that for ever."""
+of a fork would wait for that forever."""
 
 
 class Connection:
@@ -49,7 +49,7 @@ class Connection:
             raise OSError(f"{self._options.host!r} is not a host name: {error}") from error
 
     def alive(self) -> bool:
-        """Whether the other side has not ended the connection, as far as this machine was told.
+        """Return whether the other side has not ended the connection, as far as this machine was told.
 
         What the server sends is read and thrown away.
         """
@@ -68,7 +68,7 @@ class Connection:
         return False
 
     def settled(self) -> bool:
-        """Whether nothing that was sent is still on this machine; True where the system does not tell.
+        """Return whether nothing that was sent is still on this machine; True where the system does not tell.
 
         Then the other machine has it all, and with a Unix socket the server has read it all.
         """
@@ -84,9 +84,9 @@ class Connection:
         """Hand everything to the system; each step of that may take `timeout`. Over UDP it is one datagram."""
         if self._sock is None:
             raise ConnectionError("there is no connection")
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._sock.send(rest) :]
+        unsent = memoryview(data)
+        while unsent:
+            unsent = unsent[self._sock.send(unsent) :]
 
     def finish(self) -> None:
         """End the connection, but wait up to `timeout` for the server to end it too: it has read everything by then."""
@@ -152,6 +152,3 @@ def _context(options: Options) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-__all__ = ["Connection"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 import weakref
 from typing import Any, Final
 
-from .figures import Figures
+from resty_django.forks import after_fork
+
 from .options import Options
 from .sender import Sender
+from .shipper import Stats
 
 FLUSH_SECONDS: Final = 10.0
 """The longest that `flush` waits."""
@@ -29,7 +30,7 @@ class SocketHandler(logging.Handler):
     """Gathers formatted records in memory, and ships them to one log server in the background.
 
     `emit` only formats, and appends to a buffer: it never waits for the network. Arguments: `level`, and the names of
-    `Options`, whose docstring tells their units. `BadOption` tells what is wrong with one.
+    `Options`, whose docstring has their units. Raises `BadOption`, which names the mistake.
     """
 
     def __init__(self, level: int | str = logging.NOTSET, **options: Any) -> None:
@@ -39,7 +40,7 @@ class SocketHandler(logging.Handler):
         _handlers.add(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.options.place} ({logging.getLevelName(self.level)})>"
+        return f"<{type(self).__name__} {self.options.address} ({logging.getLevelName(self.level)})>"
 
     def emit(self, record: logging.LogRecord) -> None:
         """Format the record and buffer it."""
@@ -59,22 +60,22 @@ class SocketHandler(logging.Handler):
         """Ship what is buffered, waiting at most 5 seconds, and end. What is logged later is shipped at once."""
         self._close(EXIT_SECONDS)
 
-    def figures(self) -> Figures:
-        """The counts of this handler in this process."""
-        return self._sender.figures()
+    def stats(self) -> Stats:
+        """Return the counts of this handler in this process."""
+        return self._sender.stats()
 
     def _close(self, seconds: float) -> None:
         self._sender.close(seconds)
         super().close()
 
-    def _begin_anew(self) -> None:
-        """In the child of a fork: the messages, the thread and the connection belong to the parent."""
+    def _after_fork(self) -> None:
+        """Start over in the child of a fork: the messages, the thread and the connection belong to the parent."""
         self._sender.abandon()
         self._sender = Sender(self.options)
 
 
 def handlers() -> list[SocketHandler]:
-    """The handlers of this process."""
+    """Return the handlers of this process."""
     return list(_handlers)
 
 
@@ -91,19 +92,17 @@ def _in_parent() -> None:
         sender.resume()
 
 
-def _in_child() -> None:
+def _after_fork() -> None:
     for handler in handlers():
-        handler._begin_anew()
+        handler._after_fork()
 
 
 def _at_exit() -> None:
-    """Registered after that of `logging`, so that it runs before: other handlers can still tell what is lost."""
+    """Close all handlers. Runs before `logging` shuts down, so that other handlers can report what is lost."""
     end = time.monotonic() + EXIT_SECONDS
     for handler in handlers():
         handler._close(max(0.0, end - time.monotonic()))
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+after_fork(_after_fork, before=_before_fork, parent=_in_parent)
 atexit.register(_at_exit)
-
-__all__ = ["SocketHandler", "handlers"]

@@ -61,21 +61,21 @@ class Options:
             raise BadOption(fault)
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        """Options from a dict. Raises `BadOption`."""
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise BadOption(f"{name} is not an option of SocketHandler; it has {', '.join(known)}.")
-        return cls(**given)
+    def of(cls, options: dict[str, Any]) -> Options:
+        """Return options from a dict. Raises `BadOption`."""
+        names = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in names:
+                raise BadOption(f"{name} is not an option of SocketHandler; it has {', '.join(names)}.")
+        return cls(**options)
 
     @property
     def is_udp(self) -> bool:
         return self.host is not None and self.sock_type == "udp"
 
     @property
-    def place(self) -> str:
-        """Where the messages go, as a text such as "tcp://127.0.0.1:5170"."""
+    def address(self) -> str:
+        """The address of the server, such as "tcp://127.0.0.1:5170"."""
         if self.host is None:
             return f"unix:{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -123,6 +123,3 @@ class Options:
             yield "ssl needs sock_type tcp."
         if not self.ssl and (self.sni_host is not None or self.ca_file is not None):
             yield "sni_host and ca_file are for TLS: they need ssl=True."
-
-
-__all__ = ["BadOption", "Options"]

@@ -1,15 +1,14 @@
-"""One flush: what waits goes to the server, with retries. Knows no thread."""
+"""Flushes: sends the messages that wait to the server, with retries. Uses no thread."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from .buffer import Buffer, Chunk
-from .figures import Figures
+from .buffer import Buffer, Chunk, ResendBuffer
 from .options import Options
-from .window import Window
 
 TIMES: Final = 4
 """How often a message is sent at most, where connections break each time. There are servers that end each of them."""
@@ -17,8 +16,26 @@ LOOKS: Final = 0.2
 """Seconds between two looks at a connection whose last chunks are still on their way."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The counts of one handler in one process, since the handler was created or since the fork.
+
+    `waiting` messages of `size` bytes were not sent yet. `sent` messages were, without those sent once more, which are
+    `resent`. `dropped`: those for which there was no room, or which were too long for a datagram. `failures`: flushes
+    that failed; `error`: why the last one did, None when it did not.
+    """
+
+    waiting: int
+    size: int
+    sent: int
+    resent: int
+    dropped: int
+    failures: int
+    error: str | None
+
+
 class Transport(Protocol):
-    """What a shipper needs of `Connection`."""
+    """The part of `Connection` that a shipper uses."""
 
     chunk: int
 
@@ -38,7 +55,7 @@ class Shipper:
         self, options: Options, transport: Transport, clock: Callable[[], float], pause: Callable[[float], object]
     ) -> None:
         self.buffer = Buffer(options.flush_limit, options.drop_limit)
-        self.window = Window(0 if options.is_udp else options.resend / 1000, options.drop_limit, TIMES)
+        self.sent_chunks = ResendBuffer(0 if options.is_udp else options.resend / 1000, options.drop_limit, TIMES)
         self._is_udp = options.is_udp
         self._attempts = 1 + options.max_retry_times
         self._interval = options.retry_interval / 1000
@@ -52,7 +69,7 @@ class Shipper:
     @property
     def due(self) -> float | None:
         """When to `look`, by the clock; None: there is no need."""
-        due = self.window.due
+        due = self.sent_chunks.due
         return None if due is None else max(due, self._looked + LOOKS)
 
     def flush(self) -> str | None:
@@ -71,11 +88,11 @@ class Shipper:
         if not transport.alive():
             self._break_off()
         elif transport.settled():
-            self.window.confirm(self._looked)
+            self.sent_chunks.confirm(self._looked)
 
-    def figures(self) -> Figures:
+    def stats(self) -> Stats:
         buffer = self.buffer
-        return Figures(
+        return Stats(
             waiting=len(buffer),
             size=buffer.size,
             sent=self._sent,
@@ -98,13 +115,13 @@ class Shipper:
             try:
                 self._connect()
             except OSError as failure:
-                return f"connecting failed: {_text(failure)}"
+                return f"connecting failed: {_describe(failure)}"
             try:
                 while chunk is not None:
                     self._send(chunk)
                     chunk = self._next()
             except OSError as failure:
-                error = f"sending failed: {_text(failure)}"
+                error = f"sending failed: {_describe(failure)}"
                 self._break_off()
             else:
                 return None
@@ -123,7 +140,7 @@ class Shipper:
                     raise
 
     def _next(self) -> Chunk | None:
-        return self.window.next or self.buffer.chunk(self._transport.chunk)
+        return self.sent_chunks.next or self.buffer.chunk(self._transport.chunk)
 
     def _send(self, chunk: Chunk) -> None:
         try:
@@ -133,20 +150,17 @@ class Shipper:
                 self.buffer.refuse(chunk)
                 return
             raise
-        if self.window.next is chunk:
+        if self.sent_chunks.next is chunk:
             self._resent += chunk.count
         else:
             self.buffer.release(chunk)
             self._sent += chunk.count
-        self.window.add(chunk, self._clock())
+        self.sent_chunks.add(chunk, self._clock())
 
     def _break_off(self) -> None:
         self._transport.close()
-        self.window.recall()
+        self.sent_chunks.recall()
 
 
-def _text(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Shipper", "Transport"]

@@ -14,10 +14,12 @@ PERMISSION: Final = "resty_django.view_metrics"
 
 
 def allowed(request: HttpRequest) -> bool:
-    """Whether one of the three holds. Without any setting it is the permission alone."""
+    """Return whether one of the three holds. Without any setting it is the permission alone."""
     settings = conf.metrics
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and any(constant_time_compare(token.strip(), known) for known in settings.tokens):
+    if scheme.lower() == "bearer" and any(
+        constant_time_compare(token.strip(), accepted) for accepted in settings.tokens
+    ):
         return True
     if settings.networks and _within(request.META.get("REMOTE_ADDR", ""), settings.networks):
         return True
@@ -27,11 +29,8 @@ def allowed(request: HttpRequest) -> bool:
 
 def _within(address: str, networks: tuple[str, ...]) -> bool:
     try:
-        there = ipaddress.ip_address(address)
+        client = ipaddress.ip_address(address)
     except ValueError:  # a Unix socket has no address
         return False
-    there = getattr(there, "ipv4_mapped", None) or there
-    return any(there in ipaddress.ip_network(network) for network in networks)
-
-
-__all__ = ["PERMISSION", "allowed"]
+    client = getattr(client, "ipv4_mapped", None) or client
+    return any(client in ipaddress.ip_network(network) for network in networks)

@@ -1,6 +1,6 @@
 """The metrics by prometheus-client; the only module that imports it.
 
-A site that has a registry of its own adds ours to it:
+A site with its own registry adds ours to it:
 
     from prometheus_client import REGISTRY
     from resty_django.metrics.exposition import RestyCollector
@@ -11,10 +11,11 @@ A site that has a registry of its own adds ours to it:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from django.core.exceptions import ImproperlyConfigured
+from resty_django import extras
 
-try:
+with extras.needed("The metrics need"):
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.metrics_core import (
@@ -24,11 +25,14 @@ try:
         SummaryMetricFamily,
     )
     from prometheus_client.registry import Collector
-except ImportError as error:
-    raise ImproperlyConfigured('The metrics need prometheus-client: pip install "resty-django[metrics]".') from error
+
+from resty_django.text import printable
 
 from .families import Family, Sample
 from .sources import collected
+
+LONGEST_LABEL: Final = 10_000
+"""Characters; longer than names are, so that no two become one."""
 
 
 class RestyCollector(Collector):
@@ -43,7 +47,7 @@ class RestyCollector(Collector):
 
 
 def exposed(accept: str) -> tuple[bytes, str]:
-    """The text of all metrics and its content type."""
+    """Return the text of all metrics and its content type."""
     registry = CollectorRegistry()
     registry.register(RestyCollector())
     encode, content_type = choose_encoder(accept)
@@ -67,8 +71,5 @@ def _metric(family: Family) -> Metric:
 
 
 def _sendable(sample: Sample) -> list[str]:
-    """The labels; lone surrogates, which have no UTF-8, as question marks."""
-    return [label.encode("utf-8", "replace").decode() for label in sample.labels]
-
-
-__all__ = ["RestyCollector", "exposed"]
+    """Return the labels without control characters; lone surrogates, which have no UTF-8, as question marks."""
+    return [printable(label.encode("utf-8", "replace").decode(), LONGEST_LABEL) for label in sample.labels]

@@ -1,4 +1,4 @@
-"""Metrics as the apps tell them. Pure, and free of prometheus-client."""
+"""Metrics as the apps report them. Pure; does not need prometheus-client."""
 
 from __future__ import annotations
 
@@ -36,20 +36,18 @@ class Family:
     adds: bool = True
 
     def bounded(self, most: int) -> Family:
-        """The family with `most` samples at most."""
+        """Return the family with `most` samples at most."""
         if len(self.samples) <= most:
             return self
         if not self.adds:
             return replace(self, samples=sorted(self.samples, key=lambda sample: sample.value)[:most])
         ranked = sorted(self.samples, key=lambda sample: -(sample.count or sample.value))
-        kept, rest = ranked[: most - 1], ranked[most - 1 :]
-        others = Sample((OTHERS,) * len(self.labels), sum(one.value for one in rest), sum(one.count for one in rest))
-        return replace(self, samples=[*kept, others])
+        largest, smallest = ranked[: most - 1], ranked[most - 1 :]
+        value, count = sum(sample.value for sample in smallest), sum(sample.count for sample in smallest)
+        others = Sample((OTHERS,) * len(self.labels), value, count)
+        return replace(self, samples=[*largest, others])
 
 
 def family(name: str, kind: Kind, text: str, labels: str = "", *, adds: bool = True) -> Family:
-    """A family without samples; `labels` are names with blanks between."""
+    """Return a family without samples; `labels` are names with blanks between."""
     return Family(name, kind, text, tuple(labels.split()), [], adds)
-
-
-__all__ = ["OTHERS", "Family", "Kind", "Sample", "family"]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from django.apps import apps
 
-from resty_django import asking
+from resty_django import concurrency
 from resty_django.conf import conf
 
-from .families import Family, Sample, family
+from .families import Family, Sample
 
 
 class Source(NamedTuple):
@@ -22,21 +22,21 @@ class Source(NamedTuple):
     database: bool = False
 
 
-_sources: dict[str, Source] = {}
+registry: dict[str, Source] = {}
 
 
 def register(
     name: str, ask: Callable[[], Iterable[Family]], *, app: str = "resty_django", database: bool = False
 ) -> None:
     """Add a source; one of the same name is replaced."""
-    _sources[name] = Source(name, ask, app, database)
+    registry[name] = Source(name, ask, app, database)
 
 
-def collected(seconds: float = asking.SECONDS) -> list[Family]:
-    """All metrics. A source that fails or takes longer than `seconds` is 0 in `resty_source_up`; nothing is raised."""
-    sources = [source for source in list(_sources.values()) if apps.is_installed(source.app)]
-    questions = [asking.Question(f"metrics {source.name}", _listing(source), source.database) for source in sources]
-    replies = asking.replies(questions, seconds)
+def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
+    """Return all metrics. A source that fails or takes longer than `seconds` is 0 in `resty_source_up`."""
+    sources = [source for source in list(registry.values()) if apps.is_installed(source.app)]
+    calls = [concurrency.Call(f"metrics {source.name}", _listing(source), source.database) for source in sources]
+    replies = concurrency.gather(calls, seconds)
     most = conf.metrics.max_labels
     up = Family(
         "resty_source_up",
@@ -45,11 +45,8 @@ def collected(seconds: float = asking.SECONDS) -> list[Family]:
         ("source",),
         [Sample((source.name,), float(not reply.error)) for source, reply in zip(sources, replies, strict=True)],
     )
-    return [up, *(one.bounded(most) for reply in replies for one in reply.value or ())]
+    return [up, *(family.bounded(most) for reply in replies for family in reply.value or ())]
 
 
 def _listing(source: Source) -> Callable[[], list[Family]]:
     return lambda: list(source.ask())
-
-
-__all__ = ["Source", "collected", "family", "register"]

@@ -7,6 +7,8 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from resty_django.extras import MissingExtra
+
 from .access import PERMISSION, allowed
 
 
@@ -14,10 +16,10 @@ from .access import PERMISSION, allowed
 @never_cache
 @require_safe
 def view(request: HttpRequest) -> HttpResponse:
-    """All metrics, in the format that the `Accept` header asks for: that of Prometheus, or OpenMetrics.
+    """Return all metrics, in the format that the `Accept` header asks for: Prometheus or OpenMetrics.
 
-    401 for nobody, 403 for a user without `resty_django.view_metrics`. Raises `ImproperlyConfigured` without the extra
-    `metrics`.
+    401 for nobody, 403 for a user without `resty_django.view_metrics`. 503 with a sentence where prometheus-client is
+    not installed.
     """
     if not allowed(request):
         if getattr(getattr(request, "user", None), "is_authenticated", False):
@@ -28,10 +30,9 @@ def view(request: HttpRequest) -> HttpResponse:
             content_type="text/plain",
             headers={"WWW-Authenticate": 'Bearer realm="metrics"'},
         )
-    from .exposition import exposed
-
+    try:
+        from .exposition import exposed
+    except MissingExtra as error:
+        return HttpResponse(f"{error}\n", status=503, content_type="text/plain")
     content, content_type = exposed(request.headers.get("Accept", ""))
     return HttpResponse(content, content_type=content_type)
-
-
-__all__ = ["view"]

@@ -4,8 +4,7 @@
 
     jid = client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7})
 
-`resty_django.qless.core` is the script that all of it stands on; docs/qless/core.md tells its commands, and
-docs/qless/client.md the client.
+docs/qless/client.md describes the client, docs/qless/core.md the script in Redis (`resty_django.qless.core`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .clients import Client
-    from .default import client
+    from .clients.client import Client
+    from .clients.default import client
+    from .clients.events import Events
+    from .clients.job import Job
+    from .clients.queue import Queue
+    from .clients.recurring import RecurringJob
+    from .clients.replies import JobSpec
     from .errors import (
         CannotComplete,
         CannotFail,
@@ -24,31 +28,42 @@ if TYPE_CHECKING:
         DependencyError,
         InvalidArgument,
         LostLock,
+        MaxRetriesExceeded,
         MethodMissing,
         MethodType,
         NoSuchJob,
         NotAllowed,
         QlessError,
         QueueNotEmpty,
+        ResultGone,
+        TaskExpired,
+        TaskFailed,
         UnreadableReply,
     )
-    from .events import Events
-    from .job import Job
-    from .queue import Queue
-    from .recurring import RecurringJob
-    from .values import JobSpec
+    from .tasks.base import Task, task
+    from .tasks.canvas import chain, chord, group
+    from .tasks.context import TaskContext
+    from .tasks.results import AsyncResult
 
-_HOMES: Final = {
-    "Client": "clients",
-    "client": "default",
-    "Events": "events",
-    "Job": "job",
-    "Queue": "queue",
-    "RecurringJob": "recurring",
-    "JobSpec": "values",
+_MODULES: Final = {
+    "Client": "clients.client",
+    "client": "clients.default",
+    "Events": "clients.events",
+    "Job": "clients.job",
+    "Queue": "clients.queue",
+    "RecurringJob": "clients.recurring",
+    "JobSpec": "clients.replies",
+    "AsyncResult": "tasks.results",
+    "Task": "tasks.base",
+    "TaskContext": "tasks.context",
+    "chain": "tasks.canvas",
+    "chord": "tasks.canvas",
+    "group": "tasks.canvas",
+    "task": "tasks.base",
 }
 
 __all__ = [
+    "AsyncResult",
     "CannotComplete",
     "CannotFail",
     "CannotRetry",
@@ -60,6 +75,7 @@ __all__ = [
     "Job",
     "JobSpec",
     "LostLock",
+    "MaxRetriesExceeded",
     "MethodMissing",
     "MethodType",
     "NoSuchJob",
@@ -68,15 +84,24 @@ __all__ = [
     "Queue",
     "QueueNotEmpty",
     "RecurringJob",
+    "ResultGone",
+    "Task",
+    "TaskContext",
+    "TaskExpired",
+    "TaskFailed",
     "UnreadableReply",
+    "chain",
+    "chord",
     "client",
+    "group",
+    "task",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # A site that does not use the queue may have no redis-py, and the core is pure.
     if name in __all__:
-        found = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-        globals()[name] = found
-        return found
+        exported = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+        globals()[name] = exported
+        return exported
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

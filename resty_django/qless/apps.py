@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
-from django.core.checks import register
 from django.utils.translation import gettext_lazy as _
 
+from resty_django import appconfig
+from resty_django.appconfig import Part
 
-class QlessConfig(AppConfig):
+
+class QlessConfig(appconfig.RestyAppConfig):
     name = "resty_django.qless"
     label = "resty_qless"
     verbose_name = _("Jobs")
-
-    def ready(self) -> None:
-        from resty_django.checks import check_core
-
-        from . import checks, health, overview
-
-        register(check_core, "resty_django")
-        checks.connect()
-        health.register()
-        overview.register()
+    system_checks = ("resty_django.checks.check_core", "resty_django.qless.checks.check_qless")
+    parts = (
+        Part(
+            name="jobs",
+            title=_("Jobs"),
+            permissions=("resty_qless.view_job",),
+            page="resty_qless_queue_changelist",
+            order=40,
+        ),
+    )

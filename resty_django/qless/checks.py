@@ -5,6 +5,9 @@
 | `resty_qless.E001` | the cache that QLESS names has no Redis that could be used |
 | `resty_qless.E002` | that cache is a cluster, and the prefix has no hash tag |
 | `resty_qless.E003` | a module from which jobs may come does not exist |
+| `resty_qless.E006` | redis-py is not installed, and jobs are set up |
+| `resty_qless.W001` | redis-py is not installed, and a cache is on Redis |
+| `resty_qless.I001` | redis-py is not installed, and nothing needs it so far |
 """
 
 from __future__ import annotations
@@ -15,40 +18,56 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.checks import CheckMessage, Error, register
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Info, Warning
 from django.core.exceptions import ImproperlyConfigured
 
-from resty_django.conf import QlessSettings, conf, raw_section
-from resty_django.schema import anchor, key_text
+from resty_django import extras
+from resty_django.conf import conf, raw_section
+from resty_django.conf.schema import anchor, key_text
+
+from .errors import CLAUSE
+from .settings import QlessSettings
 
 
 def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """What is wrong with the section QLESS; nothing where a site has not set it, and so uses no jobs perhaps."""
+    """Check the section QLESS. Sites that have not set it may use no jobs, so they get an Info at most."""
     try:
         section = conf.qless
     except ImproperlyConfigured:
         return []  # the check of the settings says so
+    if not extras.is_installed("redis"):
+        return [_missing_package(), *_modules(section)]
     return [*_server(section), *_modules(section)] if raw_section("QLESS") else []
 
 
+def _missing_package() -> CheckMessage:
+    """Return an Error if jobs are configured, a Warning if a cache is on Redis that jobs could use, else an Info."""
+    text = str(extras.MissingExtra(CLAUSE, "redis"))
+    hint = f'Without jobs, remove "resty_django.qless" from INSTALLED_APPS. See {anchor(("QLESS",))}.'
+    if raw_section("QLESS"):
+        return Error(text, hint=f"See {anchor(('QLESS',))}.", id="resty_qless.E006")
+    if any("redis" in str(cache.get("BACKEND", "")).lower() for cache in settings.CACHES.values()):
+        return Warning(text, hint=hint, id="resty_qless.W001")
+    return Info(text, hint=hint, id="resty_qless.I001")
+
+
 def _server(section: QlessSettings) -> Iterator[CheckMessage]:
-    try:
-        from resty_django.redis.clients import cache_client
-        from resty_django.redis.cluster import ClusterClient
-    except ImportError as error:
-        yield _error(
-            "resty_qless.E001", ("QLESS",), f"The job queue needs redis-py: {error}.", "Install resty-django[redis]."
-        )
-        return
     if section.url is not None:
         return
+    from resty_django.redis.clients import cache_client
+
     try:
-        found = cache_client(section.alias)
+        redis_client = cache_client(section.alias)
     except ImproperlyConfigured as error:
         text = f"{key_text(('QLESS', 'ALIAS'))} names a cache without Redis. {error}"
         yield _error("resty_qless.E001", ("QLESS", "ALIAS"), text, "Name another cache, or set URL.")
         return
-    if isinstance(found, ClusterClient) and not re.search("{.+}", section.prefix):
+    if not extras.is_installed("django_redis"):
+        return
+    from resty_django.redis.cluster import ClusterClient
+
+    if isinstance(redis_client, ClusterClient) and not re.search("{.+}", section.prefix):
         text = f"The cache {section.alias!r} is a cluster, but {key_text(('QLESS', 'PREFIX'))} has no hash tag."
         yield _error(
             "resty_qless.E002",
@@ -61,20 +80,13 @@ def _server(section: QlessSettings) -> Iterator[CheckMessage]:
 def _modules(section: QlessSettings) -> Iterator[CheckMessage]:
     for module in section.modules:
         try:
-            there = importlib.util.find_spec(module) is not None
+            exists = importlib.util.find_spec(module) is not None
         except ModuleNotFoundError:
-            there = False
-        if not there:
+            exists = False
+        if not exists:
             text = f"{key_text(('QLESS', 'MODULES'))} names the module {module!r}, which does not exist."
-            yield _error("resty_qless.E003", ("QLESS", "MODULES"), text, "Mend the name, or take it away.")
+            yield _error("resty_qless.E003", ("QLESS", "MODULES"), text, "Fix the module name or remove it.")
 
 
 def _error(number: str, path: tuple[str, ...], text: str, hint: str) -> Error:
     return Error(text, hint=f"{hint} See {anchor(path)}.", id=number)
-
-
-def connect() -> None:
-    register(check_qless, "resty_django")
-
-
-__all__ = ["check_qless", "connect"]

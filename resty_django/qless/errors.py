@@ -1,6 +1,6 @@
-"""What can go wrong with a call of the job queue: the messages of the core as types. Pure.
+"""Errors of the job queue: the core's messages as types. Pure.
 
-A server that is down, or refuses a call, is `StoreDown` or `StoreError` of `resty_django.redis`, as everywhere.
+A server that is down, or refuses a call, raises `StoreDown` or `StoreError` of `resty_django.redis`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+CLAUSE: Final = "Background jobs need"
+"""The beginning of the message for a missing package."""
+
 
 class QlessError(Exception):
-    """The core refused a call, and changed nothing. `str()` is its message."""
+    """The core refused a call and changed nothing. `str()` returns its message."""
 
 
 class NoSuchJob(QlessError):
@@ -18,7 +21,7 @@ class NoSuchJob(QlessError):
 
 
 class LostLock(QlessError):
-    """The job is another worker's now, or nobody's. What this worker does with it counts no longer."""
+    """The job belongs to another worker, or to none. Further calls of this worker for it have no effect."""
 
 
 class CannotComplete(QlessError):
@@ -38,31 +41,55 @@ class CannotTimeout(QlessError):
 
 
 class DependencyError(QlessError):
-    """Other jobs depend on a job, a job would wait for itself, or it waits for none."""
+    """Other jobs depend on the job, it would wait for itself, or it is not waiting for others."""
 
 
 class QueueNotEmpty(QlessError):
-    """A queue that is to be forgotten has jobs."""
+    """A queue that was to be forgotten has jobs."""
 
 
 class InvalidArgument(QlessError, ValueError):
-    """A command or an argument that the core does not take; or a value that is no JSON."""
+    """The core does not accept the command or an argument, or a value is not JSON."""
 
 
 class UnreadableReply(QlessError):
-    """The core, or the data of a job, is not the JSON that it should be: another program wrote these keys."""
+    """The core's reply or a job's data is not the expected JSON: another program wrote these keys."""
 
 
 class NotAllowed(QlessError):
-    """The class of a job is in no module from which jobs may come."""
+    """The job's class is outside the modules from which jobs may come."""
+
+
+class TaskFailed(QlessError):
+    """The task, or one that it depends on, has failed.
+
+    `str()` is the message with the traceback; `jid` and `group` name the failed job and the group of its failure.
+    """
+
+    def __init__(self, jid: str, group: str, message: str) -> None:
+        super().__init__(message)
+        self.jid = jid
+        self.group = group
+
+
+class TaskExpired(QlessError):
+    """The task was not run: it waited for longer than its `expires` allows."""
+
+
+class ResultGone(QlessError):
+    """The result of a job has expired, or was never kept."""
+
+
+class MaxRetriesExceeded(QlessError):
+    """`retry()` was called in the last run that the task may have."""
 
 
 class MethodMissing(QlessError):
-    """The class of a job has no function that could be called with it."""
+    """The job's class has no function to call."""
 
 
 class MethodType(QlessError):
-    """The function of a job's class is neither a static method nor a class method."""
+    """The function of the job's class is neither a static method nor a class method."""
 
 
 _KINDS: Final = (
@@ -84,34 +111,18 @@ _RAISED: Final = re.compile(
 
 
 def message_of(text: str) -> str | None:
-    """What the core raised, cut out of the text of the server's error; None: the core raised nothing."""
-    found = _RAISED.search(text)
-    return found[1] if found is not None and not found[1].startswith("@user_script:") else None
+    """Return the core's message from the text of the server's error; None if the core raised nothing."""
+    match = _RAISED.search(text)
+    return match[1] if match is not None and not match[1].startswith("@user_script:") else None
+
+
+LOCK_GONE: Final = (CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob)
+"""Errors for a job that does not belong to this worker (any more). Other errors are about the arguments."""
 
 
 def error_of(message: str) -> QlessError:
-    """The error for a message of the core."""
+    """Return the error for a message of the core."""
     for matcher, kind in _MATCHERS:
         if matcher.search(message):
             return kind(message)
     return QlessError(message)
-
-
-__all__ = [
-    "CannotComplete",
-    "CannotFail",
-    "CannotRetry",
-    "CannotTimeout",
-    "DependencyError",
-    "InvalidArgument",
-    "LostLock",
-    "MethodMissing",
-    "MethodType",
-    "NoSuchJob",
-    "NotAllowed",
-    "QlessError",
-    "QueueNotEmpty",
-    "UnreadableReply",
-    "error_of",
-    "message_of",
-]

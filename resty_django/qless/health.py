@@ -1,66 +1,89 @@
-"""What `manage.py resty_check` says of the job queue."""
+"""Health of the job queue, for `manage.py resty_check`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from resty_django import health
-from resty_django.conf import raw_section
+from resty_django.conf import conf, raw_section
 from resty_django.health import Finding
+from resty_django.redis.errors import StoreError
 
-
-def register() -> None:
-    """Register the probe `jobs`."""
-    health.register("jobs", probe)
+MOST_RECENT: Final = 100
+"""Failed jobs of a group that are examined."""
+MOST_GROUPS: Final = 50
 
 
 def probe() -> Iterator[Finding]:
-    """Whether the server answers, which it is and whether it keeps the jobs.
+    """Report whether the server answers, its version, and whether it persists the jobs.
 
-    Stalled jobs are a warning, and recurring jobs whose task is gone.
+    Warns of stalled jobs, jobs that wait in a queue without a worker, periodic tasks in such queues, tasks that workers
+    refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
     """
+    from .clients.default import default_client
+    from .clients.statistics import failures_since
+    from .coverage import coverage
+    from .tasks.abandoned import of_tasks
+    from .tasks.registry import refusal_of
+
     try:
-        from resty_django.redis import StoreError
-        from resty_django.redis.servers import server_info
-
-        from .declared import of_tasks
-        from .default import default_client
-
         client = default_client()
         redis = client.source.sync()
-    except (ImportError, ImproperlyConfigured) as error:
+    except ImproperlyConfigured as error:
         if raw_section("QLESS"):
-            raise
-        why = str(error) if isinstance(error, ImproperlyConfigured) else f"it needs redis-py ({error})."
-        yield Finding("ok", "jobs", f"There is no job queue: {why}")
+            yield Finding("error", "jobs", f"The job queue cannot be used: {error}")
+        else:
+            yield Finding("ok", "jobs", f"There is no job queue: {error}")
         return
+    from resty_django.redis.servers import server_info
+
     start = time.perf_counter()
     try:
         queues = client.queues.counts()
         took = (time.perf_counter() - start) * 1000
         failed = client.jobs.failed()
-        left = [each for each in of_tasks(client) if each.abandoned]
-        about = server_info(redis, client.prefix)
+        abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
+        life = client.workers.alive()
+        unserved = coverage(client, queues, life)
+        since = client.clock() - conf.qless.failed_window
+        recent = failures_since(client, list(failed)[:MOST_GROUPS], since, MOST_RECENT)
+        server = server_info(redis, client.prefix)
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
         return
-    text = f"{about.name} {about.version} answers in {took:.1f} ms; {len(queues)} queues."
-    if about.keeps is False:
-        text += " It writes nothing to a disk, so jobs are lost when it ends: set appendonly yes."
-    yield Finding("warning" if about.keeps is False else "ok", "jobs", text)
+    text = f"{server.name} {server.version} answers in {took:.1f} ms; {len(queues)} queues."
+    if server.keeps is False:
+        text += " Persistence is off, so jobs are lost when the server stops. Set appendonly yes."
+    yield Finding("warning" if server.keeps is False else "ok", "jobs", text)
     for queue in queues:
         text = f"{queue.waiting:,} waiting, {queue.running:,} running, {queue.scheduled:,} scheduled jobs."
         if queue.stalled:
             text += f" The locks of {queue.stalled:,} have expired: their workers are gone, or do not call heartbeat."
-        yield Finding("warning" if queue.stalled else "ok", f"queue {queue.name}", text)
-    for each in left:
-        text = f"It goes on making jobs of a task that is gone: {each.fault}. See manage.py qless_recurring."
-        yield Finding("warning", f"recurring {each.job.jid}", text)
+        alone = queue.name in unserved.queues
+        if alone:
+            text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
+        yield Finding("warning" if queue.stalled or alone else "ok", f"queue {queue.name}", text)
+    for path, name in unserved.periodic:
+        text = f"No worker serves its queue, so it is not scheduled. Start manage.py runqless --queues {name}."
+        yield Finding("warning", f"periodic task {path}", text)
+    for path in unserved.refused:
+        text = f"Workers do not run it. {refusal_of(path)}"
+        yield Finding("warning", f"task {path}", text)
+    silent = [worker.name for worker in life if worker.state != "alive"]
+    if silent:
+        text = f"{len(silent)} of {len(life)} send no signs of life: {', '.join(silent[:10])}."
+        yield Finding("warning", "workers", text)
+    for recurring in abandoned:
+        text = f"It goes on making jobs of a task that is gone: {recurring.fault}. See manage.py qless_recurring."
+        yield Finding("warning", f"recurring {recurring.job.jid}", text)
+    least = conf.qless.failed_warning
     for group, count in sorted(failed.items()):
-        yield Finding("ok", f"failed {group}", f"{count:,} jobs.")
-
-
-__all__ = ["probe", "register"]
+        new = recent.get(group, 0)
+        text = f"{count:,} jobs."
+        if new:
+            most = f"{new} or more" if new == MOST_RECENT else f"{new:,}"
+            text += f" {most} of them in the last {conf.qless.failed_window / 60:g} minutes."
+        yield Finding("warning" if least and new >= min(least, MOST_RECENT) else "ok", f"failed {group}", text)

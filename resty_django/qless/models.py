@@ -1,4 +1,4 @@
-"""What the job queue tells Django's permissions and admin of. No tables: the jobs are in Redis."""
+"""Unmanaged models of the job queue, for Django's permissions and admin. No tables: the jobs are in Redis."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.models import NoRows
+from resty_django.text import one_line
 
 
 class Named(models.Model):
-    """A thing of the queue as the admin knows it. Its key is `token(name)`: names may be any bytes."""
+    """An object of the queue in the admin. Its key is `token(name)`: names may be any bytes."""
 
     key = models.CharField(_("name"), max_length=255, primary_key=True)
 
@@ -26,11 +27,11 @@ class Named(models.Model):
         default_permissions: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
-        """The name, where what has no shape of its own is written as an escape."""
-        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in self.name)
+        """Return the name, with unprintable characters escaped."""
+        return one_line(self.name)
 
     @classmethod
-    def called(cls, name: str) -> Self:
+    def from_name(cls, name: str) -> Self:
         return cls(key=token(name))
 
     @property
@@ -54,7 +55,8 @@ class Job(Named):
         permissions = [
             ("retry_job", _("Can retry, move and time out jobs")),
             ("cancel_job", _("Can cancel jobs")),
-            ("edit_job", _("Can change priority, tags, tracking, dependencies and arguments of jobs")),
+            ("edit_job", _("Can change priority, tags, tracking and dependencies of jobs, and recurring jobs")),
+            ("start_job", _("Can start jobs with arguments of their own: clones, arguments of recurring jobs")),
             ("pause_queue", _("Can pause and unpause queues")),
             ("configure_jobs", _("Can change options, forget queues and deregister workers")),
         ]
@@ -96,7 +98,7 @@ class Option(Named):
 
 
 class About(Named):
-    """The job queue of the site, for the page that tells of it."""
+    """The job queue itself, for the admin's page about it."""
 
     class Meta(Named.Meta):
         managed = False
@@ -105,32 +107,17 @@ class About(Named):
 
 
 def token(name: str) -> str:
-    """A text that stands for a name in addresses and in the log; the name itself where that is possible."""
+    """Return a text for a name in URLs and logs: the name itself if possible."""
     if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
         return name
     return "~" + base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode()
 
 
 def name_of(token: str) -> str:
-    """The name that a token stands for."""
+    """Return the name of a token."""
     if not token.startswith("~"):
         return token
     try:
         return base64.b64decode(token[1:], altchars=b"-_", validate=True).decode("utf-8", "surrogateescape")
     except (binascii.Error, ValueError):
         return token
-
-
-__all__ = [
-    "About",
-    "FailureGroup",
-    "Job",
-    "Named",
-    "Option",
-    "Queue",
-    "RecurringJob",
-    "Tag",
-    "Worker",
-    "name_of",
-    "token",
-]

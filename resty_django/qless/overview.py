@@ -1,44 +1,71 @@
-"""What the overview and the metrics tell of the job queue."""
+"""The job queue in the overview and in the metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from resty_django import metrics, overview
+from resty_django import overview
+from resty_django.conf import raw_section
+from resty_django.extras import MissingExtra
 from resty_django.metrics import Family, Sample
-from resty_django.overview import Figure, Panel, Row, Tile
+from resty_django.overview import Figure, Row, Tile
+from resty_django.text import printable
 
-from .default import default_client
-from .figures import STATES, JobFigures, QueueFigures, figures
+if TYPE_CHECKING:
+    from .clients.client import Client
+    from .clients.statistics import JobStatistics, QueueStatistics
+    from .coverage import Coverage
+
+
+def _client() -> Client:
+    from .clients.default import default_client
+
+    return default_client()
 
 
 def panel() -> Tile:
-    """Jobs by state, failures, workers and throughput."""
-    found = figures(default_client())
-    failed = sum(found.failed.values())
-    ranked = sorted(found.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
+    """Return jobs by state, failures, workers and throughput.
+
+    Without redis-py, on a site that has not configured jobs: what to install.
+    """
+    from .clients.statistics import collect_statistics
+    from .coverage import coverage
+
+    try:
+        client = _client()
+        statistics = collect_statistics(client)
+    except MissingExtra as error:
+        if raw_section("QLESS"):
+            raise
+        return Tile(notes=[str(error)])
+    unserved = coverage(client, [queue.counts for queue in statistics.queues], statistics.life)
+    waiting = statistics.total("waiting")
+    failed = sum(statistics.failed.values())
+    ranked = sorted(statistics.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
     return overview.tile(
         [
-            Figure("waiting", _("Waiting"), found.total("waiting")),
-            Figure("running", _("Running"), found.total("running")),
+            Figure("waiting", _("Waiting"), waiting),
+            Figure("running", _("Running"), statistics.total("running")),
             Figure("failed", _("Failed"), failed, level="warning" if failed else "ok"),
-            Figure("workers", _("Workers"), len(found.workers)),
+            Figure(
+                "workers", _("Workers"), statistics.alive, level="warning" if waiting and not statistics.alive else "ok"
+            ),
             Figure("per_minute", _("Completed a minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
-        [Row(queue.name, _figures(queue)) for queue in ranked],
-        bars=found.minutes,
+        [Row(queue.name, _figures(queue, queue.name not in unserved.queues)) for queue in ranked],
+        bars=statistics.minutes,
         bars_label=_("Jobs completed by minute, the last hour"),
-        notes=_notes(found),
+        notes=[*_notes(statistics), *notes_of(unserved)],
     )
 
 
-def _figures(queue: QueueFigures) -> list[Figure]:
+def _figures(queue: QueueStatistics, served: bool) -> list[Figure]:
     counts = queue.counts
     return [
-        Figure("waiting", _("Waiting"), counts.waiting),
+        Figure("waiting", _("Waiting"), counts.waiting, level="ok" if served else "warning"),
         Figure("running", _("Running"), counts.running),
         Figure("stalled", _("Stalled"), counts.stalled, level="warning" if counts.stalled else "ok"),
         Figure("scheduled", _("Scheduled"), counts.scheduled),
@@ -46,15 +73,36 @@ def _figures(queue: QueueFigures) -> list[Figure]:
     ]
 
 
-def _notes(found: JobFigures) -> list[str]:
-    paused = [queue.name for queue in found.queues if queue.counts.paused]
+def _notes(statistics: JobStatistics) -> list[str]:
+    paused = [queue.name for queue in statistics.queues if queue.counts.paused]
     return [_("Paused: %(names)s.") % {"names": ", ".join(paused[:10])}] if paused else []
 
 
+def notes_of(unserved: Coverage) -> list[str]:
+    """Return sentences on the work that no worker does."""
+    gaps = [
+        (_("Jobs wait, and no worker serves their queue: %(names)s."), unserved.queues),
+        (_("No worker serves the queue of periodic tasks: %(names)s."), [path for path, _queue in unserved.periodic]),
+        (_("Workers do not run tasks of these modules: %(names)s."), unserved.refused),
+    ]
+    return [text % {"names": _some(names)} for text, names in gaps if names]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(printable(name, 100) for name in names[:10]) + (", ..." if len(names) > 10 else "")
+
+
 def families() -> Iterator[Family]:
-    """The metrics of the job queue."""
-    found = figures(default_client())
-    queues = found.queues
+    """Yield the metrics of the job queue; none without redis-py on a site that has not configured jobs."""
+    from .clients.statistics import STATES, collect_statistics
+
+    try:
+        statistics = collect_statistics(_client())
+    except MissingExtra:
+        if raw_section("QLESS"):
+            raise
+        return
+    queues = statistics.queues
     yield Family(
         "resty_jobs",
         "gauge",
@@ -74,9 +122,11 @@ def families() -> Iterator[Family]:
         "gauge",
         "Failed jobs that wait for somebody, by group.",
         ("group",),
-        [Sample((group,), count) for group, count in found.failed.items()],
+        [Sample((group,), count) for group, count in statistics.failed.items()],
     )
-    yield Family("resty_jobs_workers", "gauge", "Workers.", (), [Sample((), len(found.workers))])
+    yield Family(
+        "resty_jobs_workers", "gauge", "Workers, but those that are silent or gone.", (), [Sample((), statistics.alive)]
+    )
     yield Family(
         "resty_jobs_completed_last_minute",
         "gauge",
@@ -87,8 +137,8 @@ def families() -> Iterator[Family]:
     yield from _of_today([queue for queue in queues if queue.stats is not None])
 
 
-def _of_today(queues: list[QueueFigures]) -> Iterator[Family]:
-    """The server keeps statistics by day, so these begin at 0 each midnight (UTC), as counters may."""
+def _of_today(queues: list[QueueStatistics]) -> Iterator[Family]:
+    """Yield the metrics of today. Like counters after a restart, they begin at 0 at midnight (UTC)."""
     for kind, text in (("wait", "Seconds that jobs waited until they were popped"), ("run", "Seconds that jobs ran")):
         samples = []
         for queue in queues:
@@ -98,23 +148,3 @@ def _of_today(queues: list[QueueFigures]) -> Iterator[Family]:
     for name in ("failures", "retries"):
         samples = [Sample((queue.name,), getattr(queue.stats, name)) for queue in queues]
         yield Family(f"resty_jobs_{name}", "counter", f"{name.capitalize()} of today (UTC).", ("queue",), samples)
-
-
-def register() -> None:
-    """Register the panel `jobs` and the metrics."""
-    app = "resty_django.qless"
-    overview.register(
-        Panel(
-            "jobs",
-            gettext_lazy("Jobs"),
-            panel,
-            permissions=("resty_qless.view_job",),
-            page="resty_qless_queue_changelist",
-            app=app,
-            order=40,
-        )
-    )
-    metrics.register("jobs", families, app=app)
-
-
-__all__ = ["families", "panel", "register"]

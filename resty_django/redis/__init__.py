@@ -6,18 +6,40 @@
     double(connection("default"), (), (21,))  # 42
 
 This is the only package that imports redis-py and django-redis. A server may be alone, behind Sentinel, or a cluster
-(`resty_django.redis.cluster`).
+(`resty_django.redis.cluster`). The package and `errors` can be imported without redis-py; what needs it is imported
+where it is first used, and raises `MissingExtra` where it is not installed.
 """
 
 from __future__ import annotations
 
-from .asynchronous import async_connection
-from .clients import AsyncClient, Client, connection
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from resty_django import extras
+
 from .errors import StoreDown, StoreError, StoreFull
-from .script import Script
-from .source import Origin, Source
+
+if TYPE_CHECKING:
+    from .asynchronous import async_connection
+    from .clients import AsyncClient, Client, connection
+    from .faults import FAULTS, translated
+    from .script import Script
+    from .source import Origin, Source
+
+_MODULES: Final = {
+    "AsyncClient": "clients",
+    "Client": "clients",
+    "FAULTS": "faults",
+    "Origin": "source",
+    "Script": "script",
+    "Source": "source",
+    "async_connection": "asynchronous",
+    "connection": "clients",
+    "translated": "faults",
+}
 
 __all__ = [
+    "FAULTS",
     "AsyncClient",
     "Client",
     "Origin",
@@ -28,4 +50,14 @@ __all__ = [
     "StoreFull",
     "async_connection",
     "connection",
+    "translated",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with extras.needed("Connections to Redis need"):
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

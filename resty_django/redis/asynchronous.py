@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from redis import Redis, RedisCluster
 from redis import asyncio as aio
 from redis.asyncio.cluster import ClusterNode
@@ -24,6 +22,9 @@ from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.sentinel import SentinelConnectionPool as ThreadedSentinelPool
 
+from resty_django.conf import on_change
+from resty_django.forks import after_fork
+
 from .clients import AsyncClient, Client, cache_client, connection
 from .cluster import ClusterClient
 
@@ -31,8 +32,8 @@ Loop: TypeAlias = asyncio.AbstractEventLoop
 Close: TypeAlias = Callable[[], Awaitable[None]]
 Keeper: TypeAlias = AsyncGenerator[None, None]
 
-_clients: Final[dict[tuple[Loop, Hashable], AsyncClient]] = {}
-_keepers: Final[dict[Loop, list[Keeper]]] = {}
+open_clients: Final[dict[tuple[Loop, Hashable], AsyncClient]] = {}
+loop_keepers: Final[dict[Loop, list[Keeper]]] = {}
 _inherited: Final[list[object]] = []
 
 CALLS_AT_ONCE: Final = 100
@@ -47,7 +48,7 @@ TAKEN_OVER: Final = frozenset(
         *("max_connections", "require_full_coverage", "address_remap", "dynamic_startup_nodes", "reinitialize_steps"),
     )
 )
-"""Arguments of connections and clusters, beside those of TLS, that mean the same for asyncio."""
+"""Arguments of connections and clusters, besides those for TLS, that mean the same for asyncio."""
 
 
 class SentinelPool(SentinelConnectionPool, aio.BlockingConnectionPool):
@@ -55,7 +56,7 @@ class SentinelPool(SentinelConnectionPool, aio.BlockingConnectionPool):
 
 
 async def _cancellable(call: Awaitable[Any]) -> Any:
-    """The reply; raises `CancelledError` where the call was cancelled and did not end by that.
+    """Return the reply; raises `CancelledError` where the call was cancelled and did not end by that.
 
     `asyncio.wait_for`, with which redis-py sends, may lose a cancellation before Python 3.12.
     """
@@ -91,42 +92,42 @@ class Cluster(aio.RedisCluster):
 
 
 def async_connection(alias: str = "default") -> AsyncClient:
-    """The client of `redis.asyncio` for the running loop, with the settings of the cache `alias`.
+    """Return the client of `redis.asyncio` for the running loop, with the settings of the cache `alias`.
 
     Waits for nothing: the connection is made by the first call. Raises `ImproperlyConfigured`.
     """
     loop = asyncio.get_running_loop()
     try:
-        return _clients[loop, alias]
+        return open_clients[loop, alias]
     except KeyError:
         return _open(loop, alias, *_make(alias))
 
 
 def async_like(key: Hashable, client: Client) -> AsyncClient:
-    """The client of `redis.asyncio` for the running loop, with the settings of `client`; one for each `key`.
+    """Return the client of `redis.asyncio` for the running loop, with the settings of `client`; one for each `key`.
 
     Waits for nothing. Raises `ImproperlyConfigured`.
     """
     loop = asyncio.get_running_loop()
     try:
-        return _clients[loop, key]
+        return open_clients[loop, key]
     except KeyError:
         if isinstance(client, RedisCluster):
             raise ImproperlyConfigured(
                 "A client of asyncio cannot be made after a RedisCluster. Give one of its own (`async_redis`), "
                 "or the alias of a cache that is a cluster."
             ) from None
-        return _open(loop, key, *_after(client, "The client of Redis"))
+        return _open(loop, key, *_async_copy(client, "The client of Redis"))
 
 
 def _open(loop: Loop, key: Hashable, client: AsyncClient, close: Close) -> AsyncClient:
-    for gone in [one for one in list(_keepers) if one.is_closed()]:
-        _forget_loop(gone)
+    for closed_loop in [kept_loop for kept_loop in list(loop_keepers) if kept_loop.is_closed()]:
+        _forget_loop(closed_loop)
     keeper = _keep(loop, close)
     with contextlib.suppress(StopIteration):  # that is its yield; from here on the loop knows the generator
         keeper.__anext__().send(None)
-    _keepers.setdefault(loop, []).append(keeper)
-    _clients[loop, key] = client
+    loop_keepers.setdefault(loop, []).append(keeper)
+    open_clients[loop, key] = client
     return client
 
 
@@ -139,20 +140,20 @@ async def _keep(loop: Loop, close: Close) -> Keeper:
 
 
 def _forget_loop(loop: Loop) -> None:
-    _keepers.pop(loop, None)
-    for key in [key for key in list(_clients) if key[0] is loop]:
-        _clients.pop(key, None)
+    loop_keepers.pop(loop, None)
+    for key in [key for key in list(open_clients) if key[0] is loop]:
+        open_clients.pop(key, None)
 
 
 def _make(alias: str) -> tuple[AsyncClient, Close]:
-    found = cache_client(alias)
-    if isinstance(found, ClusterClient):
-        nodes, kwargs = found.cluster()
+    wrapper = cache_client(alias)
+    if isinstance(wrapper, ClusterClient):
+        nodes, kwargs = wrapper.cluster()
         retry = _retry(kwargs.get("retry")) or Retry(NoBackoff(), 0)
         # Of a slot that has moved redis-py notes the new node; every so often it would drop all connections as well,
         # also those that other calls wait on.
         subject = f"The cache {alias!r}"
-        options = {"reinitialize_steps": 0, **_translated(subject, kwargs, aio.RedisCluster)}
+        options = {"reinitialize_steps": 0, **_async_arguments(subject, kwargs, aio.RedisCluster)}
         startup = [ClusterNode(host, port) for host, port in nodes]
         cluster = Cluster(startup_nodes=startup, retry=retry, **options)
         return cluster, cluster.aclose
@@ -162,10 +163,10 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
             f"The cache {alias!r} is a cluster with a client of its own, which cannot be used in asyncio. "
             f'Set its CLIENT_CLASS to "{ClusterClient.__module__}.ClusterClient".'
         )
-    return _after(client, f"The cache {alias!r}")
+    return _async_copy(client, f"The cache {alias!r}")
 
 
-def _after(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
+def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
     threaded = client.connection_pool
     if isinstance(threaded, ThreadedSentinelPool):
         return _make_sentinel(subject, threaded)
@@ -178,19 +179,19 @@ def _after(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
         connection_class=kind,
         max_connections=threaded.max_connections,
         retry=_retry(threaded.connection_kwargs.get("retry")),
-        **_translated(subject, threaded.connection_kwargs, kind),
+        **_async_arguments(subject, threaded.connection_kwargs, kind),
     )
-    made = Single.from_pool(pool)
-    return made, made.aclose
+    async_client = Single.from_pool(pool)
+    return async_client, async_client.aclose
 
 
 def _make_sentinel(subject: str, threaded: Any) -> tuple[AsyncClient, Close]:
     manager = threaded.sentinel_manager
-    places = [one.connection_pool.connection_kwargs for one in manager.sentinels]
-    asking = _translated(subject, manager.sentinel_kwargs, aio.Redis)
+    addresses = [sentinel_client.connection_pool.connection_kwargs for sentinel_client in manager.sentinels]
+    asking = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
     asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        [(place["host"], place["port"]) for place in places],
+        [(address["host"], address["port"]) for address in addresses],
         min_other_sentinels=manager.min_other_sentinels,
         sentinel_kwargs=asking,
     )
@@ -204,28 +205,28 @@ def _make_sentinel(subject: str, threaded: Any) -> tuple[AsyncClient, Close]:
         max_connections=threaded.max_connections,
         check_connection=threaded.check_connection,
         retry=_retry(threaded.connection_kwargs.get("retry")),
-        **_translated(subject, threaded.connection_kwargs, kind),
+        **_async_arguments(subject, threaded.connection_kwargs, kind),
     )
-    made = Single.from_pool(pool)
+    async_client = Single.from_pool(pool)
 
     async def close() -> None:
-        await made.aclose()
-        for one in sentinel.sentinels:
-            await one.aclose()
+        await async_client.aclose()
+        for sentinel_client in sentinel.sentinels:
+            await sentinel_client.aclose()
 
-    return made, close
+    return async_client, close
 
 
 def _retry(retry: Any) -> Retry | None:
-    """The same policy for asyncio."""
+    """Return the same policy for asyncio."""
     return None if retry is None else Retry(retry._backoff, retry._retries, retry._supported_errors)
 
 
-def _translated(subject: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
-    """The arguments that `kind` of asyncio takes. Raises `ImproperlyConfigured` for TLS that it would not obey."""
-    known = {name for cls in kind.__mro__ if cls is not object for name in inspect.signature(cls).parameters}
+def _async_arguments(subject: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
+    """Return the arguments that `kind` of asyncio takes. Raises `ImproperlyConfigured` for TLS options it lacks."""
+    parameters = {name for cls in kind.__mro__ if cls is not object for name in inspect.signature(cls).parameters}
     for name, value in kwargs.items():
-        if name.startswith("ssl_") and value and name not in known:
+        if name.startswith("ssl_") and value and name not in parameters:
             raise ImproperlyConfigured(
                 f"{subject} has the option {name}, which redis-py does not have for asyncio. "
                 "Take it out of its OPTIONS, or use no coroutines with it."
@@ -233,23 +234,20 @@ def _translated(subject: str, kwargs: Mapping[str, Any], kind: type[object]) -> 
     return {
         name: value
         for name, value in kwargs.items()
-        if name in known and (name in TAKEN_OVER or name.startswith("ssl_"))
+        if name in parameters and (name in TAKEN_OVER or name.startswith("ssl_"))
     }
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting == "CACHES":
-        _clients.clear()
+def _forget() -> None:
+    open_clients.clear()
 
 
-def _in_child() -> None:
+def _after_fork() -> None:
     # Kept alive: closing one would take the sockets of the parent out of the selector that both now have.
-    _inherited.append((_clients.copy(), _keepers.copy()))
-    _clients.clear()
-    _keepers.clear()
+    _inherited.append((open_clients.copy(), loop_keepers.copy()))
+    open_clients.clear()
+    loop_keepers.clear()
 
 
-setting_changed.connect(_forget, dispatch_uid="resty_django.redis.asynchronous")
-os.register_at_fork(after_in_child=_in_child)
-
-__all__ = ["async_connection", "async_like"]
+on_change(_forget, "CACHES")
+after_fork(_after_fork)

@@ -1,17 +1,20 @@
-"""The client of a cache alias. It is made once in a process, and its connections are those of the cache."""
+"""The client of a cache alias, created once in a process, on the connections of the cache."""
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final, TypeAlias
 
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from redis import Redis, RedisCluster
 from redis import asyncio as aio
 
-from .errors import FAULTS, translated
+from resty_django.address import documentation
+from resty_django.conf import on_change
+from resty_django.forks import after_fork
+
+from .faults import FAULTS, translated
+from .timeouts import add_client_timeouts
 
 Client: TypeAlias = Redis | RedisCluster
 AsyncClient: TypeAlias = aio.Redis | aio.RedisCluster
@@ -20,7 +23,7 @@ _clients: Final[dict[str, Client]] = {}
 
 
 def connection(alias: str = "default") -> Client:
-    """The client of redis-py behind the cache `alias`; replies are bytes. Usable in all threads and after a fork.
+    """Return the redis-py client of the cache `alias`; replies are bytes. Usable in all threads and after a fork.
 
     Raises `ImproperlyConfigured` where that cache has none, and `StoreDown` where a cluster cannot be reached.
     """
@@ -31,11 +34,11 @@ def connection(alias: str = "default") -> Client:
 
 
 def cache_client(alias: str) -> Any:
-    """What django-redis calls the client of a cache, or Django's own such object."""
+    """Return the object that django-redis, or Django, calls the client of a cache."""
     cache: Any = caches[alias]
-    found = getattr(cache, "client", None) or getattr(cache, "_cache", None)
-    if hasattr(found, "get_client"):
-        return found
+    wrapper = getattr(cache, "client", None) or getattr(cache, "_cache", None)
+    if hasattr(wrapper, "get_client"):
+        return wrapper
     raise _no_redis(alias, f"its BACKEND is {type(cache).__module__}.{type(cache).__qualname__}")
 
 
@@ -52,6 +55,7 @@ def _client_of(alias: str) -> Client:
         raise ImproperlyConfigured(
             f"The cache {alias!r} has decode_responses set. Take it out of its OPTIONS: resty_django stores bytes."
         )
+    add_client_timeouts(client)
     return client
 
 
@@ -59,16 +63,9 @@ def _no_redis(alias: str, why: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(
         f"The cache {alias!r} in CACHES has no Redis that resty_django can use: {why}. "
         f'Set CACHES[{alias!r}]["BACKEND"] to "django_redis.cache.RedisCache" with the LOCATION of one server, '
-        "of Sentinel or of a cluster (docs/redis.md)."
+        f"of Sentinel or of a cluster. See {documentation('docs/redis.md')}."
     )
 
 
-def _forget(**kwargs: Any) -> None:
-    if kwargs.get("setting", "CACHES") == "CACHES":
-        _clients.clear()
-
-
-setting_changed.connect(_forget, dispatch_uid="resty_django.redis")
-os.register_at_fork(after_in_child=_clients.clear)
-
-__all__ = ["AsyncClient", "Client", "cache_client", "connection"]
+on_change(_clients.clear, "CACHES")
+after_fork(_clients.clear)

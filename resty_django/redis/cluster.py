@@ -13,7 +13,6 @@ LOCATION names some of the nodes, all with the same user and password; the other
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Collection
 from typing import Any, Final
@@ -27,7 +26,10 @@ from redis.cluster import ClusterNode
 from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 
-from .errors import FAULTS
+from resty_django.forks import after_fork
+
+from .faults import FAULTS
+from .timeouts import add_timeouts
 
 _clusters: Final[dict[str, RedisCluster]] = {}
 _making = threading.Lock()
@@ -62,7 +64,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
         (client or self.get_client()).disconnect_connection_pools()
 
     def cluster(self) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-        """The nodes to begin with as (host, port), and the other arguments of a `RedisCluster`."""
+        """Return the nodes to begin with as (host, port), and the other arguments of a `RedisCluster`."""
         nodes = []
         kwargs: dict[str, Any] = {}
         for url in self._server:
@@ -81,6 +83,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
             kwargs.update(options)
         kwargs.update(self._options.get("CONNECTION_POOL_KWARGS", {}))
         kwargs.update(self._options.get("REDIS_CLIENT_KWARGS", {}))
+        add_timeouts(kwargs)
         return nodes, kwargs
 
     def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
@@ -95,16 +98,14 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
             values = client.mget_nonatomic(*names)
         except FAULTS as error:
             raise ConnectionInterrupted(connection=client) from error
-        found = zip(names.values(), values, strict=True)
-        return {key: self.decode(value) for key, value in found if value is not None}
+        pairs = zip(names.values(), values, strict=True)
+        return {key: self.decode(value) for key, value in pairs if value is not None}
 
 
-def _forget() -> None:
+def _after_fork() -> None:
     global _making
     _making = threading.Lock()
     _clusters.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
-
-__all__ = ["ClusterClient"]
+after_fork(_after_fork)

@@ -1,20 +1,8 @@
-"""What can go wrong between us and Redis, in words of our own: floors above do not import redis-py."""
+"""Errors of stores on Redis, in words of our own. Importable without redis-py; `faults` makes them of its errors."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
-
-from redis.exceptions import (
-    ClusterDownError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
 
 
 class StoreError(Exception):
@@ -32,25 +20,5 @@ class StoreFull(StoreError):
     """The server has used all the memory that it may, and its policy throws nothing out. Nothing was changed."""
 
 
-FAULTS: Final = (RedisError, RedisClusterException, OSError)
-"""What redis-py raises."""
-
-_NOT_NOW: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
-# Before Redis 7 the code of an error inside a script is found in the text alone, after a dash.
-_FULL_TEXT: Final = re.compile(r"(^|-)OOM\b")
-_NOT_NOW_TEXT: Final = re.compile(r"(^|-)(READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
-
-
-def translated(error: Exception) -> StoreError:
-    """Our error for one of `FAULTS`."""
-    text = str(error) or type(error).__name__
-    if isinstance(error, OutOfMemoryError) or (isinstance(error, ResponseError) and _FULL_TEXT.search(text)):
-        return StoreFull(text)
-    if isinstance(error, NoPermissionError):
-        return StoreError(f"the user of Redis may not do this: {text}")
-    if isinstance(error, ResponseError) and not isinstance(error, _NOT_NOW) and not _NOT_NOW_TEXT.search(text):
-        return StoreError(text)
-    return StoreDown(text)
-
-
-__all__ = ["FAULTS", "StoreDown", "StoreError", "StoreFull", "translated"]
+NOT_PERMITTED: Final = "The user of Redis may not do this"
+"""The beginning of the message of a call that the server's rules forbid."""

@@ -10,7 +10,7 @@ from redis import RedisCluster
 from redis import asyncio as aio
 
 from .clients import AsyncClient, Client
-from .errors import FAULTS, translated
+from .faults import FAULTS, translated
 
 BATCH: Final = 500
 """Keys that a server looks at in one call."""
@@ -29,7 +29,7 @@ def command(client: Client, *args: Any) -> Any:
 
 
 async def acommand(client: AsyncClient, *args: Any) -> Any:
-    """The same for asyncio."""
+    """Do the same for asyncio."""
     try:
         return await client.execute_command(*args)
     except FAULTS as error:
@@ -37,7 +37,7 @@ async def acommand(client: AsyncClient, *args: Any) -> Any:
 
 
 def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
-    """The keys of hashes that begin with `prefix`, in batches, each at least once, no order.
+    """Yield the keys of hashes that begin with `prefix`, in batches, each at least once, in no order.
 
     A key that comes or goes meanwhile may be among them or not. Looks at every key of the servers, in small calls.
     """
@@ -55,7 +55,7 @@ def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
 
 
 async def ascan(client: AsyncClient, prefix: bytes) -> AsyncIterator[list[bytes]]:
-    """The same for asyncio."""
+    """Do the same for asyncio."""
     batch: list[bytes] = []
     try:
         async for key in client.scan_iter(match=_pattern(prefix), count=BATCH, _type="hash"):
@@ -70,23 +70,23 @@ async def ascan(client: AsyncClient, prefix: bytes) -> AsyncIterator[list[bytes]
 
 
 def memory(client: Client) -> Memory:
-    """The memory of the server, or of all masters together."""
+    """Return the memory of the server, or of all masters together."""
     try:
         if isinstance(client, RedisCluster):
             masters = client.get_primaries()  # type: ignore[no-untyped-call]
-            return _together([client.info("memory", target_nodes=node) for node in masters])
-        return _together([client.info("memory")])
+            return _sum([client.info("memory", target_nodes=node) for node in masters])
+        return _sum([client.info("memory")])
     except FAULTS as error:
         raise translated(error) from error
 
 
 async def amemory(client: AsyncClient) -> Memory:
-    """The same for asyncio."""
+    """Do the same for asyncio."""
     try:
         if isinstance(client, aio.RedisCluster):
             await client.initialize()
-            return _together([await client.info("memory", target_nodes=node) for node in client.get_primaries()])
-        return _together([await client.info("memory")])
+            return _sum([await client.info("memory", target_nodes=node) for node in client.get_primaries()])
+        return _sum([await client.info("memory")])
     except FAULTS as error:
         raise translated(error) from error
 
@@ -95,11 +95,8 @@ def _pattern(prefix: bytes) -> bytes:
     return re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix) + b"*"
 
 
-def _together(infos: list[dict[str, Any]]) -> Memory:
+def _sum(infos: list[dict[str, Any]]) -> Memory:
     bounds = [int(info.get("maxmemory", 0)) for info in infos]
-    wholes = [bound or int(info.get("total_system_memory", 0)) for bound, info in zip(bounds, infos, strict=True)]
-    left = sum(max(0, whole - info["used_memory"]) for whole, info in zip(wholes, infos, strict=True))
-    return (sum(bounds) if all(bounds) else 0), left
-
-
-__all__ = ["Memory", "acommand", "amemory", "ascan", "command", "memory", "scan"]
+    totals = [bound or int(info.get("total_system_memory", 0)) for bound, info in zip(bounds, infos, strict=True)]
+    free = sum(max(0, total - info["used_memory"]) for total, info in zip(totals, infos, strict=True))
+    return (sum(bounds) if all(bounds) else 0), free

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 from redis import asyncio as aio
 
 from .clients import AsyncClient, Client
-from .errors import FAULTS, StoreDown, translated
+from .errors import StoreDown
+from .faults import FAULTS, translated
 
 IDLE: Final = 15.0
 """Seconds without a word from the server after which it is asked for one; twice as long, and it is lost."""
@@ -30,10 +31,10 @@ class _Subscription:
         self._asked = False
 
     def _silent(self) -> bool:
-        """Whether the server is to be asked for a word. Raises `StoreDown`."""
+        """Return whether the server is to be asked for a word. Raises `StoreDown`."""
         silent = time.monotonic() - self._last
         if silent > 2 * IDLE:
-            raise StoreDown(f"the server has said nothing for {silent:.0f} s")
+            raise StoreDown(f"The server has said nothing for {silent:.0f} s.")
         if silent > IDLE and not self._asked:
             self._asked = True
             return True
@@ -55,18 +56,18 @@ class Subscription(_Subscription):
     def __init__(self, client: Client) -> None:
         super().__init__(client.pubsub())  # type: ignore[no-untyped-call]
 
-    def change(self, more: Collection[bytes], less: Collection[bytes] = ()) -> None:
+    def change(self, added: Collection[bytes], dropped: Collection[bytes] = ()) -> None:
         """Hear these channels too, and those no longer."""
         try:
-            if more:
-                self._pubsub.subscribe(*more)
-            if less:
-                self._pubsub.unsubscribe(*less)
+            if added:
+                self._pubsub.subscribe(*added)
+            if dropped:
+                self._pubsub.unsubscribe(*dropped)
         except FAULTS as error:
             raise translated(error) from error
 
     def get(self, seconds: float) -> Heard | None:
-        """The next word of the server, or None after `seconds`."""
+        """Return the next message of the server, or None after `seconds`."""
         try:
             if self._silent():
                 self._pubsub.ping()
@@ -89,14 +90,14 @@ class AsyncSubscription(_Subscription):
         self._node: aio.Redis | None = None
         super().__init__(None if isinstance(client, aio.RedisCluster) else client.pubsub())
 
-    async def change(self, more: Collection[bytes], less: Collection[bytes] = ()) -> None:
+    async def change(self, added: Collection[bytes], dropped: Collection[bytes] = ()) -> None:
         try:
             if self._pubsub is None and isinstance(self._client, aio.RedisCluster):
                 await self._choose_node(self._client)
-            if more:
-                await self._pubsub.subscribe(*more)
-            if less:
-                await self._pubsub.unsubscribe(*less)
+            if added:
+                await self._pubsub.subscribe(*added)
+            if dropped:
+                await self._pubsub.unsubscribe(*dropped)
         except FAULTS as error:
             raise translated(error) from error
 
@@ -120,6 +121,3 @@ class AsyncSubscription(_Subscription):
         pool = aio.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
         self._node = aio.Redis.from_pool(pool)
         self._pubsub = self._node.pubsub()
-
-
-__all__ = ["AsyncSubscription", "Heard", "Subscription"]

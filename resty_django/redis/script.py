@@ -11,8 +11,10 @@ from redis import RedisCluster
 from redis import asyncio as aio
 from redis.exceptions import NoScriptError, ResponseError
 
+from resty_django.sansio import Step, Steps, arun, run
+
 from .clients import AsyncClient, Client
-from .errors import FAULTS, translated
+from .faults import FAULTS, translated
 
 Arguments = tuple[bytes | str | int | float, ...]
 """Integers and floats arrive as decimal text."""
@@ -29,7 +31,7 @@ class Script:
     """
 
     def __init__(self, *parts: str | Path) -> None:
-        self.text: Final = "\n".join(part.read_text() if isinstance(part, Path) else part for part in parts)
+        self.text: Final = "\n".join(source.read_text() if isinstance(source, Path) else source for source in parts)
         self.sha: Final[str] = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self._sha: Final = self.sha.encode()  # bytes cost redis-py less than text
 
@@ -45,13 +47,13 @@ class Script:
 
     @staticmethod
     def fits(client: Client | AsyncClient, keys: Iterable[bytes]) -> bool:
-        """Whether one call can have all these keys: on a cluster only if they are of one slot."""
+        """Return whether one call can have all these keys: on a cluster only if they are of one slot."""
         if not isinstance(client, _CLUSTERS):
             return True
         return len({client.keyslot(key) for key in keys}) < 2
 
     async def run(self, client: AsyncClient, keys: Arguments, args: Arguments) -> Any:
-        """The same for asyncio."""
+        """Do the same for asyncio."""
         try:
             try:
                 return await client.execute_command("EVALSHA", self._sha, b"%d" % len(keys), *keys, *args)
@@ -61,101 +63,84 @@ class Script:
             raise translated(error) from error
 
     def many(self, client: Client, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
-        """The replies of many calls in their order, sent together; in place of a reply the `StoreError` of that call.
+        """Return the replies of many calls in order, sent together; for a failed call its `StoreError`.
 
         Raises `StoreDown` where the server did not answer: then some may have been carried out.
         """
-        replies: list[Any] = [None] * len(calls)
-        left = list(range(len(calls)))
-        execute: Callable[..., Any] = client.execute_command
-        try:
-            while left:
-                with client.pipeline(transaction=False) as pipe:
-                    for number in left:
-                        pipe.execute_command("EVALSHA", self._sha, len(keys), *keys, *calls[number])
-                    for number, reply in zip(left, pipe.execute(raise_on_error=False), strict=True):
-                        replies[number] = reply
-                left = [number for number in left if isinstance(replies[number], NoScriptError)]
-                if left:
-                    first = left.pop(0)
-                    try:
-                        replies[first] = execute("EVAL", self.text, len(keys), *keys, *calls[first])
-                    except ResponseError as error:
-                        replies[first] = error
-        except FAULTS as error:
-            raise translated(error) from error
-        return [_told(reply) for reply in replies]
+        return run(self._many(client, keys, calls))
 
     async def run_many(self, client: AsyncClient, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
-        """The same for asyncio."""
+        """Do the same as `many` for asyncio."""
+        return await arun(self._many(client, keys, calls))
+
+    def _many(self, client: Any, keys: Arguments, calls: Sequence[Arguments]) -> Steps[list[Any]]:
         replies: list[Any] = [None] * len(calls)
-        left = list(range(len(calls)))
+        pending = list(range(len(calls)))
         try:
-            while left:
-                async with client.pipeline(transaction=False) as pipe:
-                    for number in left:
-                        pipe.execute_command("EVALSHA", self._sha, len(keys), *keys, *calls[number])
-                    for number, reply in zip(left, await pipe.execute(raise_on_error=False), strict=True):
-                        replies[number] = reply
-                left = [number for number in left if isinstance(replies[number], NoScriptError)]
-                if left:
-                    first = left.pop(0)
+            while pending:
+                commands = [("EVALSHA", self._sha, len(keys), *keys, *calls[number]) for number in pending]
+                for number, reply in zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True):
+                    replies[number] = reply
+                pending = [number for number in pending if isinstance(replies[number], NoScriptError)]
+                if pending:
+                    first = pending.pop(0)
+                    command = ("EVAL", self.text, len(keys), *keys, *calls[first])
                     try:
-                        replies[first] = await client.execute_command(
-                            "EVAL", self.text, len(keys), *keys, *calls[first]
-                        )
+                        replies[first] = yield Step(client.execute_command, client.execute_command, command)
                     except ResponseError as error:
                         replies[first] = error
         except FAULTS as error:
             raise translated(error) from error
-        return [_told(reply) for reply in replies]
+        return [_as_store_error(reply) for reply in replies]
 
     def each(self, client: Client, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
-        """The replies by key of a script that takes any number of keys and replies a list, one for each.
+        """Return the replies by key of a script that takes any number of keys and replies a list, one for each.
 
         One call; on a cluster, where the keys are of many slots, one for each key, in one pipeline.
         """
-        replies: dict[bytes, Any] = dict.fromkeys(keys)
-        left = list(replies)
-        if not isinstance(client, RedisCluster):
-            return dict(zip(left, self(client, tuple(left), args) if left else (), strict=True))
-        while left:
-            try:
-                with client.pipeline() as pipe:  # type: ignore[no-untyped-call]
-                    for key in left:
-                        pipe.execute_command("EVALSHA", self._sha, 1, key, *args)
-                    replies.update(zip(left, pipe.execute(raise_on_error=False), strict=True))
-            except FAULTS as error:
-                raise translated(error) from error
-            left = _unserved(replies)
-            if left:
-                first = left.pop(0)
-                replies[first] = self(client, (first,), args)
-        return {key: reply for key, (reply,) in replies.items()}
+        return run(self._each(client, keys, args))
 
     async def run_each(self, client: AsyncClient, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
-        """The same for asyncio."""
+        """Do the same as `each` for asyncio."""
+        return await arun(self._each(client, keys, args))
+
+    def _each(self, client: Any, keys: Iterable[bytes], args: Arguments) -> Steps[dict[bytes, Any]]:
         replies: dict[bytes, Any] = dict.fromkeys(keys)
-        left = list(replies)
-        if not isinstance(client, aio.RedisCluster):
-            return dict(zip(left, await self.run(client, tuple(left), args) if left else (), strict=True))
-        while left:
+        pending = list(replies)
+        if not isinstance(client, _CLUSTERS):
+            listed = (yield Step(self, self.run, (client, tuple(pending), args))) if pending else ()
+            return dict(zip(pending, listed, strict=True))
+        while pending:
+            commands = [("EVALSHA", self._sha, 1, key, *args) for key in pending]
             try:
-                async with client.pipeline() as pipe:
-                    for key in left:
-                        pipe.execute_command("EVALSHA", self._sha, 1, key, *args)
-                    replies.update(zip(left, await pipe.execute(raise_on_error=False), strict=True))
+                replies.update(zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True))
             except FAULTS as error:
                 raise translated(error) from error
-            left = _unserved(replies)
-            if left:
-                first = left.pop(0)
-                replies[first] = await self.run(client, (first,), args)
+            pending = _keys_without_script(replies)
+            if pending:
+                first = pending.pop(0)
+                replies[first] = yield Step(self, self.run, (client, (first,), args))
         return {key: reply for key, (reply,) in replies.items()}
 
 
-def _told(reply: Any) -> Any:
-    """A reply; for an error of redis-py ours, with that as its cause."""
+def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
+    """Send commands together, and return their replies and errors."""
+    with client.pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command)
+        return pipe.execute(raise_on_error=False)
+
+
+async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any]:
+    """Do the same as `_send` for asyncio."""
+    async with client.pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command)
+        return await pipe.execute(raise_on_error=False)
+
+
+def _as_store_error(reply: Any) -> Any:
+    """Return a reply, or for an error of redis-py our error with that as its cause."""
     if not isinstance(reply, FAULTS):
         return reply
     error = translated(reply)
@@ -163,12 +148,9 @@ def _told(reply: Any) -> Any:
     return error
 
 
-def _unserved(replies: Mapping[bytes, Any]) -> list[bytes]:
-    """The keys whose node does not know the script; raises any other error."""
+def _keys_without_script(replies: Mapping[bytes, Any]) -> list[bytes]:
+    """Return the keys whose node does not know the script; raises any other error."""
     for reply in replies.values():
         if isinstance(reply, FAULTS) and not isinstance(reply, NoScriptError):
             raise translated(reply) from reply
     return [key for key, reply in replies.items() if isinstance(reply, NoScriptError)]
-
-
-__all__ = ["Arguments", "Script"]

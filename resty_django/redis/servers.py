@@ -1,4 +1,4 @@
-"""Where a server is, which it is that has a key, and whether it keeps what it has."""
+"""The address of a server, its version, and whether it persists data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redis.connection import SSLConnection
 from redis.exceptions import ResponseError
 
 from .clients import Client
-from .errors import FAULTS, translated
+from .faults import FAULTS, translated
 
 
 class ServerInfo(NamedTuple):
@@ -21,31 +21,31 @@ class ServerInfo(NamedTuple):
 
 
 def address(client: Client) -> str:
-    """Where it is, as a URL without name and password; of a cluster all nodes that are known. Asks nobody."""
+    """Return the address as a URL without name and password; of a cluster all known nodes. Sends nothing."""
     if isinstance(client, RedisCluster):
         return ", ".join(sorted(str(node.name) for node in client.get_nodes()))  # type: ignore[no-untyped-call]
     pool = client.connection_pool
-    given = pool.connection_kwargs
-    database = given.get("db") or 0
-    if given.get("path"):
-        return f"unix://{given['path']}?db={database}"
+    options = pool.connection_kwargs
+    database = options.get("db") or 0
+    if options.get("path"):
+        return f"unix://{options['path']}?db={database}"
     scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
     service = getattr(pool, "service_name", None)
     if service is not None:
         return f"{scheme}://{service}/{database} (Sentinel)"
-    host = str(given.get("host", "localhost"))
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{given.get('port', 6379)}/{database}"
+    host = str(options.get("host", "localhost"))
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{options.get('port', 6379)}/{database}"
 
 
 def server_info(client: Client, key: str) -> ServerInfo:
-    """About the server, of a cluster about the node that has `key`. Raises `StoreDown`, `StoreError`."""
+    """Return facts about the server, of a cluster about the node that has `key`. Raises `StoreDown`, `StoreError`."""
     try:
         where: dict[str, Any] = {}
         if isinstance(client, RedisCluster):
             where["target_nodes"] = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
-        about = client.info("server", **where)
-        name = str(about.get("server_name", "redis"))
-        version = str(about.get(f"{name}_version") or about["redis_version"])
+        info = client.info("server", **where)
+        name = str(info.get("server_name", "redis"))
+        version = str(info.get(f"{name}_version") or info["redis_version"])
         return ServerInfo(name.capitalize(), version, _keeps(client, where))
     except FAULTS as error:
         raise translated(error) from error
@@ -55,10 +55,7 @@ def _keeps(client: Client, where: dict[str, Any]) -> bool | None:
     if client.info("persistence", **where).get("aof_enabled"):
         return True
     try:
-        found = client.config_get("save", **where)
+        config = client.config_get("save", **where)
     except ResponseError:
         return None
-    return bool(found.get("save"))
-
-
-__all__ = ["ServerInfo", "address", "server_info"]
+    return bool(config.get("save"))

@@ -1,4 +1,4 @@
-"""Where connections come from: an alias of CACHES, a URL, a client of redis-py, or a function that makes one."""
+"""Sources of connections: an alias of CACHES, a URL, a client of redis-py, or a function that creates one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from redis.retry import Retry
 
 from .asynchronous import async_connection, async_like
 from .clients import AsyncClient, Client, connection
+from .timeouts import add_client_timeouts
 
 Origin: TypeAlias = str | Client | AsyncClient | Callable[[], Client | AsyncClient]
 """An alias, a URL (it has `://`), a client, or a function without arguments that makes a client."""
@@ -33,23 +34,24 @@ class Source:
         self._origin = origin
         self._alias = origin if isinstance(origin, str) and "://" not in origin else None
         self._other = Source(async_origin) if async_origin is not None else None
-        self._made: dict[str, Client | AsyncClient] = {}
-        self._ready: Client | None = None
+        self._clients: dict[str, Client | AsyncClient] = {}
+        self.ready: Client | None = None
+        """The client for sync code, once it is known for good."""
 
     def sync(self) -> Client:
         """Usable in all threads and after a fork. Raises `ImproperlyConfigured`, `StoreDown`."""
-        if self._ready is not None:
-            return self._ready
+        if self.ready is not None:
+            return self.ready
         if self._alias is not None:
             return connection(self._alias)
-        found = self._made.get(_CLIENT) or self._make()
-        if isinstance(found, _ASYNC):
+        client = self._clients.get(_CLIENT) or self._make()
+        if isinstance(client, _ASYNC):
             raise ImproperlyConfigured(
                 "There is a client of redis.asyncio alone, which sync code cannot use. Give an alias of CACHES, a URL "
                 "or a redis.Redis beside it."
             )
-        self._ready = found
-        return found
+        self.ready = client
+        return client
 
     def asynchronous(self) -> AsyncClient:
         """For the running loop. Raises `ImproperlyConfigured`, `StoreDown`."""
@@ -57,31 +59,29 @@ class Source:
             return self._other.asynchronous()
         if self._alias is not None:
             return async_connection(self._alias)
-        found = self._made.get(_CLIENT) or self._make()
-        return found if isinstance(found, _ASYNC) else async_like(self, found)
+        client = self._clients.get(_CLIENT) or self._make()
+        return client if isinstance(client, _ASYNC) else async_like(self, client)
 
     def close(self) -> None:
         """Close the connections of sync code that were made from a URL or by a function; a next call makes new ones."""
-        made, self._ready = self._made.pop(_CLIENT, None), None
-        if isinstance(made, _SYNC) and made is not self._origin:
-            made.close()
+        client, self.ready = self._clients.pop(_CLIENT, None), None
+        if isinstance(client, _SYNC) and client is not self._origin:
+            client.close()
 
     def _make(self) -> Client | AsyncClient:
-        found: Any = self._origin
-        if isinstance(found, str):
-            found = Redis.from_url(found, retry=Retry(NoBackoff(), 0))
-        elif callable(found):
-            found = found()
-        if not isinstance(found, (*_SYNC, *_ASYNC)):
+        client: Any = self._origin
+        if isinstance(client, str):
+            client = Redis.from_url(client, retry=Retry(NoBackoff(), 0))
+            add_client_timeouts(client)
+        elif callable(client):
+            client = client()
+        if not isinstance(client, (*_SYNC, *_ASYNC)):
             raise ImproperlyConfigured(
-                f"A {type(found).__module__}.{type(found).__qualname__} is no client of Redis. Give an alias of "
+                f"A {type(client).__module__}.{type(client).__qualname__} is no client of Redis. Give an alias of "
                 "CACHES, a URL, a client of redis-py, or a function that makes one."
             )
-        if found.get_encoder().decode_responses:
+        if client.get_encoder().decode_responses:
             raise ImproperlyConfigured(
                 "The client of Redis has decode_responses set. Make it without: resty_django reads bytes."
             )
-        return self._made.setdefault(_CLIENT, found)  # of another thread, if that was first
-
-
-__all__ = ["Origin", "Source"]
+        return self._clients.setdefault(_CLIENT, client)  # of another thread, if that was first

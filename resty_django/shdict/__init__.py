@@ -20,6 +20,7 @@ from .errors import (
     SharedDictError,
     SizeChanged,
     Unavailable,
+    Unreadable,
     WrongKind,
     WrongOwner,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Stats",
     "Unavailable",
     "UnknownDict",
+    "Unreadable",
     "WrongKind",
     "WrongOwner",
     "shdicts",

@@ -1,4 +1,4 @@
-"""What every shared dictionary can do, whatever engine is behind it."""
+"""The interface of shared dictionaries, common to all engines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 class Outcome(enum.Enum):
-    """What became of a storing call. True where the value was stored.
+    """The outcome of a storing call. True where the value was stored.
 
-    `FORCED` means stored, but items that had not expired were thrown out for it: the dictionary is too small.
+    `FORCED`: stored, but items that had not expired were evicted for it: the dictionary is too small.
     """
 
     STORED = "stored"
@@ -29,7 +29,7 @@ class Outcome(enum.Enum):
 
     @property
     def forcible(self) -> bool:
-        """Whether items that had not expired were thrown out for it."""
+        """Whether items that had not expired were evicted for it."""
         return self is Outcome.FORCED
 
 
@@ -37,7 +37,7 @@ _STORED: Final = frozenset({Outcome.STORED, Outcome.FORCED})
 
 
 class Item(NamedTuple):
-    """A value with what was stored beside it; `stale` tells that its time is over."""
+    """A value with its flags; `stale`: it has expired."""
 
     value: Any
     flags: int = 0
@@ -45,9 +45,9 @@ class Item(NamedTuple):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """What the function of `update` wants.
+    """The change that the function of `update` returns.
 
-    `value`: the new value (None: delete the key). `ttl`: seconds to live (0: for ever, None: leave the expiry as it
+    `value`: the new value (None: delete the key). `ttl`: seconds to live (0: forever, None: leave the expiry as it
     is). `result`: what `update` returns.
     """
 
@@ -57,20 +57,20 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class Keep(Struct, frozen=True, gc=False):
-    """What the function of `update` returns to change nothing."""
+    """Returned by the function of `update` to change nothing."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How a dictionary is doing. None: the engine cannot tell."""
+    """The figures of a dictionary. None: the engine does not know."""
 
     keys: int | None
     capacity: int
     free_space: int
     forcible: int | None
-    """Items thrown out although they had not expired, since the dictionary was made."""
+    """Items evicted before they expired, since the dictionary was created."""
 
 
 class SharedDict(ABC):
@@ -78,8 +78,8 @@ class SharedDict(ABC):
 
     **Keys** are texts of 1 to 65535 bytes; other types are turned into text; bytes are taken as they are.
     **Values** are texts, whole numbers of 64 bits, floats, booleans, bytes, and lists and dicts of these; each comes
-    back as the type it was (a tuple as a list). **Times** are seconds with a resolution of one millisecond; 0 is for
-    ever, and an item has expired when its time is over to the millisecond. **Flags** are a whole number of 32 bits.
+    back as the type it was (a tuple as a list). **Times** are seconds with a resolution of one millisecond; 0 is
+    forever, and an item has expired when its time is over to the millisecond. **Flags** are a whole number of 32 bits.
 
     Any call may raise `BadKey`, or `Unavailable` when the memory or the server behind it cannot be used; calls that
     store may raise `BadValue` and, when there is no room, `NoMemory`.
@@ -101,41 +101,40 @@ class SharedDict(ABC):
 
     @abstractmethod
     def get(self, key: object, default: Any = None) -> Any:
-        """The value, or `default` when the key is absent or expired. Raises `WrongKind` for a list."""
+        """Return the value, or `default` when the key is absent or expired. Raises `WrongKind` for a list."""
 
     @abstractmethod
     def get_item(self, key: object) -> Item | None:
-        """The value with its flags, or None."""
+        """Return the value with its flags, or None."""
 
     @abstractmethod
     def get_stale(self, key: object) -> Item | None:
-        """As `get_item`, but an expired item too (`stale` is then true), as long as it is still in memory."""
+        """Return what `get_item` does, or an expired item (`stale` is then true) as long as it is still in memory."""
 
     @abstractmethod
     def ttl(self, key: object) -> float | None:
-        """Seconds that the item has to live, 0 for one without end; None when it is absent or expired."""
+        """Return the seconds until the item expires, 0 if it never does; None when it is absent or expired."""
 
     @abstractmethod
     def llen(self, key: object) -> int:
-        """The length of a list; 0 when it is absent. Raises `WrongKind`."""
+        """Return the length of a list; 0 when it is absent. Raises `WrongKind`."""
 
     @abstractmethod
     def get_keys(self, limit: int = 1024) -> list[str]:
-        """Keys that have not expired, at most `limit` (0: all).
+        """Return keys that have not expired, at most `limit` (0: all).
 
-        LMDB gives those first that it would throw out first. Redis gives no order, and looks through all keys of its
-        server.
+        LMDB lists those first that it would evict first. Redis has no order, and looks through all keys of its server.
         """
 
     # --- writing ---
 
     @abstractmethod
     def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store, and throw out items for it if need be. The value None deletes the key."""
+        """Store, and evict items for it if need be. The value None deletes the key."""
 
     @abstractmethod
     def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """As `set`, but raises `NoMemory` rather than throw out items that have not expired."""
+        """As `set`, but raises `NoMemory` rather than evict items that have not expired."""
 
     @abstractmethod
     def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
@@ -143,7 +142,7 @@ class SharedDict(ABC):
 
     @abstractmethod
     def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """As `add`, but raises `NoMemory` rather than throw out items that have not expired."""
+        """As `add`, but raises `NoMemory` rather than evict items that have not expired."""
 
     @abstractmethod
     def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
@@ -188,7 +187,7 @@ class SharedDict(ABC):
     def lpush(self, key: object, value: Any) -> int:
         """Put a text, number or bytes at the head of a list and return its length.
 
-        An absent key becomes a list without expiry. Never throws out items. Raises `WrongKind`, `NoMemory`.
+        An absent key becomes a list without expiry. Never evicts items. Raises `WrongKind`, `NoMemory`.
         """
 
     @abstractmethod
@@ -207,7 +206,7 @@ class SharedDict(ABC):
 
     @abstractmethod
     def flush_all(self) -> None:
-        """Mark everything expired. `get_stale` may still see it."""
+        """Mark all items expired. `get_stale` may still return them."""
 
     @abstractmethod
     def flush_expired(self, limit: int = 0) -> int:
@@ -215,19 +214,29 @@ class SharedDict(ABC):
 
     @abstractmethod
     def capacity(self) -> int:
-        """Bytes: the configured size; for Redis the bound of its server's memory (0: none is set)."""
+        """Return the configured size in bytes; for Redis the bound of its server's memory (0: none is set)."""
 
     @abstractmethod
     def free_space(self) -> int:
-        """Bytes in whole free pages; 0 does not mean full. For Redis what its server has left."""
+        """Return the bytes in whole free pages; 0 does not mean full. For Redis the memory that its server has left."""
 
     @abstractmethod
     def stats(self) -> Stats:
-        """Figures for operators."""
+        """Return figures for operators."""
+
+    def quick_stats(self) -> Stats:
+        """Return `stats()` without the figures that would need a scan of all keys of a server: those are None."""
+        if self.stats_search:
+            return Stats(None, self.capacity(), self.free_space(), None)
+        return self.stats()
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the memory or the connections; the next call opens them again."""
+        """Release the memory or the connections; the next call opens them again."""
+
+    def faults(self) -> list[str]:
+        """Return faults of the memory that do not make calls fail, as sentences for operators."""
+        return []
 
     # --- the same for asyncio: engines that may wait for a network override these ---
 
@@ -311,6 +320,3 @@ class SharedDict(ABC):
 
     async def aclose(self) -> None:
         self.close()
-
-
-__all__ = ["Change", "Item", "Keep", "Outcome", "SharedDict", "Stats"]

@@ -1,6 +1,6 @@
 """Values as bytes: each with a kind, so that it comes back as the type it was. Pure.
 
-Text, whole numbers of 64 bits, floats, booleans and bytes have kinds of their own; lists, tuples and dicts travel as
+Text, whole numbers of 64 bits, floats, booleans and bytes have their own kinds; lists, tuples and dicts travel as
 msgpack, so a tuple comes back as a list. Nothing here runs code that came from the store.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .errors import BadKey, BadValue
+from .errors import BadKey, BadValue, Unreadable
 
 TEXT: Final = 0
 INT: Final = 1
@@ -21,7 +21,7 @@ BOOL: Final = 3
 BYTES: Final = 4
 PACKED: Final = 5
 LIST: Final = 6
-"""The kind of a list made by `lpush` and `rpush`: its items are stored beside it."""
+"""The kind of a list made by `lpush` and `rpush`: its items are stored next to it."""
 
 LONGEST_KEY: Final = 65535
 MIN_INT: Final = -(2**63)
@@ -31,12 +31,14 @@ PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.
 WHOLE: Final = struct.Struct("<q")
 """The bytes of a whole number."""
 _FLOAT: Final = struct.Struct("<d")
+UNREADABLE: Final = (struct.error, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What decoding raises for bytes that `encode` has not made."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
 
 def encode(value: object) -> tuple[int, bytes]:
-    """The kind of `value` and its bytes. Raises `BadValue`."""
+    """Return the kind of `value` and its bytes. Raises `BadValue`."""
     kind = type(value)
     if kind is str:
         try:
@@ -76,22 +78,32 @@ def _encode_other(value: object) -> tuple[int, bytes]:
 
 
 def decode(kind: int, data: bytes) -> Any:
-    """What `encode` was given."""
-    if kind == TEXT:
-        return data.decode()
-    if kind == INT:
-        return WHOLE.unpack(data)[0]
-    if kind == FLOAT:
-        return _FLOAT.unpack(data)[0]
+    """Return the value that `encode` received. Raises `Unreadable`."""
+    try:
+        if kind == TEXT:
+            return data.decode()
+        if kind == INT:
+            return WHOLE.unpack(data)[0]
+        if kind == FLOAT:
+            return _FLOAT.unpack(data)[0]
+        if kind == PACKED and isinstance(value := _unpack(data), list | dict):
+            return value
+    except UNREADABLE as error:
+        raise unreadable(error) from None
     if kind == BOOL:
         return data == b"\1"
-    if kind == PACKED:
-        return _unpack(data)
-    return data
+    if kind == BYTES:
+        return data
+    raise unreadable("its bytes are not of its kind")
+
+
+def unreadable(error: object) -> Unreadable:
+    """Return the error for an item that another program wrote."""
+    return Unreadable(f"The item cannot be read: {error}. Delete it, or set it anew.")
 
 
 def encode_key(key: object) -> bytes:
-    """A key as bytes: text as UTF-8, bytes as they are, anything else as its text. Raises `BadKey`."""
+    """Return a key as bytes: text as UTF-8, bytes as they are, anything else as its text. Raises `BadKey`."""
     if type(key) is str:
         try:
             name = key.encode()
@@ -116,12 +128,12 @@ def _escaped(key: str) -> bytes:
 
 
 def decode_key(name: bytes) -> str:
-    """A key as text; bytes that are not UTF-8 come as lone surrogates, which `encode_key` takes back."""
+    """Return a key as text; bytes that are not UTF-8 come as lone surrogates, which `encode_key` takes back."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def milliseconds(ttl: float) -> int:
-    """A time to live as whole milliseconds: 0 is for ever, less than one millisecond counts as one."""
+    """Return a time to live as whole milliseconds: 0 is forever, less than one millisecond counts as one."""
     if not 0 <= ttl <= 1e11:
         raise ValueError(f"A time to live is 0 (for ever) or a number of seconds up to 1e11, not {ttl!r}.")
     return int(ttl * 1000 + 1e-6) or (1 if ttl else 0)  # 0.57 * 1000 is a little less than 570

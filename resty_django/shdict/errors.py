@@ -1,4 +1,4 @@
-"""What a shared dictionary can have against a call. Each message names the dictionary and what to change."""
+"""Errors of shared dictionaries. Each message names the dictionary and what to change."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ class WrongKind(SharedDictError, TypeError):
     """A list where a plain value is wanted, or the other way round."""
 
 
+class Unreadable(SharedDictError, ValueError):
+    """An item whose bytes another program has written or changed. It can be deleted and written anew."""
+
+
 class NoMemory(SharedDictError, MemoryError):
-    """The dictionary is full, and the call may not throw out items, or throwing out did not help."""
+    """The dictionary is full, and the call may not throw out items, or eviction did not help."""
 
 
 class Unavailable(SharedDictError):
@@ -43,23 +47,8 @@ class DiskFull(Unavailable):
 
 
 class WrongOwner(Unavailable):
-    """The folder of the dictionary belongs to somebody else, or lets others in."""
+    """The folder of the dictionary belongs to another user, or others may write to it."""
 
 
 class SizeChanged(Unavailable):
-    """Running processes use the dictionary with another size than this process was told."""
-
-
-__all__ = [
-    "BadKey",
-    "BadValue",
-    "DiskFull",
-    "NoMemory",
-    "NotANumber",
-    "NotFound",
-    "SharedDictError",
-    "SizeChanged",
-    "Unavailable",
-    "WrongKind",
-    "WrongOwner",
-]
+    """Running processes use the dictionary with another size than the settings of this process."""

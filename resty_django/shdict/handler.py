@@ -1,18 +1,18 @@
-"""The dictionaries of a site by name, as `caches` has the caches."""
+"""The dictionaries of a site by name, as `django.core.cache.caches` provides the caches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 from weakref import WeakValueDictionary
 
-from django.core.signals import setting_changed
+from resty_django import extras
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING, key_text
 
-from resty_django.conf import SharedDictSettings, conf
-from resty_django.schema import SETTING, key_text
-
-from . import forks  # noqa: F401 - its hooks come before those of modules that use dictionaries
+from . import fork_hooks  # noqa: F401 - its hooks come before those of modules that use dictionaries
 from .base import SharedDict
+from .settings import SharedDictSettings
 
 
 class UnknownDict(LookupError):
@@ -20,39 +20,67 @@ class UnknownDict(LookupError):
 
 
 class SharedDicts(dict[str, SharedDict]):
-    """`shdicts["name"]`: one object for each dictionary in a process, made on first use.
+    """A mapping of all dictionaries in the settings: `shdicts["name"]`, each opened on first use.
 
-    When settings change, those in use are closed and forgotten; one with the same settings as before is the same
-    object again, since a process cannot open one file twice.
+    `list(shdicts)` lists the configured names, and `"name" in shdicts` is true before the first use. A process has one
+    object for each dictionary. When settings change, open dictionaries are closed and forgotten; one with the same
+    settings as before is the same object again, since a process cannot open one file twice.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._made: WeakValueDictionary[tuple[str, SharedDictSettings], SharedDict] = WeakValueDictionary()
+        self._instances: WeakValueDictionary[tuple[str, SharedDictSettings], SharedDict] = WeakValueDictionary()
 
     def __missing__(self, name: str) -> SharedDict:
-        known = conf.shared_dicts
-        if name not in known:
+        configured = conf.shared_dicts
+        if name not in configured:
             raise UnknownDict(
                 f"There is no shared dictionary {name!r}. Add it to {key_text(('SHARED_DICTS',))}, "
-                f"which has {', '.join(known)}."
+                f"which has {', '.join(configured)}."
             )
-        which = name, known[name]
-        return self.setdefault(name, self._made.get(which) or self._made.setdefault(which, make(*which)))
+        key = name, configured[name]
+        return self.setdefault(name, self._instances.get(key) or self._instances.setdefault(key, make(*key)))
 
-    def names(self) -> Iterator[str]:
-        """The names of all dictionaries in the settings, used or not."""
+    # The dict below holds the open dictionaries, so that a lookup is one step; all else is about the settings.
+
+    def __iter__(self) -> Iterator[str]:
         return iter(conf.shared_dicts)
 
+    def __contains__(self, name: object) -> bool:
+        return name in conf.shared_dicts
+
+    def __len__(self) -> int:
+        return len(conf.shared_dicts)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the dictionary, or `default` when the name is not in the settings."""
+        if name in self:
+            return self[name]
+        return default
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        return KeysView(self)
+
+    def values(self) -> ValuesView[SharedDict]:  # type: ignore[override]
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, SharedDict]:  # type: ignore[override]
+        return ItemsView(self)
+
     def close_all(self) -> None:
-        """Close all dictionaries and forget them."""
-        while self:
-            self.popitem()[1].close()
+        """Close the open dictionaries and forget them."""
+        while True:
+            try:
+                _, dictionary = self.popitem()
+            except KeyError:
+                return
+            dictionary.close()
 
 
 def make(name: str, settings: SharedDictSettings) -> SharedDict:
-    """A dictionary that is not kept here, of the engine that the settings name."""
+    """Return a new dictionary, of the engine that the settings name; `shdicts` does not keep it."""
     if settings.engine == "redis":
+        extras.require(f"{key_text(('SHARED_DICTS', name, 'ENGINE'))} needs", "redis")
         from .redis import RedisDict
 
         return RedisDict(name, alias=settings.alias, prefix=settings.prefix, stale=settings.stale)
@@ -64,9 +92,4 @@ def make(name: str, settings: SharedDictSettings) -> SharedDict:
 shdicts = SharedDicts()
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in {SETTING, "CACHES"}:
-        shdicts.close_all()
-
-
-setting_changed.connect(_forget, dispatch_uid="resty_django.shdict")
+on_change(shdicts.close_all, SETTING, "CACHES")

@@ -1,9 +1,11 @@
-"""The overview on a page of the site's own, such as the index of its admin.
+"""Template tags that show the overview on any page, such as the index of the admin.
 
 {% load resty_overview %}
 {% block extrahead %}{{ block.super }}{% resty_overview_media %}{% endblock %}
 {% block sidebar %}{{ block.super }}{% resty_overview %}{% endblock %}
 """
+
+# Django imports template libraries at startup, so the overview is imported by the tags.
 
 from __future__ import annotations
 
@@ -13,21 +15,25 @@ from django import template
 from django.contrib.admin import site
 from django.utils.safestring import SafeString
 
-from resty_django.admin import overview
-from resty_django.admin.overview import OverviewAdmin, shown_tiles
-from resty_django.models import Overview
-
 register = template.Library()
 
 
 @register.inclusion_tag("admin/resty_django/overview/tiles.html", takes_context=True)
 def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
-    """The tiles that the user of the request may see; without the permission for the overview, none."""
+    """Return the tiles that the user may see; none without the permission for the overview."""
+    from resty_django.admin.overview import REFRESH_SECONDS, visible_tiles
+
     request = context["request"]
-    return {"tiles": shown_tiles(request, getattr(request, "current_app", None) or site.name), "every": overview.EVERY}
+    return {
+        "tiles": visible_tiles(request, getattr(request, "current_app", None) or site.name),
+        "every": REFRESH_SECONDS,
+    }
 
 
 @register.simple_tag
 def resty_overview_media() -> SafeString:
-    """The style sheet and the script that it needs, for the head of the page."""
+    """Return the style sheet and the script of the overview, for the head of the page."""
+    from resty_django.admin.overview import OverviewAdmin
+    from resty_django.models import Overview
+
     return OverviewAdmin(Overview, site).media.render()

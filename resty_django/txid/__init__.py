@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .codec import InvalidTxid, Parsed, is_txid, parse, txid_max, txid_min
 from .context import bound, carry, current, current_trace
-from .make import txid
+from .generator import txid
 from .monotonic import MonotonicTxid
 from .traceparent import Trace
 

@@ -18,22 +18,22 @@ from .codec import InvalidTxid, parse
 
 
 def show_txid(field: str, description: str = "") -> Any:
-    """A column of a list, or a read-only field: the txid in `field` and its time, in the current time zone.
+    """Return a column of a list, or a read-only field: the txid in `field` and its time, in the current time zone.
 
     The column sorts by the field. `description` is its heading, else the name of the field.
     """
 
     @admin.display(description=description or capfirst(field.replace("_", " ")), ordering=field)
-    def shown(each: Any) -> str:
-        value = getattr(each, field)
+    def column(obj: Any) -> str:
+        value = getattr(obj, field)
         return with_time(value) if value else ""
 
-    shown.__name__ = f"{field}_shown"
-    return shown
+    column.__name__ = f"{field}_shown"
+    return column
 
 
 def with_time(txid: str) -> str:
-    """The txid and its time to the millisecond, as HTML."""
+    """Return the txid and its time to the millisecond, as HTML."""
     try:
         time = parse(txid).time
     except InvalidTxid:
@@ -41,6 +41,3 @@ def with_time(txid: str) -> str:
     local = timezone.localtime(time)
     text = f"{formats.date_format(local, 'DATE_FORMAT')}, {local:%H:%M:%S}.{local.microsecond // 1000:03d}"
     return format_html('<code>{}</code> <time datetime="{}">{}</time>', txid, time.isoformat(), text)
-
-
-__all__ = ["show_txid", "with_time"]

@@ -1,24 +1,27 @@
-"""One txid from the request that starts a task to the task, and to the tasks that this one starts.
+"""Pass the txid from the request that starts a task to the task, and to the tasks that it starts.
 
     # in the module with the Celery app of the site
     from resty_django.txid.celery import connect
     connect()
 
 Each message has the txid in the header `txid`, and the W3C trace in `traceparent` and `tracestate`. The worker makes
-them current for the task, its retries, its callbacks, and the log lines about it. A task that is started outside of
-everything gets a txid of its own.
+them current for the task, its retries, its callbacks, and the log lines about it. A task that is started without a
+current txid gets a new one.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from celery import signals
+from resty_django import extras
+
+with extras.needed("Txids in tasks of Celery need"):
+    from celery import signals
 
 from . import traceparent
 from .codec import is_txid
-from .context import bind, current, current_trace, unbind
-from .make import txid
+from .context import Binding, current, current_trace
+from .generator import txid as new_txid
 
 
 def connect() -> None:
@@ -35,7 +38,7 @@ def disconnect() -> None:
 
 
 def _publish(headers: dict[str, Any], **kwargs: object) -> None:
-    headers.setdefault("txid", current() or txid())
+    headers.setdefault("txid", current() or new_txid())
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
         headers["traceparent"] = trace.traceparent
@@ -45,17 +48,15 @@ def _publish(headers: dict[str, Any], **kwargs: object) -> None:
 
 def _begin(task: Any, **kwargs: object) -> None:
     headers: dict[str, Any] = task.request.headers or {}
-    brought = headers.get("txid")
-    mine = brought if isinstance(brought, str) and is_txid(brought) else current() or txid()
+    sent_txid = headers.get("txid")
+    txid = sent_txid if isinstance(sent_txid, str) and is_txid(sent_txid) else current() or new_txid()
     trace = current_trace()
     parent = headers.get("traceparent")
     if isinstance(parent, str):
-        trace = traceparent.go_on(parent, str(headers.get("tracestate", "")))
-    task.request._resty_txid = bind(mine, trace)
+        trace = traceparent.continue_trace(parent, str(headers.get("tracestate", "")))
+    task.request._resty_txid = binding = Binding(txid, trace)
+    binding.__enter__()
 
 
 def _end(task: Any, **kwargs: object) -> None:
-    unbind(task.request._resty_txid)
-
-
-__all__ = ["connect", "disconnect"]
+    task.request._resty_txid.__exit__()

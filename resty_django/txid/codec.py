@@ -69,20 +69,20 @@ def milliseconds(time: float | datetime) -> int:
 
 
 def prefix(ms: int) -> str:
-    """The first 8 characters: those that the time alone decides. Ids of the same 4 ms share them."""
+    """Return the first 8 characters: those that the time alone decides. Ids of the same 4 ms share them."""
     slot = ms >> 2
     return _PAIRS[slot >> 30 & 1023] + _PAIRS[slot >> 20 & 1023] + _PAIRS[slot >> 10 & 1023] + _PAIRS[slot & 1023]
 
 
 def encode(ms: int, random: int) -> str:
-    """The txid of a time and of 54 random bits. `ms` is taken modulo 2^42, also when it is negative."""
+    """Return the txid of a time and of 54 random bits. `ms` is taken modulo 2^42, also when it is negative."""
     if not 0 <= random < RANDOMS:
         raise ValueError(f"The random part has 54 bits; {random} has not.")
     return from_number(ms % TIMES << 54 | random)
 
 
 def from_number(number: int) -> str:
-    """The txid of a 96-bit number."""
+    """Return the txid of a 96-bit number."""
     padded = number << 4
     return "".join([_PAIRS[padded >> shift & 1023] for shift in range(90, -1, -10)])
 
@@ -96,27 +96,27 @@ def parse(txid: str) -> Parsed:
 
 
 def is_txid(value: object) -> bool:
-    """Whether the value is a txid as this module writes it: in lower case."""
+    """Return whether the value is a txid as this module writes it: in lower case."""
     return isinstance(value, str) and _CANONICAL.fullmatch(value) is not None
 
 
 def txid_min(time: float | datetime) -> str:
-    """The smallest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
+    """Return the smallest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
     return encode(milliseconds(time), 0)
 
 
 def txid_max(time: float | datetime) -> str:
-    """The largest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
+    """Return the largest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
     return encode(milliseconds(time), RANDOMS - 1)
 
 
 def _fault(value: object) -> str:
     if not isinstance(value, str):
         return f"A txid is a text of {LENGTH} characters, not {type(value).__name__}."
-    shown = repr(value if len(value) <= 40 else value[:40] + "...")
+    quoted = repr(value if len(value) <= 40 else value[:40] + "...")
     if len(value) != LENGTH:
-        return f"A txid has {LENGTH} characters; {shown} has {len(value)}."
+        return f"A txid has {LENGTH} characters; {quoted} has {len(value)}."
     foreign = _FOREIGN.search(value)
     if foreign:
-        return f"A txid is made of 0-9 and a-v; character {foreign.start() + 1} of {shown} is {foreign[0]!r}."
-    return f"The last character of a txid holds one bit: it is 0 or g, not {value[-1]!r} as in {shown}."
+        return f"A txid is made of 0-9 and a-v; character {foreign.start() + 1} of {quoted} is {foreign[0]!r}."
+    return f"The last character of a txid holds one bit: it is 0 or g, not {value[-1]!r} as in {quoted}."

@@ -1,20 +1,23 @@
-"""The txid of what is under way: a request, a job, a run of a command.
+"""The current txid: of a request, a job, or a run of a command.
 
 It is in a context variable, so each thread and each task of asyncio sees its own. Tasks of asyncio, `asyncio.to_thread`
-and `sync_to_async` hand it on by themselves; other threads get it by `carry`.
+and `sync_to_async` inherit it; other threads receive it through `carry`.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
+
 from .codec import parse
-from .make import txid as new_txid
-from .run import run_txid
+from .command import run_txid
+from .generator import txid as new_txid
 from .traceparent import Trace
 
 P = ParamSpec("P")
@@ -22,7 +25,7 @@ R = TypeVar("R")
 
 
 class Bound(NamedTuple):
-    """What is in the context variable."""
+    """The value of the context variable."""
 
     txid: str
     trace: Trace | None
@@ -32,51 +35,61 @@ _bound: Final[ContextVar[Bound | None]] = ContextVar("resty_django.txid", defaul
 
 
 def current() -> str | None:
-    """The txid of the request, job or block under way; else that of the run of `manage.py`; else None."""
-    here = _bound.get()
-    return run_txid() if here is None else here.txid
+    """Return the txid of the request, job or block under way; else the txid of the run of `manage.py`; else None."""
+    bound = _bound.get()
+    if bound is not None:
+        return bound.txid
+    try:
+        return run_txid(sys.argv[0] if sys.argv else "")
+    except ImproperlyConfigured:  # a log line without right settings has none
+        return None
 
 
 def current_trace() -> Trace | None:
-    """The W3C trace of the request or job under way, if it has one."""
-    here = _bound.get()
-    return None if here is None else here.trace
+    """Return the W3C trace of the running request or job, if it has one."""
+    bound = _bound.get()
+    return None if bound is None else bound.trace
 
 
-def bind(txid: str, trace: Trace | None) -> Token[Bound | None]:
-    """Make them the current ones until `unbind` is called with the token, in the same thread or task."""
-    return _bound.set(Bound(txid, trace))
+class Binding:
+    """A context manager that makes a txid and a trace current for its block, and restores those before at its end.
 
+    It may be entered again after its end. Enter and exit it in the same thread or task.
+    """
 
-def unbind(token: Token[Bound | None]) -> None:
-    """Back to what was current before."""
-    _bound.reset(token)
+    __slots__ = ("_bound", "_token")
+
+    def __init__(self, txid: str, trace: Trace | None) -> None:
+        self._bound = Bound(txid, trace)
+
+    def __enter__(self) -> None:
+        self._token = _bound.set(self._bound)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _bound.reset(self._token)
 
 
 @contextmanager
 def bound(txid: str | None = None, trace: Trace | None = None) -> Iterator[str]:
-    """A block, or with `@bound()` a function, with a txid of its own; gives the txid.
+    """Run a block, or with `@bound()` a function, with its own txid; yield the txid.
 
-    For jobs: `with bound(job.txid): ...`. Without `txid` each time a new one. Raises `InvalidTxid` where it is none.
+    For jobs: `with bound(job.txid): ...`. Without `txid` each block gets a new one. Raises `InvalidTxid`.
     """
-    mine = new_txid() if txid is None else parse(txid).txid
-    token = bind(mine, trace)
-    try:
-        yield mine
-    finally:
-        unbind(token)
+    block_txid = new_txid() if txid is None else parse(txid).txid
+    with Binding(block_txid, trace):
+        yield block_txid
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with the txid and the trace of now whenever and wherever it is called.
+    """Return a function that runs `function` with the current txid and trace, whenever and wherever it is called.
 
     For threads: `Thread(target=carry(work))`, `executor.submit(carry(work), 7)`, `executor.map(carry(work), items)`.
     """
-    here = _bound.get()
+    carried_bound = _bound.get()
 
     @functools.wraps(function)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
-        token = _bound.set(here)
+        token = _bound.set(carried_bound)
         try:
             return function(*args, **kwargs)
         finally:

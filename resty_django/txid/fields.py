@@ -117,7 +117,7 @@ class MadeOnDate(_Range):
 
 
 def bounds(start: float | datetime, end: float | datetime) -> tuple[str, str]:
-    """The smallest txid of `start` and the largest of `end`. Times that no txid has are moved to the nearest one."""
+    """Return the smallest txid of `start` and the largest of `end`, limited to the range of txids."""
     low, high = (min(max(milliseconds(_aware(time)), 0), LAST) for time in (start, end))
     return encode(low, 0), encode(high, RANDOMS - 1)
 
@@ -130,6 +130,3 @@ def _aware(time: float | datetime) -> float | datetime:
 
 def _midnight(day: date) -> datetime:
     return timezone.make_aware(datetime.combine(day, daytime()))
-
-
-__all__ = ["MadeInRange", "MadeOnDate", "TxidField", "validate_txid"]

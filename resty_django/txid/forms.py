@@ -27,6 +27,3 @@ class TxidField(forms.CharField):
             return parse(text).txid
         except InvalidTxid:
             raise ValidationError(self.error_messages["invalid"], code="invalid") from None
-
-
-__all__ = ["TxidField"]

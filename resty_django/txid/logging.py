@@ -25,12 +25,12 @@ EMPTY = "-"
 
 
 def txid_of(record: logging.LogRecord) -> str | None:
-    """The txid that the record has, or that its request has, else the current one.
+    """Return the txid that the record has, or that its request has, else the current one.
 
     The request is asked, since Django writes its line about a status of 400 or more when the middleware is done.
     """
-    found = getattr(record, "txid", None) or getattr(getattr(record, "request", None), "txid", None)
-    return found if isinstance(found, str) else current()
+    txid = getattr(record, "txid", None) or getattr(getattr(record, "request", None), "txid", None)
+    return txid if isinstance(txid, str) else current()
 
 
 def trace_of(record: logging.LogRecord) -> tuple[str, str]:
@@ -92,6 +92,3 @@ def _plain(value: object) -> object:
     if isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)
-
-
-__all__ = ["EMPTY", "JsonFormatter", "TxidFilter"]

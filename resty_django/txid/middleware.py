@@ -1,9 +1,9 @@
-"""A txid for each request.
+"""Gives each request a txid.
 
     MIDDLEWARE = ["resty_django.txid.middleware.TxidMiddleware", ...]   # the first, so that all others have it
 
-It sets `request.txid`, and `request.trace`, the W3C trace or None; both are current for all that runs until the
-response is sent. The response has the txid in the header `TXID["HEADER"]`, and the trace in `traceparent`.
+It sets `request.txid`, and `request.trace`, the W3C trace or None; both are current for all code that runs until
+the response is sent. The response has the txid in the header `TXID["HEADER"]`, and the trace in `traceparent`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from resty_django.conf import conf
 
 from . import traceparent
 from .codec import InvalidTxid, parse
-from .context import bind, unbind
-from .make import txid
+from .context import Binding
+from .generator import txid as new_txid
+from .proxies import is_trusted
 from .traceparent import Trace
-from .trust import is_trusted
 
 
 class TxidMiddleware:
-    """Sync and async in one. WebSockets do not pass Django's middleware, so they are left alone."""
+    """Gives each request a txid; sync and async in one.
+
+    WebSockets do not pass Django's middleware, so they get none.
+    """
 
     sync_capable = True
     async_capable = True
@@ -39,81 +42,65 @@ class TxidMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        mine, trace = name(request)
-        token = bind(mine, trace)
-        try:
-            return label(self.get_response(request), mine, trace)
-        finally:
-            unbind(token)
+        txid, trace = assign_ids(request)
+        with Binding(txid, trace):
+            return write_headers(self.get_response(request), txid, trace)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        mine, trace = name(request)
-        token = bind(mine, trace)
-        try:
-            return label(await self.get_response(request), mine, trace)
-        finally:
-            unbind(token)
+        txid, trace = assign_ids(request)
+        with Binding(txid, trace):
+            return write_headers(await self.get_response(request), txid, trace)
 
 
-def name(request: HttpRequest) -> tuple[str, Trace | None]:
-    """Give the request its txid and its trace: those that it brings, if a trusted proxy sent it, else new ones."""
+def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
+    """Set `request.txid` and `request.trace`: from the headers, if a trusted proxy sent them, else new ones."""
     settings = conf.txid
     trusted = is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies)
-    mine = _brought(request, settings.header) if trusted else ""
-    mine = mine or txid()
+    txid = (_txid_from_header(request, settings.header) if trusted else "") or new_txid()
     trace = None
     if settings.traceparent:
         headers = request.headers
         if trusted and "traceparent" in headers:
-            trace = traceparent.go_on(headers["traceparent"], headers.get("tracestate", ""))
-        trace = trace or traceparent.begin(mine)
-    request.txid = mine  # type: ignore[attr-defined]
+            trace = traceparent.continue_trace(headers["traceparent"], headers.get("tracestate", ""))
+        trace = trace or traceparent.begin(txid)
+    request.txid = txid  # type: ignore[attr-defined]
     request.trace = trace  # type: ignore[attr-defined]
-    return mine, trace
+    return txid, trace
 
 
-def label(response: HttpResponseBase, mine: str, trace: Trace | None) -> HttpResponseBase:
+def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) -> HttpResponseBase:
     """Write both into the headers; the content of a streaming response is then made under them too."""
-    response.headers[conf.txid.header] = mine
+    response.headers[conf.txid.header] = txid
     if trace is not None:
         response.headers["traceparent"] = trace.traceparent
     if isinstance(response, StreamingHttpResponse) and not isinstance(response, FileResponse):
         content: Any = response.streaming_content
-        streamed = _astream(content, mine, trace) if response.is_async else _stream(content, mine, trace)
-        response.streaming_content = streamed
+        binding = Binding(txid, trace)
+        response.streaming_content = _astream(content, binding) if response.is_async else _stream(content, binding)
     return response
 
 
-def _brought(request: HttpRequest, header: str) -> str:
+def _txid_from_header(request: HttpRequest, header: str) -> str:
     try:
         return parse(request.headers.get(header, "")).txid
     except InvalidTxid:
         return ""
 
 
-def _stream(content: Iterator[bytes], mine: str, trace: Trace | None) -> Iterator[bytes]:
-    """The content; between two pieces the caller has its own context."""
+def _stream(content: Iterator[bytes], binding: Binding) -> Iterator[bytes]:
+    """Yield the content; between two pieces the caller has its own context."""
     while True:
-        token = bind(mine, trace)
-        try:
+        with binding:
             piece = next(content, None)
-        finally:
-            unbind(token)
         if piece is None:
             return
         yield piece
 
 
-async def _astream(content: AsyncIterator[bytes], mine: str, trace: Trace | None) -> AsyncIterator[bytes]:
+async def _astream(content: AsyncIterator[bytes], binding: Binding) -> AsyncIterator[bytes]:
     while True:
-        token = bind(mine, trace)
-        try:
+        with binding:
             piece = await anext(content, None)
-        finally:
-            unbind(token)
         if piece is None:
             return
         yield piece
-
-
-__all__ = ["TxidMiddleware"]

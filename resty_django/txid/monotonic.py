@@ -9,6 +9,8 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Final
 
+from resty_django.forks import after_fork
+
 from .codec import RANDOMS, from_number
 
 _all: Final[weakref.WeakSet[MonotonicTxid]] = weakref.WeakSet()
@@ -18,9 +20,9 @@ class MonotonicTxid:
     """Calls give txids, each greater than the one before, in all threads of the process.
 
     A new millisecond gets new random bits. Within one, and while the clock is behind, the id before is increased by
-    one: so whoever knows an id can guess the next. When the random bits are used up the time inside runs ahead. A child
-    of a fork goes on one millisecond after its parent's last id, with random bits of its own. From 2109, when the times
-    start over, the order does too. `clock` gives nanoseconds since 1970.
+    one: so clients that know an id can guess the next. When the random bits are used up the time inside runs ahead. A
+    child of a fork goes on one millisecond after its parent's last id, with its own random bits. From 2109, when the
+    times start over, the order does too. `clock` gives nanoseconds since 1970.
 
         next_txid = MonotonicTxid()
         next_txid()
@@ -51,9 +53,9 @@ def _draw(ms: int) -> int:
 
 
 def _after_fork() -> None:
-    for each in _all:
-        each._lock = threading.Lock()
-        each._forked = True
+    for generator in _all:
+        generator._lock = threading.Lock()
+        generator._forked = True
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

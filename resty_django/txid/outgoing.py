@@ -27,16 +27,16 @@ class HasHeaders(Protocol):
 
 def headers() -> dict[str, str]:
     """`TXID["HEADER"]`, `traceparent` and `tracestate`, as far as there is something to tell."""
-    found: dict[str, str] = {}
-    mine = current()
-    if mine is not None:
-        found[conf.txid.header] = mine
+    headers: dict[str, str] = {}
+    txid = current()
+    if txid is not None:
+        headers[conf.txid.header] = txid
     trace = current_trace()
     if trace is not None:
-        found["traceparent"] = trace.traceparent
+        headers["traceparent"] = trace.traceparent
         if trace.state:
-            found["tracestate"] = trace.state
-    return found
+            headers["tracestate"] = trace.state
+    return headers
 
 
 def add_headers(request: HasHeaders) -> None:
@@ -46,8 +46,5 @@ def add_headers(request: HasHeaders) -> None:
 
 
 async def aadd_headers(request: HasHeaders) -> None:
-    """The same, as the asynchronous client of httpx wants it."""
+    """Do the same as `add_headers`, for the asynchronous client of httpx."""
     add_headers(request)
-
-
-__all__ = ["aadd_headers", "add_headers", "headers"]

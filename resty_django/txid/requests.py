@@ -25,6 +25,3 @@ class TxidAdapter(HTTPAdapter):
         request = request.copy()
         add_headers(request)
         return super().send(request, *args, **kwargs)
-
-
-__all__ = ["TxidAdapter"]

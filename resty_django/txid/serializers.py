@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rest_framework import serializers
+from resty_django import extras
+
+with extras.needed("Fields of Django REST framework need"):
+    from rest_framework import serializers
 
 from .codec import LENGTH, InvalidTxid, parse
 
@@ -22,6 +25,3 @@ class TxidField(serializers.CharField):
             return parse(data).txid
         except InvalidTxid as error:
             self.fail("not_a_txid", fault=str(error))
-
-
-__all__ = ["TxidField"]

@@ -1,7 +1,7 @@
 """W3C Trace Context: the headers `traceparent` and `tracestate`. Pure.
 
-A trace goes through several services under one trace id; each service has a span id of its own, and tells it to those
-that it calls. https://www.w3.org/TR/trace-context-2/
+A trace goes through several services under one trace id; each service has its own span id, and sends it to the
+services that it calls. https://www.w3.org/TR/trace-context-2/
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATE: Final = re.compile(r"[\x20-\x7e\t]*")
 class Trace:
     """The trace of a request, seen from this service.
 
-    `trace_id` is common to all services, `span_id` that of this service, `parent_id` that of the caller (empty where
+    `trace_id` is common to all services, `span_id` is this service's, `parent_id` the caller's (empty where
     the trace begins here). `state` is the caller's `tracestate`, unchanged.
     """
 
@@ -44,7 +44,7 @@ class Trace:
 
 
 def begin(txid: str) -> Trace:
-    """A trace that begins here. Its id begins with the 24 hexadecimal digits of the txid, so it sorts by time too.
+    """Return a new trace. Its id begins with the 24 hexadecimal digits of the txid, so it sorts by time too.
 
     It is marked as sampled, since services that follow the caller's decision would otherwise record nothing.
     """
@@ -52,17 +52,17 @@ def begin(txid: str) -> Trace:
     return Trace(trace_id, _new_span(), SAMPLED | RANDOM)
 
 
-def go_on(traceparent: str, tracestate: str = "") -> Trace | None:
-    """The caller's trace with a new span id; None where `traceparent` is not as the standard says.
+def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
+    """Return the caller's trace with a new span id; None where `traceparent` does not follow the standard.
 
     Of versions after 00, what 00 has is read. Flags that 00 does not know are dropped, and so is a `tracestate` that is
     longer than 8192 characters or not printable ASCII.
     """
-    found = _FORM.fullmatch(traceparent.strip(" \t"))
-    if found is None:
+    match = _FORM.fullmatch(traceparent.strip(" \t"))
+    if match is None:
         return None
-    version, trace_id, parent_id, flags, rest = found.groups()
-    if version == "ff" or (version == "00" and rest) or not trace_id.strip("0") or not parent_id.strip("0"):
+    version, trace_id, parent_id, flags, suffix = match.groups()
+    if version == "ff" or (version == "00" and suffix) or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
     state = tracestate if len(tracestate) <= LONGEST_STATE and _STATE.fullmatch(tracestate) else ""
     return Trace(trace_id, _new_span(), int(flags, 16) & (SAMPLED | RANDOM), parent_id, state)

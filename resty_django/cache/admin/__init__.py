@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from django.contrib import admin
 
+from resty_django.admin.deferred import DeferredAdmin
+
 from ..models import Cache
-from .caches import CacheAdmin
 
-admin.site.register(Cache, CacheAdmin)
-
-__all__ = ["CacheAdmin"]
+admin.site.register(
+    Cache,
+    DeferredAdmin,
+    full_class="resty_django.cache.admin.caches.CacheAdmin",
+    pages=("changelist", "delete_key", "purge", "history", "change"),
+)

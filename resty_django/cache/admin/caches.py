@@ -1,4 +1,4 @@
-"""The admin of caches: the list, the page of one, and what operators do to it."""
+"""The admin of caches: the list, the page of one cache, and the operations on it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import ShownAdmin
-from resty_django.admin.figures import Key, key_of, why
+from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.forms import DeleteForm
+from resty_django.admin.statistics import Key, key_of, why
 from resty_django.shdict import SharedDictError
 
 from ..errors import CacheError, UnknownCache
-from ..known import Known, known
-from ..mlcache import MLCache
+from ..inventory import CacheInfo, all_caches
+from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import items
-from .facts import figures, kind_of, options, place
 from .forms import PurgeForm
+from .statistics import dictionary_text, figures, kind_of, options
 
 TEMPLATES: Final = "admin/resty_cache/cache"
 
 
-class CacheAdmin(ShownAdmin[Cache]):
+class CacheAdmin(ReadOnlyAdmin[Cache]):
     refusals: ClassVar = (CacheError, SharedDictError)
     object_route = "<path:object_id>"
 
@@ -38,7 +38,7 @@ class CacheAdmin(ShownAdmin[Cache]):
         css: ClassVar = {"all": ["resty_cache/admin.css"]}
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Cache | None:
-        return Cache(name=object_id) if object_id in known() else None
+        return Cache(name=object_id) if object_id in all_caches() else None
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -49,13 +49,13 @@ class CacheAdmin(ShownAdmin[Cache]):
             self.page_url("change", self.change_view),
         ]
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- pages ----------------------------------------------------------------------------------------------------
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        rows = [figures(one) for one in known().values()]
+        rows = [figures(info) for info in all_caches().values()]
         context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows}
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
@@ -63,50 +63,52 @@ class CacheAdmin(ShownAdmin[Cache]):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The page of one cache. In the address: `key` or `k`, a key or its token; `find` and `page`, the beginning of
-        keys and the number of their page."""
+        """Return the page of one cache. In the address: `key` or `k`, a key or its token; `find` and `page`, the
+        beginning of keys and the number of their page.
+        """
         name = unquote(object_id)
-        one = known().get(name)
-        obj = None if one is None else Cache(name=name)
+        info = all_caches().get(name)
+        obj = None if info is None else Cache(name=name)
         if not self.has_view_or_change_permission(request, obj):
             raise PermissionDenied
-        if one is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)  # type: ignore[attr-defined, no-any-return]
-        here = one.cache is not None
+        if info is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
+        usable = info.cache is not None
         context = {
             "title": name,
             "object": obj,
-            "here": here,
-            "figures": figures(one),
-            "options": options(one),
+            "usable": usable,
+            "figures": figures(info),
+            "options": options(info),
             "may_view_items": self.may(request, "view_cache_items", obj),
-            "may_delete": here and self.may(request, "delete_cache_item", obj),
-            "may_purge": here and self.may(request, "purge_cache", obj),
-            **self._items(request, obj, one),
+            "may_delete": usable and self.may(request, "delete_cache_item", obj),
+            "may_purge": usable and self.may(request, "purge_cache", obj),
+            **self._items(request, obj, info),
         }
         return self.page(request, f"{TEMPLATES}/cache.html", context)
 
-    def _items(self, request: HttpRequest, obj: Any, one: Known) -> dict[str, Any]:
-        """The item or the keys that were asked for."""
-        asked = request.GET
-        key = asked.get("key") or key_of(asked.get("k", ""))
-        if not key and "find" not in asked:
+    def _items(self, request: HttpRequest, obj: Any, info: CacheInfo) -> dict[str, Any]:
+        """Return the item or the keys that were asked for."""
+        query = request.GET
+        key = query.get("key") or key_of(query.get("k", ""))
+        if not key and "find" not in query:
             return {}
         if not self.may(request, "view_cache_items", obj):
             raise PermissionDenied
-        begin, page = asked.get("find", ""), asked.get("page", "")
+        prefix, page = query.get("find", ""), query.get("page", "")
         try:
+            cache = _usable_cache(info)
             if key:
-                return {"key": Key.of(key), "typed": asked.get("key", ""), "found": items.find(_here(one), key)}
-            return {"text": begin, "listed": items.search(_here(one), begin, int(page) if page.isdecimal() else 1)}
+                return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
+            return {"text": prefix, "listed": items.search(cache, prefix, int(page) if page.isdecimal() else 1)}
         except Exception as error:  # a dictionary that cannot be used
-            return {"key": Key.of(key), "text": begin, "fault": why(error)}
+            return {"key": Key.of(key), "text": prefix, "fault": why(error)}
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------------------------
 
     def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="delete_cache_item",
@@ -118,50 +120,57 @@ class CacheAdmin(ShownAdmin[Cache]):
             template=f"{TEMPLATES}/delete_key.html",
         )
 
-    def _delete_key(self, request: HttpRequest, obj: Cache, given: dict[str, Any]) -> str:
-        items.delete(_here(known().get(obj.name)), given["key"])
-        shown = Key.of(given["key"]).text
-        self.log_change(request, obj, f"Deleted the key “{shown}”.")
-        return format_html('Deleted the key <code class="resty-id">{}</code>', shown)
+    def _delete_key(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
+        items.delete(_usable_cache(all_caches().get(obj.name)), cleaned_data["key"])
+        text = Key.of(cleaned_data["key"]).text
+        self.log_change(request, obj, f"Deleted the key “{text}”.")
+        return format_html('Deleted the key <code class="resty-id">{}</code>.', text)
 
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="purge_cache",
-            form=lambda data, obj: PurgeForm(data, obj.name, isinstance(_here(known().get(obj.name)), MLCache)),
+            form=self._purge_form,
             title=_("Purge a cache"),
             button=_("Forget everything"),
             perform=self._purge,
-            explain=self._lost,
+            explain=self._losses,
             template=f"{TEMPLATES}/purge.html",
         )
 
-    def _lost(self, obj: Cache) -> dict[str, Any]:
-        """What a purge takes with it: dictionaries, caches in them, and the figures where they are there too."""
-        everything = known()
-        one = everything[obj.name]
-        mine = set(items.dictionaries_of(_here(one)))
-        others = [
-            f"{name} ({kind_of(other)})"
-            for name, other in everything.items()
-            if name != obj.name and other.cache is not None and mine & set(items.dictionaries_of(other.cache))
+    def _purge_form(self, data: Any, obj: Cache) -> PurgeForm:
+        cache = _usable_cache(all_caches().get(obj.name))
+        return PurgeForm(data, obj.name, keeps_stale=isinstance(cache, MLCache))
+
+    def _losses(self, obj: Cache) -> dict[str, Any]:
+        """Return what a purge deletes: dictionaries, other caches in them, and the counts where they are in one of
+        them.
+        """
+        caches = all_caches()
+        purged = caches[obj.name]
+        dictionaries = set(items.dictionaries_of(_usable_cache(purged)))
+        neighbours = [
+            f"{name} ({kind_of(info)})"
+            for name, info in caches.items()
+            if name != obj.name and info.cache is not None and dictionaries & set(items.dictionaries_of(info.cache))
         ]
-        counted = one.counter is not None and one.counter.dictionary in mine
-        return {"places": [place(each) for each in mine], "others": others, "counts_go": counted}
+        counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
+        places = [dictionary_text(dictionary) for dictionary in dictionaries]
+        return {"places": places, "others": neighbours, "counts_go": counts_go}
 
-    def _purge(self, request: HttpRequest, obj: Cache, given: dict[str, Any]) -> str:
-        free = bool(given.get("free"))
-        items.purge(_here(known().get(obj.name)), free)
-        said = "Purged the cache, and freed its memory." if free else "Purged the cache."
-        self.log_change(request, obj, said)
-        return said
+    def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
+        free = bool(cleaned_data.get("free"))
+        items.purge(_usable_cache(all_caches().get(obj.name)), free)
+        message = "Purged the cache, and freed its memory." if free else "Purged the cache."
+        self.log_change(request, obj, message)
+        return message
 
 
-def _here(one: Known | None) -> items.Cache:
-    """Raises `UnknownCache` where this process has not made the cache."""
-    if one is None or one.cache is None:
+def _usable_cache(info: CacheInfo | None) -> items.Cache:
+    """Return the cache itself. Raise `UnknownCache` where this process has not created it."""
+    if info is None or info.cache is None:
         raise UnknownCache(
-            "this process has not made the cache, and so cannot look into it. Name it in the settings of the site."
+            "This process has not made the cache, and so cannot look into it. Name it in the settings of the site."
         )
-    return one.cache
+    return info.cache

@@ -11,7 +11,8 @@ from resty_django.admin.forms import FlushForm
 
 
 class PurgeForm(FlushForm):
-    """Wants the name of the cache to be typed. `keeps_stale`: whether it can keep what it forgets as stale values."""
+    """Requires the name of the cache to be typed. `keeps_stale`: whether the cache can keep purged values as stale
+    ones."""
 
     free = forms.BooleanField(
         required=False,

@@ -1,4 +1,4 @@
-"""What is in L2 of a cache: its keys page by page, and one of them with its value. Nothing of it is run or loaded."""
+"""The items in L2 of a cache: its keys page by page, and single values. No serializer is called, no pickle loaded."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from resty_django.admin.figures import TYPES, Key, life_text, size_of, value_text
-from resty_django.events.steps import run
-from resty_django.shdict import Item, SharedDict, WrongKind
+from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
+from resty_django.sansio import run
+from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
-from .. import entries, records
-from ..mlcache import MLCache
-from ..stats import LISTED
-from ..store import Store
-from .facts import place, seconds
+from ..backend import entries
+from ..backend.store import Store
+from ..mlcache import records
+from ..mlcache.cache import MLCache
+from ..statistics.reporter import OWN
+from .statistics import dictionary_text, seconds
 
 LOOKED_AT: Final = 10_000
-"""Keys of a dictionary that a search looks at."""
+"""Keys of a dictionary that a search examines."""
 PAGE: Final = 50
 """Keys of one page."""
 
@@ -36,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One page of the keys that begin with a text. `unseen`: not all keys of the dictionary were looked at."""
+    """One page of the keys that begin with a text. `unseen`: not all keys of the dictionary were examined."""
 
     rows: list[Row]
     page: int
@@ -54,8 +55,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One item, everything as text. `value` is bounded in length; `note` says what is to be known of it."""
+class Details:
+    """One item, everything as text. `value` is bounded in length; `note` explains it."""
 
     kind: str
     size: str
@@ -72,26 +73,26 @@ def dictionaries_of(cache: Cache) -> tuple[SharedDict, ...]:
 
 
 def prefix_of(cache: Cache) -> str:
-    """What begins the keys in L2 and is no part of the cache's own."""
+    """Return the prefix of the keys of a cache in L2."""
     return "" if isinstance(cache, Store) else f"{cache.name}:"
 
 
 def search(cache: Cache, begin: str, page: int) -> Rows:
-    """The keys that begin with a text, in their order. Raises `SharedDictError`."""
+    """Return the keys that begin with a text, in their order. Raise `SharedDictError`."""
     prefix = prefix_of(cache)
-    found: dict[str, SharedDict] = {}
+    matches: dict[str, SharedDict] = {}
     unseen = False
     for dictionary in dictionaries_of(cache):
         names = dictionary.get_keys(LOOKED_AT)
         unseen = unseen or len(names) >= LOOKED_AT
         for name in names:
-            if name.startswith(prefix + begin) and not name.startswith(LISTED):
-                found.setdefault(name, dictionary)
-    pages = max(1, -(-len(found) // PAGE))
+            if name.startswith(prefix + begin) and not name.startswith(OWN):
+                matches.setdefault(name, dictionary)
+    pages = max(1, -(-len(matches) // PAGE))
     page = min(max(1, page), pages)
-    names = sorted(found)[(page - 1) * PAGE : page * PAGE]
+    names = sorted(matches)[(page - 1) * PAGE : page * PAGE]
     return Rows(
-        [_row(cache, found[name], name, name[len(prefix) :]) for name in names], page, pages, len(found), unseen
+        [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
     )
 
 
@@ -102,22 +103,22 @@ def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
     return Row(Key.of(key), life, _levels(cache, key, item), size)
 
 
-def find(cache: Cache, key: str) -> Shown | None:
-    """An item, also an expired one that is still there. Raises `SharedDictError`."""
+def find(cache: Cache, key: str) -> Details | None:
+    """Return an item, also an expired one that is still there. Raise `SharedDictError`."""
     name = prefix_of(cache) + key
     for dictionary in dictionaries_of(cache):
         item = _item(dictionary, name)
         if item is not None:
             life = None if item.stale else dictionary.ttl(name)
-            told = (_levels(cache, key, item), place(dictionary))
-            return _shown(cache, item, size_of(item.value), life_text(life), *told)
+            levels, where = _levels(cache, key, item), dictionary_text(dictionary)
+            return _details(cache, item, size_of(item.value), life_text(life), levels, where)
     return None
 
 
 def _item(dictionary: SharedDict, name: str) -> Item | None:
     try:
         return dictionary.get_stale(name)
-    except WrongKind:  # a list, which is none of the cache's
+    except (WrongKind, Unreadable):  # a list, or bytes of another program
         return None
 
 
@@ -126,8 +127,8 @@ def _levels(cache: Cache, key: str, item: Item | None) -> str:
 
 
 def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
-    kept = cache.lru.items.get(key)
-    if kept is not None and kept[1] >= cache.lru.clock():
+    l1_item = cache.lru.items.get(key)
+    if l1_item is not None and l1_item[1] >= cache.lru.clock():
         yield "L1 of this process"
     if item is not None:
         stale = item.stale
@@ -137,7 +138,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
         yield "L2, stale" if stale else "L2"
 
 
-def _shown(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Shown:
+def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     if isinstance(cache, Store):
         return _of_django(cache, item, size, life, levels, where)
     record = records.decode(item.value)
@@ -145,24 +146,24 @@ def _shown(cache: Cache, item: Item, size: str, life: str, levels: str, where: s
         return _foreign(item, size, life, levels, where)
     note = "As the serializer of the cache wrote it." if cache.serializer and record.value is not None else ""
     age = seconds(max(0.0, cache.clock() - record.stored))
-    return Shown(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
+    return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
 
-def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, where: str) -> Shown:
+def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     try:
-        seen = entries.seen(item.value)
+        entry = entries.inspect(item.value)
     except entries.Foreign:
         return _foreign(item, size, life, levels, where)
-    age = seconds(max(0.0, cache.clock() - seen.stored)) if seen.stored else ""
-    if seen.pickled:
-        note = f"A signed pickle of {seen.pickled:,} bytes. The admin does not load it."
-        return Shown("pickle", size, life, levels, where, age, note=note)
-    return Shown(_kind(seen.value), size, life, levels, where, age, value_text(seen.value))
+    age = seconds(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
+    if entry.pickled:
+        note = f"A signed pickle of {entry.pickled:,} bytes. The admin does not load it."
+        return Details("pickle", size, life, levels, where, age, note=note)
+    return Details(_kind(entry.value), size, life, levels, where, age, value_text(entry.value))
 
 
-def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Shown:
+def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Details:
     note = "Not written by this cache: reading it is a miss."
-    return Shown(_kind(item.value), size, life, levels, where, value=value_text(item.value), note=note)
+    return Details(_kind(item.value), size, life, levels, where, value=value_text(item.value), note=note)
 
 
 def _kind(value: Any) -> str:
@@ -183,6 +184,3 @@ def purge(cache: Cache, free: bool) -> None:
         run(cache.clear())
     else:
         cache.purge(free)
-
-
-__all__ = ["Row", "Rows", "Shown", "delete", "dictionaries_of", "find", "prefix_of", "purge", "search"]

@@ -1,4 +1,4 @@
-"""What both admin classes share: the database of the ID service, and issuing one ID."""
+"""The base of both admin classes: the database of the ID service, and issuing one ID."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ServiceAdmin(PageAdmin[Model]):
         """Issue an ID and log it at `obj`. The number of a gapless rule is taken back when the log fails."""
 
         def issue() -> str:
-            made = str(service.next_id(rule.name, app=app, salt=salt))
-            self.log_change(request, obj, f"Issued {made} for the application name “{app}”.")
-            return made
+            issued_id = service.next_id(rule.name, app=app, salt=salt)
+            self.log_change(request, obj, f"Issued {issued_id} for the application name “{app}”.")
+            return issued_id
 
         if rule.gapless:
             with transaction.atomic(using=store.database()):
-                made = issue()
+                issued_id = issue()
         else:
-            made = issue()
-        return format_html('Issued <code class="resty-id">{}</code>', made)
+            issued_id = issue()
+        return format_html('Issued <code class="resty-id">{}</code>', issued_id)

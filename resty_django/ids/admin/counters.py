@@ -1,4 +1,4 @@
-"""The admin of counters: where they stand and how long they will do, and what operators do to them."""
+"""The admin of counters: positions, forecasts and manual operations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from resty_django.admin.shown import NONE, percent
+from resty_django.admin.formatting import NONE, percent
 from resty_django.conf import conf
 
 from .. import operations, store
-from ..engine.moment import wall_at
+from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from .base import ServiceAdmin
-from .facts import NEAR, Facts
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
+from .statistics import NEAR, CounterStatistics
 
 
 class RoomFilter(admin.SimpleListFilter):
@@ -56,15 +56,15 @@ class RoomFilter(admin.SimpleListFilter):
 
 
 def _by_zone(condition: Callable[[int], Q]) -> Q:
-    """A condition on the wall second that now is in each rule's time zone."""
-    found, now = Q(pk__in=[]), time.time()
+    """Return a condition on the wall second that now is in each rule's time zone."""
+    matches, now = Q(pk__in=[]), time.time()
     for zone in set(IdRule.objects.using(store.database()).values_list("timezone", flat=True)):
         try:
             wall = wall_at(now, IdRule(timezone=zone).spec().zone)
         except BadRule:
             wall = int(now)
-        found |= Q(rule__timezone=zone) & condition(wall)
-    return found
+        matches |= Q(rule__timezone=zone) & condition(wall)
+    return matches
 
 
 class IdCounterAdmin(ServiceAdmin[IdCounter]):
@@ -86,9 +86,9 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     readonly_fields: ClassVar = flatten_fieldsets(fieldsets)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[IdCounter]:
-        taken = Cast(F("bound") - F("rule__min_counter"), FloatField())
+        used = Cast(F("bound") - F("rule__min_counter"), FloatField())
         size = Cast(F("rule__max_counter") - F("rule__min_counter") + 1, FloatField())
-        return super().get_queryset(request).select_related("rule").annotate(used=taken / size)
+        return super().get_queryset(request).select_related("rule").annotate(used=used / size)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -99,7 +99,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     def has_delete_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
         return False
 
-    # --- columns and facts -----------------------------------------------------------------------------------------
+    # --- columns and statistics ---------------------------------------------------------------------------------------
 
     @admin.display(description="app", ordering="app_name")
     def app(self, counter: IdCounter) -> str:
@@ -116,28 +116,28 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     @admin.display(description="position", ordering="bound")
     def position(self, counter: IdCounter) -> str:
-        position = Facts.of(counter).position
+        position = CounterStatistics.of(counter).position
         return NONE if position is None else f"{position:,}"
 
     @admin.display(description="head room", ordering=F("used") * -1)
     def head_room(self, counter: IdCounter) -> SafeString:
-        return Facts.of(counter).head_room
+        return CounterStatistics.of(counter).head_room
 
     @admin.display(description="used", ordering="used")
     def used(self, counter: IdCounter) -> str:
-        return percent(Facts.of(counter).used)
+        return percent(CounterStatistics.of(counter).used)
 
     @admin.display(description="forecast")
     def outlook(self, counter: IdCounter) -> SafeString:
-        return Facts.of(counter).outlook
+        return CounterStatistics.of(counter).outlook
 
     @admin.display(description="cycle", ordering="cycle_start")
     def cycle(self, counter: IdCounter) -> SafeString:
-        return Facts.of(counter).cycle
+        return CounterStatistics.of(counter).cycle
 
     @admin.display(description="last update", ordering="updated_at")
     def age(self, counter: IdCounter) -> SafeString:
-        return Facts.of(counter).age
+        return CounterStatistics.of(counter).age
 
     @admin.display(description="rule")
     def rule_link(self, counter: IdCounter) -> SafeString:
@@ -146,37 +146,37 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     @admin.display(description="next number")
     def next_number(self, counter: IdCounter) -> str:
-        facts = Facts.of(counter)
-        return f"{facts.next:,}" if facts.left else "none is left"
+        statistics = CounterStatistics.of(counter)
+        return f"{statistics.next:,}" if statistics.left else "none is left"
 
     @admin.display(description="time zone")
     def zone(self, counter: IdCounter) -> str:
-        return str(Facts.of(counter).zone)
+        return str(CounterStatistics.of(counter).zone)
 
     @admin.display(description="latest time shown")
     def shown_time(self, counter: IdCounter) -> str:
-        return Facts.of(counter).clock(counter.shown)
+        return CounterStatistics.of(counter).clock(counter.shown)
 
     @admin.display(description="state")
     def state(self, counter: IdCounter) -> SafeString:
-        facts, found = Facts.of(counter), []
+        statistics, states = CounterStatistics.of(counter), []
         if counter.step != conf.ids.step:
-            found.append(
+            states.append(
                 f"Refused: it was made with step {counter.step}, and this site’s step is {conf.ids.step}. "
                 "Confirm the step to go on."
             )
-        if facts.ahead > 60:
-            found.append(
-                f"Its time is {facts.ahead:,} s ahead of this clock, and stays until the clock has caught up. When a "
-                "wrong clock was the cause, lower the counter and set its cycle back."
+        if statistics.ahead > 60:
+            states.append(
+                f"Its time is {statistics.ahead:,} s ahead of this clock, and stays until the clock has caught up. "
+                "When a wrong clock was the cause, lower the counter and set its cycle back."
             )
-        if not facts.left:
-            found.append("All numbers of this cycle are reserved.")
+        if not statistics.left:
+            states.append("All numbers of this cycle are reserved.")
         if not counter.rule.enabled:
-            found.append("The rule is off.")
-        if not found:
+            states.append("The rule is off.")
+        if not states:
             return format_html("{}", "in order")
-        return format_html('<span class="resty-alarm">{}</span>', " ".join(found))
+        return format_html('<span class="resty-alarm">{}</span>', " ".join(states))
 
     # --- pages -----------------------------------------------------------------------------------------------------
 
@@ -185,12 +185,12 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         if counter is not None:
             context |= {
                 "preview": preview(counter.rule, counter=counter, app=counter.app_name),
-                **self.doors(request, counter),
+                **self.allowed_actions(request, counter),
             }
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def doors(self, request: HttpRequest, counter: IdCounter) -> dict[str, bool]:
-        """Which actions the user may take on this counter."""
+    def allowed_actions(self, request: HttpRequest, counter: IdCounter) -> dict[str, bool]:
+        """Return which actions the user may take on this counter."""
         return {
             "may_issue": self.may(request, "issue_id", counter) and is_ours(counter),
             "may_raise": self.may(request, "raise_idcounter", counter),
@@ -209,7 +209,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     @transaction.non_atomic_requests
     def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="issue_id",
@@ -220,13 +220,13 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             template="admin/resty_ids/issue.html",
         )
 
-    def _issue(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+    def _issue(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         if not is_ours(counter):
-            raise PermissionDenied(f"this site is node {conf.ids.offset}")
-        return self.issue_one(request, counter, counter.rule, counter.app_name, given["salt"])
+            raise PermissionDenied(f"This site is node {conf.ids.offset}.")
+        return self.issue_one(request, counter, counter.rule, counter.app_name, options["salt"])
 
     def raise_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="raise_idcounter",
@@ -238,11 +238,11 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             template="admin/resty_ids/idcounter/raise.html",
         )
 
-    def _raise(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
-        return self._set(request, counter, "Raised", operations.raise_counter(counter, to=given["to"]))
+    def _raise(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
+        return self._set(request, counter, "Raised", operations.raise_counter(counter, to=options["to"]))
 
     def lower_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="lower_idcounter",
@@ -254,13 +254,13 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             template="admin/resty_ids/idcounter/lower.html",
         )
 
-    def _lower(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
-        back = bool(given.get("cycle_back"))
-        done = operations.lower_counter(counter, to=given["to"], cycle_back=back)
+    def _lower(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
+        back = bool(options.get("cycle_back"))
+        done = operations.lower_counter(counter, to=options["to"], cycle_back=back)
         return self._set(request, counter, "Lowered, and its cycle set back to now" if back else "Lowered", done)
 
     def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="confirm_step",
@@ -272,22 +272,23 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             template="admin/resty_ids/idcounter/confirm_step.html",
         )
 
-    def _confirm(self, request: HttpRequest, counter: IdCounter, given: dict[str, Any]) -> str:
+    def _confirm(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         if counter.step == conf.ids.step:
             raise operations.Refused(f"The counter has the site’s step {conf.ids.step} already.")
-        done = operations.confirm_step(counter, floor=given["to"])
-        return self._set(request, counter, f"Step {counter.step} changed to {done.step}, floor {given['to']}", done)
+        done = operations.confirm_step(counter, floor=options["to"])
+        return self._set(request, counter, f"Step {counter.step} changed to {done.step}, floor {options['to']}", done)
 
     def _set(self, request: HttpRequest, counter: IdCounter, what: str, done: IdCounter) -> str:
         text = f"{what}: the next number was {counter.bound:,} and is {done.bound:,}."
         self.log_change(request, counter, text)
-        return f"{done}: {text[0].lower()}{text[1:]}"
+        # The admin writes the first letter of a message as a capital, which a rule's name must not get.
+        return f"Counter {done}: {text[0].lower()}{text[1:]}"
 
     @staticmethod
     def _explain(counter: IdCounter) -> dict[str, Any]:
-        return {"facts": Facts.of(counter), "ids": conf.ids}
+        return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
 
 
 def is_ours(counter: IdCounter) -> bool:
-    """Whether this site's node gives out the counter's numbers."""
+    """Return whether this site's node gives out the counter's numbers."""
     return counter.node_offset == conf.ids.offset

@@ -1,17 +1,18 @@
-"""The forms of the admin: the rule, the sample for its preview, and what the actions ask for."""
+"""The forms of the admin: rules, samples for previews, and options of actions."""
 
 from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import ValidationError
 from django.utils.html import format_html
 
+from resty_django.admin.versions import VersionedForm
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -27,26 +28,21 @@ NEEDED = {
 }
 """The permission that a kind of rule takes, and its name."""
 
-if TYPE_CHECKING:
-    _RuleForm = forms.ModelForm[IdRule]
-else:
-    _RuleForm = forms.ModelForm
-
 User = AbstractBaseUser | AnonymousUser
 
 
 @cache
 def timezones() -> list[str]:
-    """All time zones that the system knows."""
+    """Return all time zones that the system knows."""
     return sorted(zoneinfo.available_timezones())
 
 
 def may_write(user: User, kind: str) -> bool:
-    """Whether `user` may write the text of rules of this kind."""
+    """Return whether `user` may write the text of rules of this kind."""
     return kind not in NEEDED or user.has_perm(f"resty_ids.{NEEDED[kind][0]}")  # type: ignore[union-attr]
 
 
-class IdRuleForm(_RuleForm):
+class IdRuleForm(VersionedForm):
     """A rule. `user` decides about the kinds; edits that could repeat an ID need the box `confirm_risks`.
 
     A form that is `previewed` is never valid: nothing is saved.
@@ -100,7 +96,10 @@ class IdRuleForm(_RuleForm):
             self.fields["source"].widget.attrs["rows"] = 18
 
     def clean_source(self) -> str:
-        """Lines end as they were stored, whatever the browser sends; outside of scripts the last line has no end."""
+        """Keep line ends as they were stored, whatever the browser sends.
+
+        Outside of scripts the last line has no end.
+        """
         text: str = self.cleaned_data["source"]
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         return text if self.cleaned_data.get("kind") == "lua" else text.strip("\n")
@@ -109,13 +108,13 @@ class IdRuleForm(_RuleForm):
         return super().is_valid() and not self.previewed
 
     def validate_unique(self) -> None:
-        """The name must be free on the database of the ID service, which the router need not lead to."""
-        taken = IdRule.objects.using(store.database()).filter(name=self.cleaned_data.get("name"))
-        if taken.exclude(pk=self.instance.pk).exists():
+        """Check that the name is free on the database of the ID service, which the router need not lead to."""
+        namesakes = IdRule.objects.using(store.database()).filter(name=self.cleaned_data.get("name"))
+        if namesakes.exclude(pk=self.instance.pk).exists():
             self.add_error("name", "A rule of this name exists already.")
 
     def _post_clean(self) -> None:
-        super()._post_clean()  # type: ignore[misc]
+        super()._post_clean()
         if self.instance.pk is None or self.errors:
             return
         self.risks = self.instance.risks(IdRule.objects.using(store.database()).get(pk=self.instance.pk))
@@ -124,7 +123,7 @@ class IdRuleForm(_RuleForm):
 
 
 class SampleForm(forms.Form):
-    """What the preview takes for the caller's part: name, salt, and where to begin."""
+    """The caller's part of a preview: name, salt, and the number to begin with."""
 
     app = forms.CharField(
         label="sample application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, initial="shop"
@@ -156,7 +155,10 @@ class SampleForm(forms.Form):
         )
 
     def given(self) -> dict[str, Any]:
-        """app, salt and counter as `preview` takes them; the initial ones where the form was not sent or is wrong."""
+        """Return app, salt and counter as `preview` takes them.
+
+        The initial ones where the form was not sent or is wrong.
+        """
         cleaned = self.cleaned_data if self.is_bound and self.is_valid() else {"app": self["app"].initial}
         return {
             "app": cleaned.get("app", ""),
@@ -166,7 +168,7 @@ class SampleForm(forms.Form):
 
 
 class IssueForm(forms.Form):
-    """For whom to issue an ID; at a counter the application name stands fixed."""
+    """The application name and salt of an ID to issue; at a counter the name is fixed."""
 
     app = forms.CharField(
         label="Application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, help_text="May be empty."
@@ -246,7 +248,7 @@ class StepForm(_TypedForm):
 
 
 class DeleteForm(forms.Form):
-    """The name of a rule that has counters, typed by who deletes it."""
+    """The name of a rule that has counters, typed by the person who deletes it."""
 
     confirmation = forms.CharField(
         label="Name", strip=False, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})

@@ -19,17 +19,19 @@ from django.utils.safestring import SafeString
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 
-from .. import store
+from resty_django.admin.versions import save_changes
+
+from .. import declared, store
 from ..engine.cycle import DAY, WEEK
 from ..models import IdCounter, IdRule
 from ..preview import COUNT, Preview, example, preview
 from .base import ServiceAdmin
-from .facts import Facts
 from .forms import DeleteForm, IdRuleForm, IssueForm, SampleForm, timezones
+from .statistics import CounterStatistics
 
 LISTED = 20
 """Counters that the page for deleting a rule lists."""
-HARMLESS = {"name", "description", "max_names"}
+HARMLESS = {"name", "description", "max_names", "seen_version"}
 """Fields that may be wrong while the rest is previewed."""
 
 
@@ -60,7 +62,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     list_per_page = 50
     actions = None
     save_on_top = False
-    readonly_fields = ("version", "created_at", "updated_at")
+    readonly_fields = ("origin", "version", "created_at", "updated_at")
     change_form_template = "admin/resty_ids/idrule/change_form.html"
     delete_confirmation_template = "admin/resty_ids/idrule/delete_confirmation.html"
 
@@ -81,10 +83,16 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             },
         ),
     ]
-    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = ("Written", {"fields": ["origin", ("version", "created_at", "updated_at")]})
 
     def get_fieldsets(self, request: HttpRequest, obj: IdRule | None = None) -> Any:
         return [*self.fieldsets, self.written] if obj is not None else self.fieldsets
+
+    def has_change_permission(self, request: HttpRequest, obj: IdRule | None = None) -> bool:
+        return super().has_change_permission(request, obj) and (obj is None or not declared.is_declared(obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: IdRule | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or not declared.is_declared(obj))
 
     # --- list ------------------------------------------------------------------------------------------------------
 
@@ -93,17 +101,17 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
     @admin.display(description="example")
     def example(self, rule: IdRule) -> SafeString:
-        made = example(rule)
-        if not made:
+        text = example(rule)
+        if not text:
             return format_html('<span class="resty-alarm">{}</span>', "does not work")
-        return format_html('<code class="resty-id">{}</code>', made)
+        return format_html('<code class="resty-id">{}</code>', text)
 
     @admin.display(description="reset", ordering="reset_seconds")
     def reset(self, rule: IdRule) -> str:
         if rule.reset_calendar:
             return f"each {rule.reset_calendar}"
-        known = {0: "never", 60: "each minute", 3600: "each hour", DAY: "each day", WEEK: "each Monday"}
-        return known.get(rule.reset_seconds) or f"each {rule.reset_seconds:,} s"
+        periods = {0: "never", 60: "each minute", 3600: "each hour", DAY: "each day", WEEK: "each Monday"}
+        return periods.get(rule.reset_seconds) or f"each {rule.reset_seconds:,} s"
 
     @admin.display(description="range", ordering="max_counter")
     def numbers(self, rule: IdRule) -> str:
@@ -113,6 +121,12 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     def names(self, rule: Any) -> str:
         return f"{rule.names_used:,} / {rule.max_names:,}"
 
+    @admin.display(description="declared in")
+    def origin(self, rule: IdRule) -> str:
+        if declared.is_declared(rule):
+            return "RESTY_DJANGO['IDS']['RULES']: it is changed there, and not here."
+        return "the admin"
+
     # --- form ------------------------------------------------------------------------------------------------------
 
     def get_form(self, request: HttpRequest, obj: IdRule | None = None, change: bool = False, **kwargs: Any) -> Any:
@@ -121,19 +135,22 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         return form
 
     def save_model(self, request: HttpRequest, obj: IdRule, form: Any, change: bool) -> None:
-        obj.save(using=store.database())
+        if change:
+            save_changes(obj, store.database())
+        else:
+            obj.save(using=store.database())
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         form = context["adminform"].form
         rule = context.get("original")
         sample = SampleForm(request.POST if request.method == "POST" else None, rule)
         if form.is_bound:
-            shown: Preview | None = look(form, sample)
+            panel: Preview | None = look(form, sample)
         else:
-            shown = preview(rule, **sample.given()) if rule is not None else None
+            panel = preview(rule, **sample.given()) if rule is not None else None
         context |= {
             "sample": sample,
-            "preview": shown,
+            "preview": panel,
             "count": COUNT,
             "preview_url": reverse(self.url_name("preview"), query={"rule": rule.pk} if rule else None),
             "timezones": timezones(),
@@ -142,7 +159,10 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def preview_view(self, request: HttpRequest) -> HttpResponse:
-        """What the form that was sent would make, as a piece of HTML; for a user who may only look, the stored rule."""
+        """Return what the form that was sent would make, as a piece of HTML.
+
+        For a user who may only look, the stored rule.
+        """
         key = request.GET.get("rule", "")
         rule = self.get_object(request, key) if key else None
         if key and rule is None:
@@ -151,13 +171,14 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         allowed = self.has_add_permission(request) if rule is None else self.has_change_permission(request, rule)
         if allowed:
             form = self.get_form(request, rule, change=rule is not None)(request.POST, instance=rule)
-            shown = look(form, sample)
-            shown = replace(shown, warnings=[*getattr(form, "risks", []), *shown.warnings])
+            form.previewed = True
+            panel = look(form, sample)
+            panel = replace(panel, warnings=[*getattr(form, "risks", []), *panel.warnings])
         elif rule is not None and self.has_view_permission(request, rule):
-            shown = preview(rule, **sample.given())
+            panel = preview(rule, **sample.given())
         else:
             raise PermissionDenied
-        return render(request, "admin/resty_ids/preview.html", {"preview": shown, "sample": sample})
+        return render(request, "admin/resty_ids/preview.html", {"preview": panel, "sample": sample})
 
     # --- other pages -----------------------------------------------------------------------------------------------
 
@@ -170,7 +191,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
     @transaction.non_atomic_requests
     def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="issue_id",
@@ -182,11 +203,11 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         )
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Counters go with their rule, though nobody deletes them one by one; that takes `delete_idcounter`."""
-        found, count, needed, protected = super().get_deleted_objects(objs, request)
+        """List the counters with their rule, though nobody deletes them one by one; that takes `delete_idcounter`."""
+        deletions, count, needed, protected = super().get_deleted_objects(objs, request)
         if request.user.has_perm("resty_ids.delete_idcounter"):
             needed = set(needed) - {IdCounter._meta.verbose_name}
-        return found, count, needed, protected
+        return deletions, count, needed, protected
 
     @method_decorator(csrf_protect)
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
@@ -199,7 +220,9 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
                 form = DeleteForm(request.POST if request.method == "POST" else None, rule)
                 context |= {
                     "form": form,
-                    "counters": [Facts.of(counter) for counter in counters.order_by("-updated_at")[:LISTED]],
+                    "counters": [
+                        CounterStatistics.of(counter) for counter in counters.order_by("-updated_at")[:LISTED]
+                    ],
                     "more": max(0, total - LISTED),
                     "total": total,
                 }
@@ -212,12 +235,13 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
 
 def look(form: ModelForm[IdRule], sample: SampleForm) -> Preview:
-    """The preview of what a form was filled with: the IDs, or the mistakes that stand in their way."""
-    rule, errors = form.instance, {name: list(found) for name, found in form.errors.items() if name != "confirm_risks"}
+    """Return the preview of what a form was filled with: the IDs, or the mistakes that stand in their way."""
+    rule = form.instance
+    errors = {name: list(messages) for name, messages in form.errors.items() if name != "confirm_risks"}
     labels = {name: str(form.fields[name].label) if name in form.fields else "" for name in errors}
     lines = [f"{labels[name]}: {text}".removeprefix(": ") for name in errors for text in errors[name]]
     if set(errors) <= HARMLESS:
-        shown = preview(rule, **sample.given())
-        return replace(shown, warnings=[*lines, *shown.warnings])
+        panel = preview(rule, **sample.given())
+        return replace(panel, warnings=[*lines, *panel.warnings])
     plain = preview(rule, count=1) if set(errors) == {"source"} else Preview()
     return Preview(error=plain.error or "\n".join(lines), place=plain.place)

@@ -1,4 +1,4 @@
-"""The HTTP door of the ID service, for Django REST framework: `path("api/ids/", include("resty_django.ids.api.urls"))`.
+"""The HTTP API of the ID service, for Django REST framework: `path("api/ids/", include("resty_django.ids.api.urls"))`.
 
 | address | does | permission |
 |---|---|---|
@@ -19,3 +19,9 @@ A name in an address is escaped twice: `quote(quote(name, safe=""), safe="")` in
 digits, `-`, `_` and `~` that changes nothing; it lets a name hold slashes, question marks and whatever else names may
 hold, and the per cent sign, which they may not, tells the two apart. The `url` of a rule is ready made.
 """
+
+from __future__ import annotations
+
+from resty_django import extras
+
+extras.require("The HTTP interfaces need", "rest_framework")

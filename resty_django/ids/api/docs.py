@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from resty_django.api.describing import (
+from resty_django.api.openapi import (
     REQUEST_ERRORS,
     Examples,
     describe,
@@ -33,37 +33,37 @@ _ERRORS: Examples = {
     400: (
         "The body is not JSON, a field is wrong or missing, or the rule cannot take what it was given.",
         {
-            "bad_count": {"message": "count is 5000; it is a whole number from 1 to 1000 (MAX_COUNT)"},
+            "bad_count": {"message": "The count is 5000. Give a whole number from 1 to 1000 (MAX_COUNT)."},
             "bad_request": {
                 "message": "The request is not valid: count: A valid integer is required.",
                 "details": {"fields": {"count": ["A valid integer is required."]}},
             },
         },
     ),
-    404: ("There is no such rule or counter.", {"unknown_rule": {"message": "no rule 'order'"}}),
+    404: ("There is no such rule or counter.", {"unknown_rule": {"message": "There is no rule 'order'."}}),
     409: (
         "Not in this state: the counter is used up, or the rule gives no IDs over HTTP.",
         {
             "exhausted": {
-                "message": "counter order/shop has given out all its numbers up to 999999; it starts again with the "
-                "next cycle",
+                "message": "Counter order/shop has given out all its numbers up to 999999. It starts again with the "
+                "next cycle.",
                 "details": {"until": 1795305600},
             },
             "needs_transaction": {
-                "message": "rule invoice is gapless: ask for its numbers from Python, inside transaction.atomic()"
+                "message": "Rule invoice is gapless. Ask for its numbers from Python, inside transaction.atomic()."
             },
         },
     ),
     429: (
         "Too fast; see Retry-After.",
-        {"rate_limited": {"message": "new application names come faster than 50 a second"}},
+        {"rate_limited": {"message": "New application names come faster than 50 a second (NEW_NAMES_PER_SECOND)."}},
     ),
     500: ("The rule itself failed.", {"rule_failed": {"message": "Lua rule order took longer than 50 ms"}}),
     503: (
         "No number is reserved and the database does not answer; see Retry-After.",
         {
             "unavailable": {
-                "message": "No number is reserved and the database did not answer in time; try again shortly."
+                "message": "No number is reserved and the database did not answer in time. Try again shortly."
             }
         },
     ),
@@ -74,18 +74,26 @@ _RULE_ERRORS: Examples = {
         "The body is not JSON, a field is wrong or missing, or the rule makes no sense.",
         {
             "bad_rule": {
-                "message": "The rule is not valid: source: At character 1 ('{nope}'): {nope} is not a field; a "
-                "template knows counter, now, salt, app, rule, node, rand, luhn, damm, mod97",
+                "message": "The rule is not valid: source: At character 1 ('{nope}'): {nope} is not a field. A "
+                "template knows counter, now, salt, app, rule, node, rand, luhn, damm, mod97.",
                 "details": {"fields": {"source": ["At character 1 ('{nope}'): ..."]}, "position": 0},
             }
         },
     ),
+    412: (
+        "The rule has another version than `If-Match` names.",
+        {
+            "precondition_failed": {
+                "message": "The object has the version 4 now, which If-Match does not name. Read it again, and repeat."
+            }
+        },
+    ),
     409: (
-        "The change is risky and was not confirmed.",
+        "The change is risky and was not confirmed, or the rule is declared in the settings.",
         {
             "risks_unconfirmed": {
-                "message": "IDs of the past could come again; send it once more with confirm_risks true if that is "
-                "wanted.",
+                "message": "IDs of the past could come again. Send the request once more with confirm_risks true if "
+                "that is wanted.",
                 "details": {
                     "risks": ["The text of IDs changes: make sure that no new ID can look like one of the past."]
                 },
@@ -97,8 +105,8 @@ _REQUEST = (400, 401, 403, 503)
 
 
 def _responses(good: dict[int, Any], *statuses: int, rule: bool = False) -> dict[int, Any]:
-    told = {**_ERRORS, **(_RULE_ERRORS if rule else {})}
-    return responses(good, {status: told[status] for status in {*_REQUEST, *statuses}}, IdErrorSerializer)
+    errors = {**_ERRORS, **(_RULE_ERRORS if rule else {})}
+    return responses(good, {status: errors[status] for status in {*_REQUEST, *statuses}}, IdErrorSerializer)
 
 
 def _name() -> list[Any]:
@@ -106,6 +114,19 @@ def _name() -> list[Any]:
         "name",
         "The rule's name, escaped once more than usual where it holds other characters than letters, digits, - and _.",
     )
+
+
+def _if_match() -> list[Any]:
+    if spectacular is None:
+        return []
+    return [
+        spectacular.OpenApiParameter(
+            "If-Match",
+            str,
+            location="header",
+            description="The `ETag` of the rule that the change is made for; left out, it is made to any.",
+        )
+    ]
 
 
 _TAG = {"tags": ["ids"]}
@@ -182,25 +203,26 @@ rules = {
     "update": describe(
         operation_id="ids_rule_replace",
         summary="Replace a rule",
-        responses=_responses({200: IdRuleSerializer}, 404, 409, rule=True),
-        parameters=_name(),
+        responses=_responses({200: IdRuleSerializer}, 404, 409, 412, rule=True),
+        parameters=[*_name(), *_if_match()],
         examples=request_example("daily order numbers", _EXAMPLE),
         **_TAG,
     ),
     "partial_update": describe(
         operation_id="ids_rule_change",
         summary="Change fields of a rule",
-        responses=_responses({200: IdRuleSerializer}, 404, 409, rule=True),
-        parameters=_name(),
+        responses=_responses({200: IdRuleSerializer}, 404, 409, 412, rule=True),
+        parameters=[*_name(), *_if_match()],
         examples=request_example("more numbers", {"source": "O{now:%y%m%d}{counter:08d}", "confirm_risks": True}),
         **_TAG,
     ),
     "destroy": describe(
         operation_id="ids_rule_delete",
         summary="Delete a rule and its counters",
-        responses=_responses({204: None}, 404, 409, rule=True),
+        responses=_responses({204: None}, 404, 409, 412, rule=True),
         parameters=[
             *_name(),
+            *_if_match(),
             *(
                 []
                 if spectacular is None

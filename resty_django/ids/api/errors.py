@@ -1,4 +1,4 @@
-"""The errors of the ID service in the shape of all errors, which `resty_django.api.errors` tells.
+"""The errors of the ID service in the common shape, see `resty_django.api.errors`.
 
 Besides the codes there: the words of `resty_django.ids.errors`, and risks_unconfirmed. `details` holds, where there is
 something to hold, `fields` (messages by field), `position` (index of the first wrong character of a rule's source),
@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import Error as DatabaseError
-from django.db import IntegrityError
+from django.db import IntegrityError, connections
 from rest_framework.response import Response
 
 from resty_django.api.errors import Conflict, error_response, first_message
 from resty_django.api.errors import exception_handler as any_exception_handler
 
+from .. import service
 from ..errors import BadRule, Exhausted, IdError, TooFast, Unavailable
+from ..reasons import reason_of
+from ..store import database
 
 RETRY_SECONDS = 1
 """What Retry-After says where nothing better is known."""
@@ -29,7 +32,7 @@ class RuleInvalid(Exception):
     """A rule that may not be saved: messages by field, and where in the source the first mistake is."""
 
     def __init__(self, fields: Mapping[str, list[str]], position: int | None = None) -> None:
-        super().__init__("the rule is not valid")
+        super().__init__("The rule is not valid.")
         self.fields = dict(fields)
         self.position = position
 
@@ -38,12 +41,14 @@ class RisksUnconfirmed(Exception):
     """A change that could make IDs of the past come again, and was not confirmed."""
 
     def __init__(self, risks: list[str]) -> None:
-        super().__init__("the change is risky")
+        super().__init__("The change is risky.")
         self.risks = risks
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """The response to an exception of a view; None for one that is a fault of the program."""
+    """Return the response to an exception of a view; None for one that is a fault of the program."""
+    if isinstance(error, Unavailable):
+        return _id_error(service.service().explained(error))
     if isinstance(error, IdError):
         return _id_error(error)
     if isinstance(error, RuleInvalid):
@@ -52,12 +57,17 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
             details["position"] = error.position
         return error_response(400, "bad_rule", f"The rule is not valid: {first_message(error.fields)}", details)
     if isinstance(error, RisksUnconfirmed):
-        message = "IDs of the past could come again; send it once more with confirm_risks true if that is wanted."
+        message = (
+            "IDs of the past could come again. Send the request once more with confirm_risks true if that is wanted."
+        )
         return error_response(409, "risks_unconfirmed", message, {"risks": error.risks})
     if isinstance(error, IntegrityError):
         error = Conflict()
     elif isinstance(error, DatabaseError):
-        return _id_error(Unavailable("the database did not answer"))
+        reason = reason_of(error, connections[database()].vendor)
+        return _id_error(
+            Unavailable(reason or "The database did not answer. Try again shortly.", explained=bool(reason))
+        )
     return any_exception_handler(error, context)
 
 
@@ -71,8 +81,9 @@ def _id_error(error: IdError) -> Response:
     elif isinstance(error, TooFast):
         headers["Retry-After"] = str(RETRY_SECONDS)
     elif isinstance(error, Unavailable):
-        # The sentence may quote the database's driver, which names hosts and users.
-        message = "No number is reserved and the database did not answer in time; try again shortly."
+        if not error.explained:
+            # The sentence may quote the database's driver, which names hosts and users.
+            message = "No number is reserved and the database did not answer in time. Try again shortly."
         headers["Retry-After"] = str(RETRY_SECONDS)
     elif isinstance(error, BadRule) and error.position is not None:
         details["position"] = error.position

@@ -1,4 +1,4 @@
-"""Who may write rules of which kind."""
+"""Permissions to write rules, by kind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ KIND_PERMISSIONS = {"lua": "resty_ids.change_lua_rule", "python": "resty_ids.cha
 
 
 def require_kind(request: Request, *kinds: str) -> None:
-    """PermissionDenied unless the user may write rules of all these kinds."""
+    """Raise PermissionDenied unless the user may write rules of all these kinds."""
     for kind in kinds:
-        wanted = KIND_PERMISSIONS.get(kind)
-        if wanted and not request.user.has_perm(wanted):
-            raise PermissionDenied(_("Rules of kind %s need the permission %s.") % (kind, wanted))
+        permission = KIND_PERMISSIONS.get(kind)
+        if permission and not request.user.has_perm(permission):
+            raise PermissionDenied(_("Rules of kind %s need the permission %s.") % (kind, permission))

@@ -1,4 +1,4 @@
-"""Saving and deleting rules by way of HTTP."""
+"""Saving and deleting rules over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import F
+from rest_framework.request import Request
 
+from resty_django.api.errors import Conflict
+from resty_django.api.versions import check_version
+
+from ..declared import is_declared
 from ..engine.rule import check_name, compile_rule
 from ..errors import BadName, BadRule, UnknownRule
 from ..models import IdRule
@@ -17,19 +23,19 @@ from .errors import RisksUnconfirmed, RuleInvalid
 
 
 def find(name: str) -> IdRule:
-    """The rule of that name; UnknownRule when there is none."""
+    """Return the rule of that name. Raise UnknownRule when there is none."""
     try:
         check_name(name)
     except BadName:
-        raise UnknownRule(f"no rule {name!r:.80}") from None
-    found = IdRule.objects.using(database()).filter(name=name).first()
-    if found is None:
-        raise UnknownRule(f"no rule {name!r:.80}")
-    return found
+        raise UnknownRule(f"There is no rule {name!r:.80}.") from None
+    rule = IdRule.objects.using(database()).filter(name=name).first()
+    if rule is None:
+        raise UnknownRule(f"There is no rule {name!r:.80}.")
+    return rule
 
 
 def edited(rule: IdRule, changes: Mapping[str, Any]) -> IdRule:
-    """A copy of `rule` with the changes, not saved."""
+    """Return a copy of `rule` with the changes, not saved."""
     draft = copy.copy(rule)
     draft._state = copy.copy(rule._state)
     for name, value in changes.items():
@@ -38,7 +44,7 @@ def edited(rule: IdRule, changes: Mapping[str, Any]) -> IdRule:
 
 
 def check(rule: IdRule) -> None:
-    """RuleInvalid when the rule must not be saved."""
+    """Raise RuleInvalid when the rule must not be saved."""
     alias = database()
     rule._state.db = alias
     fields: dict[str, list[str]] = {}
@@ -52,8 +58,13 @@ def check(rule: IdRule) -> None:
         raise RuleInvalid(fields, _position(rule) if "source" in fields else None)
 
 
+def _check_editable(rule: IdRule) -> None:
+    if is_declared(rule):
+        raise Conflict(f"The rule {rule.name} is declared in RESTY_DJANGO['IDS']['RULES']. Change it there.")
+
+
 def create(changes: Mapping[str, Any]) -> IdRule:
-    """A new rule, saved."""
+    """Return a new rule, saved."""
     rule = IdRule(**changes)
     check(rule)
     with transaction.atomic(using=database()):
@@ -61,20 +72,39 @@ def create(changes: Mapping[str, Any]) -> IdRule:
     return rule
 
 
-def update(rule: IdRule, changes: Mapping[str, Any], *, confirmed: bool) -> IdRule:
-    """The rule with the changes, saved. RisksUnconfirmed when they are risky and not `confirmed`."""
-    draft = edited(rule, changes)
-    check(draft)
-    risks = draft.risks(rule)
-    if risks and not confirmed:
-        raise RisksUnconfirmed(risks)
+def update(rule: IdRule, changes: Mapping[str, Any], *, confirmed: bool, request: Request) -> IdRule:
+    """Return the rule with the changes, saved; no other field is written.
+
+    RisksUnconfirmed when they are risky and not `confirmed`, PreconditionFailed when the rule has another version than
+    the request names.
+    """
+    _check_editable(rule)
     with transaction.atomic(using=database()):
-        draft.save(using=database())
+        stored = _locked(rule, request)
+        draft = edited(stored, changes)
+        check(draft)
+        risks = draft.risks(stored)
+        if risks and not confirmed:
+            raise RisksUnconfirmed(risks)
+        if changes:
+            draft.save(using=database(), update_fields=list(changes))
     return draft
 
 
-def delete(rule: IdRule, *, confirmed: bool) -> None:
+def _locked(rule: IdRule, request: Request) -> IdRule:
+    """Return the rule as it is stored, which nobody else changes until the transaction ends."""
+    rows = IdRule.objects.using(database()).filter(pk=rule.pk)
+    rows.update(version=F("version"))  # locks on every database, SQLite's too
+    stored = rows.first()
+    if stored is None:
+        raise UnknownRule(f"There is no rule {rule.name!r:.80}.")
+    check_version(request, stored.version)
+    return stored
+
+
+def delete(rule: IdRule, *, confirmed: bool, request: Request) -> None:
     """Delete a rule with its counters. RisksUnconfirmed when it has any and that is not `confirmed`."""
+    _check_editable(rule)
     if not confirmed and rule.counters.using(database()).exists():
         raise RisksUnconfirmed(
             [
@@ -83,7 +113,7 @@ def delete(rule: IdRule, *, confirmed: bool) -> None:
             ]
         )
     with transaction.atomic(using=database()):
-        rule.delete(using=database())
+        _locked(rule, request).delete(using=database())
 
 
 def _position(rule: IdRule) -> int | None:

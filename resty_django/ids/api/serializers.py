@@ -1,7 +1,8 @@
-"""What the API takes and gives, as JSON."""
+"""The serializers: requests and responses of the API."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rest_framework import serializers
@@ -14,28 +15,24 @@ from resty_django.api.fields import (
     StrictChoiceField,
     StrictIntegerField,
 )
+from resty_django.conf import conf
 
-from ..models import IdCounter, IdRule
+from ..engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT
+from ..models import RULE_FIELDS, IdCounter, IdRule
 
 MAX_PREVIEW = 20
 
-EDITABLE = (
-    "name",
-    "description",
-    "kind",
-    "source",
-    "enabled",
-    "min_counter",
-    "max_counter",
-    "reset_seconds",
-    "reset_calendar",
-    "timezone",
-    "segment_size",
-    "gapless",
-    "salt_length",
-    "fixed_length",
-    "max_names",
-)
+NAME = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
+"""An application name, and the ASCII part of what it may hold."""
+RULE: Mapping[str, Mapping[str, Any]] = {
+    "name": {**NAME, "minLength": 1},
+    "source": {"minLength": 1},
+    "min_counter": {"minimum": 0, "maximum": MAX_NUMBER - 1},
+    "max_counter": {"minimum": 1, "maximum": MAX_NUMBER},
+    "reset_seconds": {"minimum": 0},
+    "segment_size": {"minimum": 1},
+    "salt_length": {"minimum": 0, "maximum": MAX_SALT},
+}
 
 
 class IdErrorSerializer(serializers.Serializer[Any]):
@@ -58,6 +55,10 @@ class IdRequestSerializer(KnownFieldsOnly):
     )
     salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Handed to rules that show a salt.")
     count = StrictIntegerField(required=False, default=1, help_text="How many IDs, from 1 to the site's MAX_COUNT.")
+
+    @classmethod
+    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+        return {"app": NAME, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
 
 
 class IdsSerializer(serializers.Serializer[Any]):
@@ -113,6 +114,10 @@ class _RuleFields(KnownFieldsOnly, serializers.ModelSerializer[IdRule]):
     serializer_field_mapping = STRICT_FIELDS
     serializer_choice_field = StrictChoiceField
 
+    @classmethod
+    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+        return RULE
+
 
 class IdRuleSerializer(_RuleFields):
     """A rule. Types are checked here; whether the rule makes sense is checked by the model, see `rules`."""
@@ -129,7 +134,7 @@ class IdRuleSerializer(_RuleFields):
 
     class Meta:
         model = IdRule
-        fields: ClassVar = ["url", *EDITABLE, "version", "created_at", "updated_at", "confirm_risks"]
+        fields: ClassVar = ["url", *RULE_FIELDS, "version", "created_at", "updated_at", "confirm_risks"]
         read_only_fields: ClassVar = ["version", "created_at", "updated_at"]
         # Whether the name is taken is asked in the database of the ID service, see `rules`.
         extra_kwargs: ClassVar[dict[str, Any]] = {"name": {"validators": []}}
@@ -140,7 +145,7 @@ class IdRuleDraftSerializer(_RuleFields):
 
     class Meta:
         model = IdRule
-        fields: ClassVar = [name for name in EDITABLE if name != "name"]
+        fields: ClassVar = [name for name in RULE_FIELDS if name != "name"]
 
 
 class IdPreviewSerializer(KnownFieldsOnly):
@@ -150,6 +155,10 @@ class IdPreviewSerializer(KnownFieldsOnly):
     salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Made up where it is empty.")
     count = StrictIntegerField(required=False, default=3, min_value=1, max_value=MAX_PREVIEW)
     draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Changes to the rule that are not saved yet.")
+
+    @classmethod
+    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+        return {"app": NAME}
 
 
 class IdPreviewedSerializer(serializers.Serializer[Any]):

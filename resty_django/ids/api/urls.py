@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.db import connections, transaction
 from django.urls import path, re_path, register_converter
 
-from resty_django.api.text import NameConverter
+from resty_django.api.converters import NameConverter
 
 from .views import CounterViewSet, IssueView, MonitorView, NoSuchAddress, PreviewView, RuleViewSet
 

@@ -12,7 +12,8 @@ from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from resty_django.api.describing import describe_all
+from resty_django.api.openapi import describe_all
+from resty_django.api.versions import etag
 from resty_django.api.views import JsonView, checked
 from resty_django.conf import conf
 
@@ -56,14 +57,14 @@ class IssueView(IdsView):
 
     @docs.issue
     def post(self, request: Request, name: str) -> Response:
-        asked = checked(IdRequestSerializer(data=request.data))
-        ids = service.service()
-        if ids.rule(name).ready().spec.gapless:
+        options = checked(IdRequestSerializer(data=request.data))
+        running = service.service()
+        if running.rule(name).ready().spec.gapless:
             raise NeedsTransaction(
-                f"rule {name} is gapless: ask for its numbers from Python, inside transaction.atomic()"
+                f"Rule {name} is gapless. Ask for its numbers from Python, inside transaction.atomic()."
             )
-        made = ids.next_many(name, asked["count"], asked["app"], asked["salt"])
-        return Response({"ids": made, "count": len(made)})
+        ids = running.next_many(name, options["count"], options["app"], options["salt"])
+        return Response({"ids": ids, "count": len(ids)})
 
 
 class MonitorView(IdsView):
@@ -73,9 +74,9 @@ class MonitorView(IdsView):
 
     @docs.monitor
     def get(self, request: Request, name: str) -> Response:
-        asked = checked(AppQuerySerializer(data=request.query_params))
-        found = service.monitor(name, asked.get("app", ""))
-        return Response({"counter": found.counter, "node_offset": found.node_offset})
+        query = checked(AppQuerySerializer(data=request.query_params))
+        position = service.monitor(name, query.get("app", ""))
+        return Response({"counter": position.counter, "node_offset": position.node_offset})
 
 
 class PreviewView(IdsView):
@@ -85,18 +86,18 @@ class PreviewView(IdsView):
 
     @docs.preview
     def post(self, request: Request, name: str) -> Response:
-        asked = checked(IdPreviewSerializer(data=request.data))
+        options = checked(IdPreviewSerializer(data=request.data))
         rule = rules.find(name)
-        draft = rules.edited(rule, asked.get("draft", {}))
-        if "draft" in asked:
+        draft = rules.edited(rule, options.get("draft", {}))
+        if "draft" in options:
             require_kind(request, draft.kind)
             rules.check(draft)
         stored = draft.counters.using(database()).select_related("rule")
-        counter = stored.filter(app_name=asked["app"], node_offset=conf.ids.offset).first()
-        shown = preview(draft, counter=counter, app=asked["app"], salt=asked["salt"], count=asked["count"])
-        if shown.at_sample:
-            raise BadRequest(shown.error)
-        return Response({"ids": shown.ids, "error": shown.error, "warnings": shown.warnings, "notes": shown.notes})
+        counter = stored.filter(app_name=options["app"], node_offset=conf.ids.offset).first()
+        panel = preview(draft, counter=counter, app=options["app"], salt=options["salt"], count=options["count"])
+        if panel.at_sample:
+            raise BadRequest(panel.error)
+        return Response({"ids": panel.ids, "error": panel.error, "warnings": panel.warnings, "notes": panel.notes})
 
 
 @describe_all(list=docs.counters)
@@ -110,11 +111,11 @@ class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdC
     queryset = IdCounter.objects.none()
 
     def get_queryset(self) -> QuerySet[IdCounter]:
-        asked = checked(CounterQuerySerializer(data=self.request.query_params))
-        found = IdCounter.objects.using(database()).select_related("rule").order_by("pk")
-        if "rule" in asked:
-            found = found.filter(rule__name=asked["rule"])
-        return found.filter(app_name=asked["app"]) if "app" in asked else found
+        query = checked(CounterQuerySerializer(data=self.request.query_params))
+        counters = IdCounter.objects.using(database()).select_related("rule").order_by("pk")
+        if "rule" in query:
+            counters = counters.filter(rule__name=query["rule"])
+        return counters.filter(app_name=query["app"]) if "app" in query else counters
 
 
 @describe_all(**docs.rules)
@@ -138,28 +139,33 @@ class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule
         return IdRule.objects.using(database()).order_by("name")
 
     def retrieve(self, request: Request, name: str) -> Response:
-        return Response(self.get_serializer(rules.find(name)).data)
+        return self._shown(rules.find(name))
 
     def create(self, request: Request) -> Response:
-        asked = checked(self.get_serializer(data=request.data))
-        asked.pop("confirm_risks")
-        require_kind(request, asked.get("kind", IdRule.Kind.TEMPLATE))
-        made = self.get_serializer(rules.create(asked)).data
-        return Response(made, status=201, headers={"Location": made["url"]})
+        fields = checked(self.get_serializer(data=request.data))
+        fields.pop("confirm_risks")
+        require_kind(request, fields.get("kind", IdRule.Kind.TEMPLATE))
+        response = self._shown(rules.create(fields), status=201)
+        response["Location"] = response.data["url"]
+        return response
 
     def update(self, request: Request, name: str, *, partial: bool = False) -> Response:
         rule = rules.find(name)
-        asked = checked(self.get_serializer(rule, data=request.data, partial=partial))
-        confirmed = asked.pop("confirm_risks", False)
-        require_kind(request, rule.kind, asked.get("kind", rule.kind))
-        return Response(self.get_serializer(rules.update(rule, asked, confirmed=confirmed)).data)
+        fields = checked(self.get_serializer(rule, data=request.data, partial=partial))
+        confirmed = fields.pop("confirm_risks", False)
+        require_kind(request, rule.kind, fields.get("kind", rule.kind))
+        return self._shown(rules.update(rule, fields, confirmed=confirmed, request=request))
 
     def partial_update(self, request: Request, name: str) -> Response:
         return self.update(request, name, partial=True)
 
     def destroy(self, request: Request, name: str) -> Response:
-        rules.delete(rules.find(name), confirmed=request.query_params.get("confirm_risks") == "true")
+        confirmed = request.query_params.get("confirm_risks") == "true"
+        rules.delete(rules.find(name), confirmed=confirmed, request=request)
         return Response(status=204)
+
+    def _shown(self, rule: IdRule, status: int = 200) -> Response:
+        return Response(self.get_serializer(rule).data, status=status, headers={"ETag": etag(rule.version)})
 
 
 @docs.hidden

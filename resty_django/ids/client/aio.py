@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Self, cast
 
 from ..errors import Unavailable
 from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
@@ -37,24 +37,20 @@ class AsyncIdClient:
         self._locks: dict[Node, asyncio.Lock] = {}
         self._closed = False
 
-    @overload
-    async def get(self, rule: str, app: str = "", salt: str = "", count: Literal[1] = 1) -> str: ...
-    @overload
-    async def get(self, rule: str, app: str = "", salt: str = "", *, count: int) -> str | list[str]: ...
-    async def get(self, rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
-        """The next ID of a rule; a list of them when `count` is more than 1.
+    async def get(self, rule: str, app: str = "", salt: str = "") -> str:
+        """Return the next ID of a rule.
 
         Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
         """
-        found = await self.get_many(rule, count, app, salt)
-        return found[0] if count == 1 else found
+        (issued_id,) = await self.get_many(rule, 1, app, salt)
+        return issued_id
 
     async def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """`count` IDs in one datagram, as a list; all or an error."""
+        """Return the next `count` IDs, all or an error; one datagram each way."""
         return ids_of(await self._ask(get_fields(rule, app, salt, count)), count)
 
     async def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Where a counter stands; NotExist when there is none."""
+        """Return where a counter stands. Raise NotExist when there is none."""
         return position_of(await self._ask(monitor_fields(rule, app)))
 
     async def close(self) -> None:
@@ -82,7 +78,7 @@ class AsyncIdClient:
         raise NodesDown(failures)
 
     async def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """The reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        """Return the reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
         seq = self._codec.new_seq()
         datagram = self._codec.request(fields, seq)
         try:
@@ -107,7 +103,7 @@ class AsyncIdClient:
     async def _endpoint(self, node: Node) -> _Endpoint:
         loop = asyncio.get_running_loop()
         if self._is_closed():
-            raise RuntimeError("this AsyncIdClient is closed; make a new one")
+            raise RuntimeError("This AsyncIdClient is closed. Make a new one.")
         if self._loop is not loop:
             self._drop()
             self._loop = loop
@@ -115,16 +111,16 @@ class AsyncIdClient:
             endpoint = self._endpoints.get(node)
             if endpoint is None or endpoint.gone:
                 infos = await loop.getaddrinfo(node.host, node.port, type=socket.SOCK_DGRAM)
-                made = node.connected(infos)
+                sock = node.connected(infos)
                 try:
-                    _, endpoint = await loop.create_datagram_endpoint(lambda: _Endpoint(self._codec, made), sock=made)
+                    _, endpoint = await loop.create_datagram_endpoint(lambda: _Endpoint(self._codec, sock), sock=sock)
                 except BaseException:
-                    made.close()
+                    sock.close()
                     raise
                 self._endpoints[node] = endpoint
         if self._is_closed():
             endpoint.close()
-            raise RuntimeError("this AsyncIdClient is closed; make a new one")
+            raise RuntimeError("This AsyncIdClient is closed. Make a new one.")
         return endpoint
 
     def _is_closed(self) -> bool:
@@ -140,9 +136,9 @@ class AsyncIdClient:
 class _Endpoint(asyncio.DatagramProtocol):
     """The socket to one node, and the requests that wait for its replies."""
 
-    def __init__(self, codec: Codec, made: socket.socket) -> None:
+    def __init__(self, codec: Codec, sock: socket.socket) -> None:
         self._codec = codec
-        self._socket = made
+        self._socket = sock
         self._transport: asyncio.DatagramTransport | None = None
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
 
@@ -153,7 +149,7 @@ class _Endpoint(asyncio.DatagramProtocol):
     async def ask(self, datagram: bytes, seq: str, timeout: float) -> Reply:
         """Send a request and wait for the reply with its `seq`; TimeoutError, or OSError when the node refuses."""
         if self._transport is None:
-            raise ConnectionResetError("the socket is closed")
+            raise ConnectionResetError("The socket is closed.")
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[seq] = answer
         try:
@@ -172,7 +168,7 @@ class _Endpoint(asyncio.DatagramProtocol):
             except RuntimeError:
                 self._socket.close()  # the loop that would close it has ended
         self._transport = None
-        self._fail(ConnectionAbortedError("the client was closed"))
+        self._fail(ConnectionAbortedError("The client was closed."))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)
@@ -189,7 +185,7 @@ class _Endpoint(asyncio.DatagramProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail(exc or ConnectionResetError("the socket was closed"))
+        self._fail(exc or ConnectionResetError("The socket was closed."))
 
     def _fail(self, error: Exception) -> None:
         for answer in self._waiting.values():

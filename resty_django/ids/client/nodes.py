@@ -1,4 +1,4 @@
-"""The nodes of a client: which one to try next, and for how long to leave one alone that failed."""
+"""The nodes of a client: the order to try them, and pauses after failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodesDown(Unavailable):
     code: ClassVar[str] = "nodes_down"
 
     def __init__(self, failures: dict[str, str]) -> None:
-        super().__init__("no ID server answered: " + "; ".join(f"{node}: {why}" for node, why in failures.items()))
+        super().__init__("No ID server answered: " + "; ".join(f"{node}: {why}" for node, why in failures.items()))
         self.failures = failures
 
     def __reduce__(self) -> tuple[type[NodesDown], tuple[dict[str, str]]]:
@@ -48,29 +48,29 @@ class Node:
         self.rests_until = 0.0
 
     def failed(self, now: float) -> None:
-        rest = min(FIRST_REST * 2 ** min(self.failures, 10), LONGEST_REST)
+        pause = min(FIRST_REST * 2 ** min(self.failures, 10), LONGEST_REST)
         self.failures += 1
-        self.rests_until = now + rest * random.uniform(0.75, 1.25)  # noqa: S311
+        self.rests_until = now + pause * random.uniform(0.75, 1.25)  # noqa: S311
 
     def connected(self, infos: Infos) -> socket.socket:
-        """A non-blocking socket that takes datagrams from this node alone.
+        """Return a non-blocking socket that takes datagrams from this node alone.
 
         `infos` is what getaddrinfo found; after a failure the next address of a name is tried. Raises OSError.
         """
         family, kind, protocol, _, address = infos[self.failures % len(infos)]
-        made = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, kind, protocol)
         try:
-            made.setblocking(False)
-            made.connect(address)
+            sock.setblocking(False)
+            sock.connect(address)
         except BaseException:
-            made.close()
+            sock.close()
             raise
-        return made
+        return sock
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a request is tried.
+    """Timeouts and retries of a request.
 
     `timeout`: seconds to wait for each reply, well above the server's slowest usual answer. `attempts`: datagrams
     sent at most (None: each node twice, at least three). `backoff`: seconds of the pause before the nodes are gone
@@ -83,64 +83,65 @@ class Patience:
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:
-            raise ValueError(f"timeout is {self.timeout}; it must be more than 0 seconds")
+            raise ValueError(f"The timeout is {self.timeout}. Give more than 0 seconds.")
         if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; it must be at least 1")
+            raise ValueError(f"The number of attempts is {self.attempts}. Give at least 1.")
         if not self.backoff >= 0:
-            raise ValueError(f"backoff is {self.backoff}; it must be at least 0 seconds")
+            raise ValueError(f"The backoff is {self.backoff}. Give at least 0 seconds.")
 
 
 def read_nodes(nodes: str | Sequence[str | Address]) -> list[Node]:
-    """The nodes of `"host:port"`, or of a list of such texts and (host, port) pairs.
+    """Return the nodes of `"host:port"`, or of a list of such texts and (host, port) pairs.
 
     An IPv6 address in a text stands in brackets: "[::1]:1200". The port may be left out: it is 1200 then.
     """
-    found = [_node(node) for node in ([nodes] if isinstance(nodes, str) else nodes)]
-    if not found:
-        raise ValueError('nodes is empty; give at least one, such as "127.0.0.1:1200"')
-    return found
+    parsed = [_node(node) for node in ([nodes] if isinstance(nodes, str) else nodes)]
+    if not parsed:
+        raise ValueError('The list of nodes is empty. Give at least one, such as "127.0.0.1:1200".')
+    return parsed
 
 
 def order(nodes: Sequence[Node], now: float) -> list[Node]:
-    """The nodes in the order to try them: in random order, and those that rest at the end, the soonest ready first."""
+    """Return the nodes in the order to try them: in random order, and those that rest at the end, the soonest ready
+    first."""
     ready = [node for node in nodes if node.rests_until <= now]
     random.shuffle(ready)
     return ready + sorted((node for node in nodes if node.rests_until > now), key=lambda node: node.rests_until)
 
 
 def plan(nodes: Sequence[Node], patience: Patience, now: float) -> Iterator[tuple[float, Node]]:
-    """What to try one after the other, as (seconds to pause before, node)."""
+    """Yield what to try one after the other, as (seconds to pause before, node)."""
     total = patience.attempts if patience.attempts is not None else max(3, 2 * len(nodes))
     ordered = order(nodes, now)
     for number in range(total):
-        round_, place = divmod(number, len(ordered))
+        round_, index = divmod(number, len(ordered))
         pause = 0.0
-        if round_ and not place:
+        if round_ and not index:
             pause = patience.backoff * 2 ** (round_ - 1) * random.uniform(0.5, 1.0)  # noqa: S311
-        yield pause, ordered[place]
+        yield pause, ordered[index]
 
 
-def _node(given: str | Address) -> Node:
-    wanted = 'write "host:port", "[::1]:1200" or ("host", 1200)'
-    if isinstance(given, str):
-        if given.startswith("["):
-            host, bracket, rest = given[1:].partition("]")
-            valid = bool(bracket) and (not rest or rest.startswith(":"))
-            port = rest[1:]
+def _node(node: str | Address) -> Node:
+    hint = 'Write "host:port", "[::1]:1200" or ("host", 1200).'
+    if isinstance(node, str):
+        if node.startswith("["):
+            host, bracket, suffix = node[1:].partition("]")
+            valid = bool(bracket) and (not suffix or suffix.startswith(":"))
+            port = suffix[1:]
         else:
-            host, colon, port = given.partition(":")
+            host, colon, port = node.partition(":")
             valid = ":" not in port
-            rest = colon + port
-        if not valid or not host or (rest and not (port.isascii() and port.isdigit())):
-            raise ValueError(f"{given!r} is not a node; {wanted}")
-        number = int(port) if rest else DEFAULT_PORT
+            suffix = colon + port
+        if not valid or not host or (suffix and not (port.isascii() and port.isdigit())):
+            raise ValueError(f"{node!r} is not a node. {hint}")
+        number = int(port) if suffix else DEFAULT_PORT
     else:
         try:
-            host, number = given
+            host, number = node
         except (TypeError, ValueError):
-            raise ValueError(f"{given!r} is not a node; {wanted}") from None
+            raise ValueError(f"{node!r} is not a node. {hint}") from None
         if not isinstance(host, str) or not host or isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError(f"{given!r} is not a node; {wanted}")
+            raise ValueError(f"{node!r} is not a node. {hint}")
     if not 1 <= number <= 65_535:
-        raise ValueError(f"{given!r}: the port must be from 1 to 65535")
+        raise ValueError(f"The port of {node!r} must be from 1 to 65535.")
     return Node(host, number)

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 from ..errors import Unavailable
 from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
@@ -23,7 +23,7 @@ class IdClient:
     `nodes`: "host:port" (IPv6 in brackets), or a list of such texts and (host, port) pairs. `timeout`, `attempts`
     and `backoff`: see `Patience`. `key`: the secret shared with the servers, when they take signed requests alone.
 
-    Safe to share between threads, each of which has a socket of its own while it waits, and over a fork.
+    Safe to share between threads, each of which has its own socket while it waits, and over a fork.
     """
 
     def __init__(
@@ -42,24 +42,20 @@ class IdClient:
         self._process = os.getpid()
         self._closed = False
 
-    @overload
-    def get(self, rule: str, app: str = "", salt: str = "", count: Literal[1] = 1) -> str: ...
-    @overload
-    def get(self, rule: str, app: str = "", salt: str = "", *, count: int) -> str | list[str]: ...
-    def get(self, rule: str, app: str = "", salt: str = "", count: int = 1) -> str | list[str]:
-        """The next ID of a rule; a list of them when `count` is more than 1.
+    def get(self, rule: str, app: str = "", salt: str = "") -> str:
+        """Return the next ID of a rule.
 
         Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
         """
-        found = self.get_many(rule, count, app, salt)
-        return found[0] if count == 1 else found
+        (issued_id,) = self.get_many(rule, 1, app, salt)
+        return issued_id
 
     def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """`count` IDs in one datagram, as a list; all or an error."""
+        """Return the next `count` IDs, all or an error; one datagram each way."""
         return ids_of(self._ask(get_fields(rule, app, salt, count)), count)
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Where a counter stands; NotExist when there is none."""
+        """Return where a counter stands. Raise NotExist when there is none."""
         return position_of(self._ask(monitor_fields(rule, app)))
 
     def close(self) -> None:
@@ -90,31 +86,31 @@ class IdClient:
         raise NodesDown(failures)
 
     def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """The reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        """Return the reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
         seq = self._codec.new_seq()
         datagram = self._codec.request(fields, seq)
-        made: socket.socket | None = None
+        sock: socket.socket | None = None
         try:
-            made = self._socket(node)
-            made.send(datagram)
-            reply = self._receive(made, seq)
+            sock = self._socket(node)
+            sock.send(datagram)
+            reply = self._receive(sock, seq)
         except OSError as error:
-            if made is not None:
-                made.close()
+            if sock is not None:
+                sock.close()
             failures[str(node)] = error.strerror or str(error)
             node.failed(time.monotonic())
             return None
         except BaseException:
-            if made is not None:
-                made.close()
+            if sock is not None:
+                sock.close()
             raise
         if reply is None:
             # A late answer must not meet the next request of this socket.
-            made.close()
+            sock.close()
             failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
             node.failed(time.monotonic())
             return None
-        self._keep(node, made)
+        self._keep(node, sock)
         error_found = error_of(reply)
         if isinstance(error_found, Unavailable):
             failures[str(node)] = f"unavailable: {error_found}"
@@ -123,13 +119,16 @@ class IdClient:
         node.worked()
         return reply
 
-    def _receive(self, made: socket.socket, seq: str) -> Reply | None:
-        """The reply with that `seq`, None when it does not come in time; anything else that comes is left out."""
+    def _receive(self, sock: socket.socket, seq: str) -> Reply | None:
+        """Return the reply with that `seq`, None when it does not come in time.
+
+        Anything else that comes is left out.
+        """
         deadline = time.monotonic() + self._patience.timeout
-        while (left := deadline - time.monotonic()) > 0:
-            made.settimeout(left)
+        while (seconds := deadline - time.monotonic()) > 0:
+            sock.settimeout(seconds)
             try:
-                reply = self._codec.reply(made.recv(_LARGEST))
+                reply = self._codec.reply(sock.recv(_LARGEST))
             except TimeoutError:
                 return None
             if reply is not None and reply.seq == seq:
@@ -138,7 +137,7 @@ class IdClient:
 
     def _socket(self, node: Node) -> socket.socket:
         if self._closed:
-            raise RuntimeError("this IdClient is closed; make a new one")
+            raise RuntimeError("This IdClient is closed. Make a new one.")
         if self._process != os.getpid():
             self._drop_idle()
             self._process = os.getpid()
@@ -147,8 +146,8 @@ class IdClient:
         except IndexError:
             return node.connected(socket.getaddrinfo(node.host, node.port, type=socket.SOCK_DGRAM))
 
-    def _keep(self, node: Node, made: socket.socket) -> None:
-        self._idle[node].append(made)
+    def _keep(self, node: Node, sock: socket.socket) -> None:
+        self._idle[node].append(sock)
         if self._closed:
             self._drop_idle()
 

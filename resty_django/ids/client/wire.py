@@ -1,4 +1,4 @@
-"""Requests and replies as bytes: what both clients send and how they read the answer."""
+"""Requests and replies as bytes, for both clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REQUEST = 65_000
 
 
 class MonitorReply(NamedTuple):
-    """Where a counter stands: the last number given out or reserved, and the offset of the server's node."""
+    """A counter's position: the last number given out or reserved, and the offset of the server's node."""
 
     counter: int
     node_offset: int
@@ -46,12 +46,12 @@ class Codec:
         self._key = key.encode() if isinstance(key, str) else key
         if self._key is not None and not self._key:
             raise ValueError(
-                "key is empty; leave it out, or give the text that RESTY_DJANGO['IDS']['UDP']['KEYS'] lists"
+                "The key is empty. Leave it out, or give the text that RESTY_DJANGO['IDS']['UDP']['KEYS'] lists."
             )
         self._series = (-1, "", itertools.count())
 
     def new_seq(self) -> str:
-        """A text that no other request of any process has."""
+        """Return a text that no other request of any process has."""
         process, prefix, numbers = self._series
         if process != os.getpid():
             prefix, numbers = secrets.token_hex(8), itertools.count(1)
@@ -59,27 +59,27 @@ class Codec:
         return f"{prefix}-{next(numbers)}"
 
     def request(self, fields: dict[str, Any], seq: str) -> bytes:
-        """The datagram of a request. BadRequest when its texts are no valid Unicode or it is too long."""
+        """Return the datagram of a request. Raise BadRequest when its texts are not valid Unicode or it is too long."""
         fields = {**fields, "seq": seq}
         if self._key is not None:
             fields |= {"time": time.time(), "nonce": secrets.token_urlsafe(16)}
         try:
             data = msgspec.json.encode(fields)
         except UnicodeEncodeError as error:
-            raise BadRequest("rule, app and salt must be text without lone surrogates") from error
+            raise BadRequest("The rule, app and salt must be texts without lone surrogates.") from error
         if self._key is not None:
             data = sign(data, self._key)
         if len(data) > MAX_REQUEST:
-            raise BadRequest(f"the request has {len(data)} bytes and does not fit into a datagram of {MAX_REQUEST}")
+            raise BadRequest(f"The request has {len(data)} bytes and does not fit into a datagram of {MAX_REQUEST}.")
         return data
 
     def reply(self, datagram: bytes) -> Reply | None:
-        """The reply in a datagram; None for what is not one, or is not signed with this client's key."""
+        """Return the reply in a datagram; None for what is not one, or is not signed with this client's key."""
         if self._key is not None:
-            found = verify(datagram, (self._key,))
-            if found is None:
+            verified = verify(datagram, (self._key,))
+            if verified is None:
                 return None
-            datagram = found[0]
+            datagram = verified[0]
         try:
             return _decode(datagram)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -90,12 +90,12 @@ _decode = msgspec.json.Decoder(Reply).decode
 
 
 def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
-    """The fields of a request for IDs; BadRequest and BadCount for what no server could take."""
+    """Return the fields of a request for IDs. Raise BadRequest or BadCount for what no server could take."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise BadCount(f"count is {count!r:.20}; it is a whole number of at least 1")
+        raise BadCount(f"The count is {count!r:.20}. Give a whole number of at least 1.")
     fields = {"action": "get", **_names(rule=rule, app=app)}
     if not isinstance(salt, str):
-        raise BadRequest(f"salt is a {type(salt).__name__}; it must be a text")
+        raise BadRequest(f"The salt is a {type(salt).__name__}. Give a text.")
     if salt:
         fields["salt"] = salt
     return {**fields, "count": count} if count > 1 else fields
@@ -106,28 +106,28 @@ def monitor_fields(rule: str, app: str) -> dict[str, Any]:
 
 
 def ids_of(reply: Reply, count: int) -> list[str]:
-    """The IDs of a reply; the error that the server answered with, or IdError when the reply does not fit."""
+    """Return the IDs of a reply. Raise the error that the server sent, or IdError when the reply does not fit."""
     _raise_for(reply)
-    found = [reply.data] if isinstance(reply.data, str) else reply.data
-    if not isinstance(found, list) or len(found) != count or not all(isinstance(text, str) and text for text in found):
+    ids = [reply.data] if isinstance(reply.data, str) else reply.data
+    if not isinstance(ids, list) or len(ids) != count or not all(isinstance(text, str) and text for text in ids):
         if count > 1 and isinstance(reply.data, str):
-            raise IdError("the server gave one ID for a request of several: it does not know the field count")
-        raise IdError(f"the server's reply does not hold {count} IDs: {reply.data!r:.80}")
-    return found
+            raise IdError("The server gave one ID for a request of several: it does not know the field count.")
+        raise IdError(f"The server's reply does not hold {count} IDs: {reply.data!r:.80}.")
+    return ids
 
 
 def position_of(reply: Reply) -> MonitorReply:
-    """The answer to a monitor request; errors as in `ids_of`."""
+    """Return the answer to a monitor request; errors as in `ids_of`."""
     _raise_for(reply)
     try:
-        found = msgspec.convert(reply.data, _Position)
+        position = msgspec.convert(reply.data, _Position)
     except msgspec.ValidationError as error:
-        raise IdError(f"the server's reply does not hold counter and node_offset: {reply.data!r:.80}") from error
-    return MonitorReply(found.counter, found.node_offset)
+        raise IdError(f"The server's reply does not hold counter and node_offset: {reply.data!r:.80}.") from error
+    return MonitorReply(position.counter, position.node_offset)
 
 
 def error_of(reply: Reply) -> IdError | None:
-    """The error of a reply, by the word that its message begins with or else by its code; None for success."""
+    """Return the error of a reply, by the word that its message begins with or else by its code; None for success."""
     if reply.code == 0:
         return None
     word, colon, sentence = reply.message.partition(": ")
@@ -148,7 +148,7 @@ def _raise_for(reply: Reply) -> None:
 def _names(*, rule: str, app: str) -> dict[str, Any]:
     for name, value in (("rule", rule), ("app", app)):
         if not isinstance(value, str):
-            raise BadRequest(f"{name} is a {type(value).__name__}; it must be a text")
+            raise BadRequest(f"The field {name} is a {type(value).__name__}. Give a text.")
     return {"rule_name": rule, "app_name": app}
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 _DIGITS = {**{str(n): str(n) for n in range(10)}, **{chr(65 + n): str(10 + n) for n in range(26)}}
 _DIGITS.update({letter.lower(): digits for letter, digits in list(_DIGITS.items())})
 
+_CHUNK = 1000
+"""Digits that are made a number at a time; Python bounds them."""
 _DOUBLED = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 # The totally anti-symmetric quasigroup of order 10 in H. Michael Damm's thesis (Marburg, 2004).
 _QUASIGROUP = tuple(
@@ -35,14 +37,14 @@ def _digits(text: str) -> str:
 
 
 def luhn(text: str) -> str:
-    """The Luhn check digit of `text` (ISO/IEC 7812-1, annex B)."""
+    """Return the Luhn check digit of `text` (ISO/IEC 7812-1, annex B)."""
     digits = [int(c) for c in reversed(_digits(text))]
     total = sum(digits[1::2]) + sum(_DOUBLED[d] for d in digits[::2])
     return str(-total % 10)
 
 
 def damm(text: str) -> str:
-    """The Damm check digit of `text`."""
+    """Return the Damm check digit of `text`."""
     state = 0
     for digit in _digits(text):
         state = _QUASIGROUP[state][int(digit)]
@@ -50,8 +52,11 @@ def damm(text: str) -> str:
 
 
 def mod97(text: str) -> str:
-    """The two check digits of ISO/IEC 7064 MOD 97-10 for `text`."""
-    return f"{98 - int(_digits(text) + '00') % 97:02d}"
+    """Return the two check digits of ISO/IEC 7064 MOD 97-10 for `text`."""
+    digits, remainder = _digits(text) + "00", 0
+    for at in range(0, len(digits), _CHUNK):
+        remainder = int(f"{remainder}{digits[at : at + _CHUNK]}") % 97
+    return f"{98 - remainder:02d}"
 
 
 CHECKS: dict[str, Callable[[str], str]] = {"luhn": luhn, "damm": damm, "mod97": mod97}

@@ -1,4 +1,4 @@
-"""A counter in memory: the segments it holds, the view that answers requests, and when it asks for more.
+"""A counter in memory: its segments, the view that answers requests, and when it reserves more.
 
 The request path takes no lock and touches no database: `next()` on the iterator of a reserved range hands each
 number to one thread only, and a view ties that iterator to the text of the present time and to one cycle, so that a
@@ -13,16 +13,17 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from itertools import islice
-from operator import length_hint
+from operator import call, length_hint
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import IdError, Unavailable
 from .cycle import Cycle
-from .moment import wall_at
 from .rule import MAX_TAKES, Compiled, ScriptRule, Shape
 from .segment import Grant
+from .wall_clock import wall_at
 
 Clock = Callable[[], float]
 QUARTER = 900
@@ -30,9 +31,17 @@ QUARTER = 900
 GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
 """A segment used up in less than this many seconds doubles the next; one that lasts longer than that halves it."""
 
+COVER = 4
+"""A segment after requests had to wait holds this many times what was asked for during one reservation.
 
-class Desk(Protocol):
-    """Where reservations are made, away from the request path."""
+The next one is ordered when half of it is used, so that the other half lasts for twice the time of a reservation.
+"""
+LONGEST_COVERED = 10.0
+"""Seconds: a reservation that takes longer is an outage, which no segment should cover."""
+
+
+class Reserver(Protocol):
+    """Makes reservations away from the request path."""
 
     def order(self, counter: Counter) -> Future[None]:
         """Have `counter.want` numbers reserved and delivered with `deliver` or `refuse`; the future ends after that."""
@@ -71,10 +80,23 @@ class Segment:
         return first if length_hint(first) else second
 
     def drain(self) -> range:
-        """Take all that is left, at once; empty when another thread took a number in between."""
-        rest = [*self.halves[0], *self.halves[1]]
-        tail = range(rest[0], self.reserved.stop, self.reserved.step) if rest else range(0)
-        return tail if len(tail) == len(rest) else range(0)
+        """Take all that is left, at once; empty when it is not the segment's tail."""
+        end = len(self.reserved)
+        # All four calls are made in C, between which no other thread runs: what is left is read and taken in one go.
+        steps = [step for half in self.halves for step in (half.__reduce__, partial(half.__setstate__, end))]  # type: ignore[attr-defined]
+        states = [*map(call, steps)]
+        remainders = [_rest(state) for state in states[::2]]
+        count = sum(map(len, remainders))
+        tail = self.reserved[end - count :]
+        ends = [number for numbers in remainders if numbers for number in (numbers[0], numbers[-1])]
+        return tail if ends and (ends[0], ends[-1]) == (tail[0], tail[-1]) else range(0)
+
+
+def _rest(state: tuple[Any, ...]) -> range:
+    """Return what the iterator of a range had left, by its `__reduce__`."""
+    _, (numbers,), index = state
+    remainder: range = numbers[index or 0 :]
+    return remainder
 
 
 class View:
@@ -110,7 +132,7 @@ class Counter:
         self,
         rule: Compiled,
         app: str,
-        desk: Desk,
+        reserver: Reserver,
         clock: Clock,
         *,
         max_segment: int,
@@ -120,12 +142,13 @@ class Counter:
         self.rule = rule
         self.rule_id = rule_id
         self.app = app
-        self.want = rule.spec.segment_size
+        self._least = min(rule.spec.segment_size, max_segment)
+        self.want = self._least
         self.known = False
         self.last: int | None = None
-        self._desk = desk
+        self._reserver = reserver
         self._clock = clock
-        self._max_segment = max(max_segment, rule.spec.segment_size)
+        self._max_segment = max_segment
         self._shown = shown
         self._lock = threading.Lock()
         self._view = _NO_VIEW
@@ -133,6 +156,8 @@ class Counter:
         self._spare: Segment | None = None
         self._pending: Future[None] | None = None
         self._ordered = 0.0
+        self._issued_at_order = 0
+        self._starved = 0
         self._refusal: tuple[IdError, float] | None = None
         self._reserved = 0
         self._dropped = 0
@@ -141,51 +166,57 @@ class Counter:
     # --- asking for IDs -------------------------------------------------------------------------------------------
 
     def attempt(self, salt: str = "") -> str | None:
-        """The next ID; None when a segment must be waited for (see `refill`), Retired when the counter was closed."""
+        """Return the next ID.
+
+        None when a segment must be waited for (see `refill`). Raise Retired when the counter was closed.
+        """
         view = self._view
         if self._clock() < view.until:
             text = next(view.texts, None)
             if text is not None:
                 return text
-        found = self.attempt_many(1, salt)
-        return found[0] if found else None
+        ids = self.attempt_many(1, salt)
+        return ids[0] if ids else None
 
     def attempt_many(self, count: int, salt: str = "") -> list[str]:
-        """Up to `count` IDs; fewer, or none, when a segment must be waited for. Retired when the counter was closed
-        before the first of them."""
+        """Return up to `count` IDs; fewer, or none, when a segment must be waited for.
+
+        Raise Retired when the counter was closed before the first of them.
+        """
         rule = self.rule
         if rule.needs_salt:
             rule.check_salt(salt)
-        made: list[str] = []
-        while len(made) < count:
+        ids: list[str] = []
+        while len(ids) < count:
             view = self._view
             if self._clock() >= view.until or not length_hint(view.numbers):
                 with self._lock:
-                    if (made and self._closed) or not self._turn(self._clock()):
+                    if (ids and self._closed) or not self._turn(self._clock()):
                         break
                 continue
             if isinstance(rule, ScriptRule):
                 try:
-                    made.append(rule.create(lambda: self._take(view), view.wall, salt))  # noqa: B023
+                    ids.append(rule.create(lambda: self._take(view), view.wall, salt))  # noqa: B023
                 except _Starved:
                     self.want = min(max(self.want * 2, MAX_TAKES), self._max_segment)
                 except _Turned:
                     pass
                 except Retired:
-                    if not made:
+                    if not ids:
                         raise
                     break
                 continue
-            wanted = count - len(made)
+            missing = count - len(ids)
             if view.plain:
-                made += islice(view.texts, wanted)
+                ids += islice(view.texts, missing)
             else:
-                made += [view.render(number, salt) for number in islice(view.numbers, wanted)]
-        return made
+                ids += [view.render(number, salt) for number in islice(view.numbers, missing)]
+        return ids
 
-    def refill(self, patience: float) -> Future[None]:
+    def refill(self, patience: float, missing: int = 1) -> Future[None]:
         """Order a segment, or join the order under way; the future is done where one came meanwhile.
 
+        `missing` is how many numbers the caller lacks: what was lacking during a reservation enlarges the next one.
         Raises what the last order was refused with, for a while, and Unavailable when the order under way has
         already taken more than `patience` seconds.
         """
@@ -202,10 +233,13 @@ class Counter:
                 came.set_result(None)
                 return came
             if self._pending is not None and monotonic() - self._ordered > patience:
+                self._starved += missing
                 raise unavailable()
-            return self._order()
+            order = self._order()
+            self._starved += missing
+            return order
 
-    # --- what the desk calls --------------------------------------------------------------------------------------
+    # --- what the reserver calls --------------------------------------------------------------------------------------
 
     def deliver(self, grant: Grant) -> bool:
         """Take a reserved segment in; False when the counter was closed meanwhile, so that it can be given back."""
@@ -213,12 +247,15 @@ class Counter:
             self._pending = None
             if self._closed:
                 return False
+            self._cover()
             self.known = True
             self._refusal = None
             self._reserved += len(grant.numbers)
             segment = Segment(grant)
             current = self._segment
             if current is not None and current.cycle == segment.cycle and current.left:
+                if self._spare is not None:
+                    self._dropped += self._spare.left
                 self._spare = segment
             else:
                 if current is not None:
@@ -316,7 +353,7 @@ class Counter:
         return True
 
     def _waiting(self) -> bool:
-        """Whether the last order was refused so lately that another would be too."""
+        """Return whether the last order was refused so lately that another would be too."""
         return self._refusal is not None and monotonic() < self._refusal[1]
 
     def _drop(self, segment: Segment) -> None:
@@ -329,7 +366,7 @@ class Counter:
         self._view = _NO_VIEW
 
     def _take(self, view: View) -> int:
-        """One number for a script that was told the time of `view`: it must be of the same cycle."""
+        """Return one number for a script that was told the time of `view`: it must be of the same cycle."""
         while True:
             number = next(view.numbers, None)
             if number is not None:
@@ -346,19 +383,34 @@ class Counter:
     def _order(self) -> Future[None]:
         if self._pending is None:
             self._resize()
+            self._issued_at_order = self.issued
+            self._starved = 0
             self._ordered = monotonic()
-            self._pending = self._desk.order(self)
+            self._pending = self._reserver.order(self)
         return self._pending
 
+    def _cover(self) -> None:
+        """Enlarge the next segment where requests had to wait, so that it lasts for as long as a reservation takes."""
+        if not self._starved:
+            return
+        elapsed = monotonic() - self._ordered
+        demand = self.issued - self._issued_at_order + self._starved
+        demand = int(demand * min(1.0, LONGEST_COVERED / elapsed)) if elapsed > 0 else demand
+        if 2 * demand > self.want:
+            self.want = max(self.want, min(COVER * demand, self._max_segment))
+
     def _resize(self) -> None:
-        """Fit the next segment to the demand, between the rule's segment size and the bound of the site."""
+        """Fit the next segment to the demand, between the rule's segment size and the bound of the site.
+
+        `deliver` does so too, where a reservation took longer than the numbers lasted.
+        """
         if self._segment is None:
             return
         lasted = monotonic() - self._segment.since
         if lasted < GROW_BELOW:
             self.want = min(self.want * 2, self._max_segment)
         elif lasted > SHRINK_ABOVE:
-            self.want = max(self.want // 2, self.rule.spec.segment_size)
+            self.want = max(self.want // 2, self._least)
 
 
 class _Starved(Exception):
@@ -366,5 +418,5 @@ class _Starved(Exception):
 
 
 def unavailable() -> Unavailable:
-    """The error of a request that no reserved number is left for."""
-    return Unavailable("no number is reserved and the database did not answer in time; try again shortly")
+    """Return the error of a request that no reserved number is left for."""
+    return Unavailable("No number is reserved and the database did not answer in time. Try again shortly.")

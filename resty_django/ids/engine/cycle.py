@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .moment import datetime_of, wall_of
+from .wall_clock import datetime_of, wall_of
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -42,17 +42,17 @@ class Reset:
 
     def __post_init__(self) -> None:
         if self.calendar not in ("", "month", "year"):
-            raise ValueError(f'reset_calendar is {self.calendar!r}; it takes "", "month" or "year"')
+            raise ValueError(f'The reset_calendar is {self.calendar!r}. Choose "", "month" or "year".')
         if self.seconds < 0 or (self.seconds and self.calendar):
-            raise ValueError("reset_seconds is at least 0, and 0 where reset_calendar is set")
+            raise ValueError("The reset_seconds must be at least 0, and 0 where reset_calendar is set.")
 
     @property
     def never(self) -> bool:
-        """Whether the counter runs on for ever."""
+        """Whether the counter runs on forever."""
         return not self.seconds and not self.calendar
 
     def cycle(self, wall: int) -> Cycle:
-        """The cycle that holds the wall second `wall`."""
+        """Return the cycle that holds the wall second `wall`."""
         if self.seconds:
             origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import BadName, BadRule, RuleFailed
 from .cycle import Reset
-from .moment import Moment, moment_of
+from .wall_clock import Moment, moment_of
 
 MAX_ID_LENGTH = 255
 MAX_NAME_LENGTH = 64
@@ -21,13 +21,13 @@ MAX_TAKES = 100
 """How many numbers a script may take for one ID."""
 KINDS = ("template", "lua", "python")
 
-# Every byte up to '#', and % & ' < >: what the original refuses in an application name (specification, 2.4).
+# Every byte up to '#', and % & ' < >: what id_server refuses in an application name.
 _FORBIDDEN = frozenset([*map(chr, range(36)), *"%&'<>"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSpec:
-    """All that decides what IDs a rule makes.
+    """Everything that determines the IDs of a rule.
 
     `anchor` fixes which numbers belong to which node: node k of n gives out the numbers equal to `anchor + k`
     modulo n. It is `min_counter` as the rule was first made, so that a later edit does not hand one node's numbers
@@ -59,11 +59,11 @@ class RuleSpec:
         try:
             return ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise BadRule(f"{self.timezone!r} is not a time zone; write one like Europe/Berlin") from None
+            raise BadRule(f"{self.timezone!r} is not a time zone. Write one like Europe/Berlin.") from None
 
 
 class Shape(NamedTuple):
-    """What an ID looks like during one stretch of shown time.
+    """The form of an ID during one stretch of shown time.
 
     `printf` is a %-format that takes the number alone, where that is enough; `render(number, salt)` always works.
     """
@@ -79,9 +79,9 @@ class Script(Protocol):
 
 
 class Compiled(Protocol):
-    """A rule made ready.
+    """A compiled rule.
 
-    `scripted` tells which of `shape` and `create` makes its IDs. `resolution`: seconds of shown time that one shape
+    `scripted` shows which of `shape` and `create` makes its IDs. `resolution`: seconds of shown time that one shape
     may serve at most.
     """
 
@@ -108,7 +108,7 @@ class ScriptRule:
         self.spec = spec
         self._script = script
         if spec.salt_length is not None and not 0 <= spec.salt_length <= MAX_SALT:
-            raise BadRule(f"salt_length is {spec.salt_length}; a salt has at most {MAX_SALT} characters")
+            raise BadRule(f"The salt_length is {spec.salt_length}. A salt has at most {MAX_SALT} characters.")
         if spec.fixed_length:
             self._check_lengths()
 
@@ -118,11 +118,12 @@ class ScriptRule:
         check_salt(salt, self.spec.salt_length)
 
     def shape(self, wall: int, app: str) -> Shape:
-        """A shape whose render is given one number, which the script gets however often it asks for one."""
+        """Return a shape whose render is given one number, which the script gets however often it asks for one."""
         return Shape(None, lambda number, salt: self.create(lambda: number, wall, salt))
 
     def create(self, take: Callable[[], int], wall: int, salt: str) -> str:
-        """The script's ID; RuleFailed when it raises, or returns anything but printable text of 1 to 255 characters.
+        """Return the script's ID. Raise RuleFailed when it raises, or returns anything but printable text of 1 to 255
+        characters.
 
         What `take` raises comes through unchanged.
         """
@@ -134,7 +135,7 @@ class ScriptRule:
             takes += 1
             try:
                 if takes > MAX_TAKES:
-                    raise RuleFailed(f"rule {self.spec.name} took more than {MAX_TAKES} numbers for one ID")
+                    raise RuleFailed(f"Rule {self.spec.name} took more than {MAX_TAKES} numbers for one ID.")
                 return take()
             except Exception as error:
                 taking.append(error)
@@ -147,13 +148,13 @@ class ScriptRule:
                 raise taking[0] from None
             if isinstance(error, RuleFailed):
                 raise
-            raise RuleFailed(f"rule {self.spec.name} raised {type(error).__name__}: {error}") from error
+            raise RuleFailed(f"Rule {self.spec.name} raised {type(error).__name__}: {error}") from error
         if taking:
             raise taking[0]
         if not isinstance(text, str) or not 1 <= len(text) <= MAX_ID_LENGTH or not text.isprintable():
             raise RuleFailed(
-                f"rule {self.spec.name} returned {text!r:.80}; "
-                f"an ID is printable text of 1 to {MAX_ID_LENGTH} characters"
+                f"Rule {self.spec.name} returned {text!r:.80}. "
+                f"An ID is printable text of 1 to {MAX_ID_LENGTH} characters."
             )
         return text
 
@@ -163,27 +164,30 @@ class ScriptRule:
         try:
             low, high = (len(render(number, salt)) for number in (self.spec.min_counter, self.spec.max_counter))
         except RuleFailed as error:
-            raise BadRule(f"the rule makes no ID of min_counter or max_counter: {error}") from error
+            raise BadRule(f"The rule makes no ID of min_counter or max_counter: {error}") from error
         if low != high:
             raise BadRule(
-                f"IDs have {low} characters at min_counter and {high} at max_counter: "
-                "lower max_counter, give the number more digits, or turn off fixed_length"
+                f"IDs have {low} characters at min_counter and {high} at max_counter. "
+                "Lower max_counter, give the number more digits, or turn off fixed_length."
             )
 
 
 def compile_rule(spec: RuleSpec) -> Compiled:
-    """The rule made ready; BadRule says what is wrong with it."""
+    """Return the compiled rule. Raise BadRule, which says what is wrong with it."""
     if spec.kind not in KINDS:
-        raise BadRule(f"kind is {spec.kind!r}; it is one of {', '.join(KINDS)}")
+        raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(KINDS)}.")
     if not 0 <= spec.min_counter < spec.max_counter <= MAX_NUMBER:
-        raise BadRule("a rule needs 0 <= min_counter < max_counter <= 2**62")
+        raise BadRule("A rule needs 0 <= min_counter < max_counter <= 2**62.")
     _ = spec.zone
     if spec.kind == "template":
         from .template import Template
 
-        return Template(spec)
+        try:
+            return Template(spec)
+        except (ValueError, ArithmeticError) as error:
+            raise BadRule(f"The template cannot be used: {error}") from error
     if spec.kind == "lua":
-        from .lua import LuaRule
+        from .lua.script import LuaRule
 
         return ScriptRule(
             spec,
@@ -193,18 +197,19 @@ def compile_rule(spec: RuleSpec) -> Compiled:
 
 
 def check_name(name: str, what: str = "app_name") -> None:
-    """BadName unless `name` may be an application or rule name: at most 64 characters, none of the forbidden ones."""
+    """Raise BadName unless `name` may be an application or rule name: at most 64 characters, none of the forbidden
+    ones."""
     if len(name) > MAX_NAME_LENGTH:
-        raise BadName(f"{what} has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed")
+        raise BadName(f"The {what} has {len(name)} characters. Use at most {MAX_NAME_LENGTH}.")
     if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
         bad = next(c for c in name if c in _FORBIDDEN or not c.isprintable())
-        raise BadName(f"{what} has the forbidden character {bad!r}")
+        raise BadName(f"The {what} has the forbidden character {bad!r}.")
 
 
 def _python_rule(spec: RuleSpec) -> Script:
     path = spec.source.strip()
     if path not in spec.python_rules:
-        raise BadRule(f"{path!r} is not listed in RESTY_DJANGO['IDS']['PYTHON_RULES']")
+        raise BadRule(f"{path!r} is not listed in RESTY_DJANGO['IDS']['PYTHON_RULES'].")
     module, _, name = path.rpartition(".")
     try:
         factory = getattr(import_module(module), name)
@@ -215,5 +220,5 @@ def _python_rule(spec: RuleSpec) -> Script:
     except Exception as error:
         raise BadRule(f"{path!r} cannot be made: {type(error).__name__}: {error}") from error
     if not callable(getattr(script, "create_id", None)):
-        raise BadRule(f"{path!r} has no method create_id(take, now, salt)")
+        raise BadRule(f"{path!r} has no method create_id(take, now, salt).")
     return script

@@ -1,4 +1,4 @@
-"""A keyed bijection on a range of integers, so that an ID does not tell how many came before it.
+"""A keyed bijection on a range of integers, so that an ID does not reveal how many came before it.
 
 A Feistel network over the smallest a x b rectangle that holds the range, walked until the value falls inside
 (J. Black, P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, section 5). It hides volume and order from
@@ -21,7 +21,7 @@ class Scrambler:
 
     def __init__(self, low: int, high: int, key: bytes) -> None:
         if not 0 <= low <= high < 2**63 or not 16 <= len(key) <= 64:
-            raise ValueError("a scrambler needs 0 <= low <= high < 2**63 and a key of 16 to 64 bytes")
+            raise ValueError("A scrambler needs 0 <= low <= high < 2**63 and a key of 16 to 64 bytes.")
         self._low, self._size = low, high - low + 1
         self._a = isqrt(self._size - 1) + 1
         self._b = -(-self._size // self._a)
@@ -29,7 +29,7 @@ class Scrambler:
         self._rounds = tuple(blake2b(digest_size=8, key=key, salt=bytes([i]), person=bounds) for i in range(_ROUNDS))
 
     def scramble(self, number: int) -> int:
-        """The image of `number`; ValueError when it is outside the range."""
+        """Return the image of `number`. Raise ValueError when it is outside the range."""
         value = self._inside(number)
         while True:
             value = self._forward(value)
@@ -37,7 +37,7 @@ class Scrambler:
                 return value + self._low
 
     def unscramble(self, number: int) -> int:
-        """The number whose image is `number`; ValueError when it is outside the range."""
+        """Return the number whose image is `number`. Raise ValueError when it is outside the range."""
         value = self._inside(number)
         while True:
             value = self._backward(value)
@@ -47,7 +47,7 @@ class Scrambler:
     def _inside(self, number: int) -> int:
         value = number - self._low
         if not 0 <= value < self._size:
-            raise ValueError(f"{number} is not within {self._low} and {self._low + self._size - 1}")
+            raise ValueError(f"{number} is not within {self._low} and {self._low + self._size - 1}.")
         return value
 
     def _mix(self, index: int, half: int) -> int:
@@ -56,15 +56,15 @@ class Scrambler:
         return int.from_bytes(digest.digest(), "little")
 
     def _forward(self, value: int) -> int:
-        left, right = value % self._a, value // self._a
+        low, high = value % self._a, value // self._a
         for index in range(0, _ROUNDS, 2):
-            left = (left + self._mix(index, right)) % self._a
-            right = (right + self._mix(index + 1, left)) % self._b
-        return right * self._a + left
+            low = (low + self._mix(index, high)) % self._a
+            high = (high + self._mix(index + 1, low)) % self._b
+        return high * self._a + low
 
     def _backward(self, value: int) -> int:
-        left, right = value % self._a, value // self._a
+        low, high = value % self._a, value // self._a
         for index in range(_ROUNDS - 2, -1, -2):
-            right = (right - self._mix(index + 1, left)) % self._b
-            left = (left - self._mix(index, right)) % self._a
-        return right * self._a + left
+            high = (high - self._mix(index + 1, low)) % self._b
+            low = (low - self._mix(index, high)) % self._a
+        return high * self._a + low

@@ -1,4 +1,4 @@
-"""Reservations: what the stored row of a counter says, and what it says after the next segment is taken from it.
+"""Reservations: how the stored row of a counter changes when a segment is taken from it.
 
 Pure decisions; the store around them only has to write the new row in one atomic step if the old one still stands.
 The rules that they keep, whatever clocks and operators do:
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from ..errors import Exhausted, StepChanged
 from .cycle import FOREVER, Cycle
-from .moment import epoch_of
 from .rule import RuleSpec
+from .wall_clock import epoch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Grant:
 
 
 def first_number(spec: RuleSpec, step: int, offset: int) -> int:
-    """The first number of a cycle for the node at `offset` of `step`."""
+    """Return the first number of a cycle for the node at `offset` of `step`."""
     return spec.min_counter + (spec.anchor + offset - spec.min_counter) % step
 
 
@@ -60,28 +60,28 @@ def reserve(
         row = Row(step, cycle, first, now)
     elif row.step != step:
         raise StepChanged(
-            f"counter {name} was made with step {row.step} and this site is set to step {step}: set "
-            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step"
+            f"Counter {name} was made with step {row.step} and this site is set to step {step}. Set "
+            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
         )
     else:
         row = _enter(row, cycle, now, first)
     bound = row.bound
     if bound < first:
         bound += -(-(first - bound) // step) * step
-    left = (spec.max_counter - bound) // step + 1
-    if left <= 0:
+    available = (spec.max_counter - bound) // step + 1
+    if available <= 0:
         ends = row.cycle.end
         raise Exhausted(
-            f"counter {name} has given out all its numbers up to {spec.max_counter}"
-            + ("" if ends >= FOREVER else "; it starts again with the next cycle"),
+            f"Counter {name} has given out all its numbers up to {spec.max_counter}."
+            + ("" if ends >= FOREVER else " It starts again with the next cycle."),
             None if ends >= FOREVER else epoch_of(ends, spec.zone),
         )
-    stop = bound + min(want, left) * step
+    stop = bound + min(want, available) * step
     return replace(row, bound=stop), Grant(range(bound, stop, step), Cycle(row.cycle.start, cycle.end), row.shown)
 
 
 def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
-    """The row as of `now`, which is in `cycle` by the rule as it is set at present."""
+    """Return the row as of `now`, which is in `cycle` by the rule as it is set at present."""
     if cycle.start >= row.cycle.end:
         return Row(row.step, cycle, first, now)
     if row.cycle.end >= FOREVER > cycle.end:
@@ -90,14 +90,14 @@ def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
 
 
 def give_back(row: Row, cycle: Cycle, tail: range, shown: int) -> Row | None:
-    """The row after the unused `tail` of a segment is returned; None when somebody reserved after it."""
+    """Return the row after the unused `tail` of a segment is returned; None when somebody reserved after it."""
     if not tail or row.cycle.start != cycle.start or row.bound != tail.stop or row.step != tail.step:
         return None
     return replace(row, bound=tail.start, shown=max(row.shown, shown))
 
 
 def confirm_step(row: Row, spec: RuleSpec, *, step: int, offset: int, floor: int) -> Row:
-    """The row under another step: it goes on at the first own number of at least `floor` and its old bound."""
+    """Return the row under another step: it goes on at the first own number of at least `floor` and its old bound."""
     first = first_number(spec, step, offset)
     start = max(floor, row.bound, first)
     return replace(row, step=step, bound=start + (first - start) % step)

@@ -20,22 +20,27 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 
 from ..errors import BadRule, BadSalt
-from . import shown
+from . import strftime
 from .checkdigit import CHECKS, WIDTHS
-from .moment import moment_of
-from .rule import MAX_ID_LENGTH, MAX_SALT, RuleSpec, Shape
+from .rule import MAX_ID_LENGTH, MAX_NAME_LENGTH, MAX_SALT, RuleSpec, Shape
 from .scramble import Scrambler
+from .wall_clock import moment_of
 
 BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+MAX_SOURCE = 2048
+"""Characters of a template."""
+MAX_FIELDS = 64
+
 _COUNTER = re.compile(r"(?:(?P<width>0[1-9][0-9]?))?(?P<base>d|x|X|b32|b36)?")
 _RAND = re.compile(r"(?P<count>[1-9][0-9]?)(?P<base>b32)?")
 _SALT = re.compile(r"[0-9A-Za-z]*")
-_FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
+FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
 
 Write = Callable[[int, str, str], str]
 """(number, salt, the text so far) to the text of one field."""
@@ -48,29 +53,29 @@ class _Part:
     name: str
     position: int
     text: str = ""
-    pieces: list[str] = field(default_factory=list)
+    pieces: list[str] = dataclass_field(default_factory=list)
     width: int = 0
     base: str = "d"
     scramble: bool = False
 
 
 def in_base(number: int, alphabet: str) -> str:
-    """A whole number of at least 0, written with `alphabet`."""
+    """Return a whole number of at least 0, written with `alphabet`."""
     base = len(alphabet)
     digits = ""
     while True:
-        number, rest = divmod(number, base)
-        digits = alphabet[rest] + digits
+        number, digit = divmod(number, base)
+        digits = alphabet[digit] + digits
         if not number:
             return digits
 
 
 def check_salt(salt: str, length: int | None) -> None:
-    """BadSalt unless `salt` is letters and digits of exactly `length` characters (None: up to 32)."""
+    """Raise BadSalt unless `salt` is letters and digits of exactly `length` characters (None: up to 32)."""
     if length is not None and len(salt) != length:
-        raise BadSalt(f"salt has {len(salt)} characters, this rule takes exactly {length}")
+        raise BadSalt(f"The salt has {len(salt)} characters, this rule takes exactly {length}.")
     if len(salt) > MAX_SALT or not _SALT.fullmatch(salt):
-        raise BadSalt(f"salt takes ASCII letters and digits, at most {MAX_SALT} of them")
+        raise BadSalt(f"The salt takes ASCII letters and digits, at most {MAX_SALT} of them.")
 
 
 class Template:
@@ -81,13 +86,14 @@ class Template:
     def __init__(self, spec: RuleSpec) -> None:
         self.spec = spec
         self._parts = _parse(spec.source)
-        counters = [part for part in self._parts if part.name == "counter"]
+        counters = [field for field in self._parts if field.name == "counter"]
         if len(counters) != 1:
             raise BadRule(
-                "a template needs the field {counter} exactly once, for example {counter:06d}",
+                "A template needs the field {counter} exactly once, for example {counter:06d}.",
                 counters[1].position if counters else len(spec.source),
             )
         self._counter = counters[0]
+        self._check_length()
         if self._counter.scramble and not self._counter.width:
             self._counter = replace(self._counter, width=len(self._unpadded(spec.max_counter)))
         self._scrambler = (
@@ -95,21 +101,23 @@ class Template:
         )
         self._check_counter()
         self._salt_length = self._check_salts()
-        pieces = [piece for part in self._parts if part.name == "now" for piece in part.pieces]
-        self.resolution = shown.resolution(pieces)
-        missing = shown.missing_for(spec.reset, pieces)
+        pieces = [piece for field in self._parts if field.name == "now" for piece in field.pieces]
+        self.resolution = strftime.resolution(pieces)
+        missing = strftime.missing_for(spec.reset, pieces)
         if missing:
             raise BadRule(
-                f"IDs would come again after each reset: show {missing} in {{now:...}}, or never reset",
-                next((part.position for part in self._parts if part.name == "now"), len(spec.source)),
+                f"IDs would come again after each reset. Show {missing} in {{now:...}}, or never reset.",
+                next((field.position for field in self._parts if field.name == "now"), len(spec.source)),
             )
-        self._check_length()
 
     def shape(self, wall: int, app: str) -> Shape:
-        """How an ID of this rule looks at the wall second `wall` for `app`; good for `resolution` seconds at most."""
+        """Return how an ID of this rule looks at the wall second `wall` for `app`.
+
+        It is good for `resolution` seconds at most.
+        """
         writes: list[str | Write] = []
-        for part in self._parts:
-            write = self._writer(part, wall, app)
+        for field in self._parts:
+            write = self._writer(field, wall, app)
             if isinstance(write, str) and writes and isinstance(writes[-1], str):
                 writes[-1] += write
             else:
@@ -117,7 +125,10 @@ class Template:
         return Shape(self._printf(writes), self._renderer(writes))
 
     def check_salt(self, salt: str) -> None:
-        """BadSalt when the template shows the salt and cannot take this one; a salt not shown is not looked at."""
+        """Raise BadSalt when the template shows the salt and cannot take this one.
+
+        A salt not shown is not looked at.
+        """
         if self._salt_length is not None:
             check_salt(salt, self._salt_length or None)
 
@@ -125,18 +136,18 @@ class Template:
     def needs_salt(self) -> bool:
         return self._salt_length is not None
 
-    def _writer(self, part: _Part, wall: int, app: str) -> str | Write:
-        name = part.name
+    def _writer(self, field: _Part, wall: int, app: str) -> str | Write:
+        name = field.name
         if name == "text":
-            return part.text
+            return field.text
         if name == "now":
-            return shown.show(part.pieces, moment_of(wall), wall)
+            return strftime.show(field.pieces, moment_of(wall), wall)
         if name == "counter":
             return self._write_counter
         if name == "salt":
             return lambda number, salt, text: salt
         if name == "rand":
-            alphabet, count = BASE32 if part.base == "b32" else BASE32[:10], part.width
+            alphabet, count = BASE32 if field.base == "b32" else BASE32[:10], field.width
             return lambda number, salt, text: "".join(secrets.choice(alphabet) for _ in range(count))
         if name in CHECKS:
             check = CHECKS[name]
@@ -144,17 +155,17 @@ class Template:
         return {"app": app, "rule": self.spec.name, "node": self.spec.node}[name]
 
     def _write_counter(self, number: int, salt: str = "", text: str = "") -> str:
-        part = self._counter
+        field = self._counter
         if self._scrambler is not None:
             number = self._scrambler.scramble(number)
-        if part.base == "b32":
-            return in_base(number, BASE32).rjust(part.width, "0")
-        if part.base == "b36":
-            return in_base(number, BASE36).rjust(part.width, "0")
-        return f"{number:0{part.width}{part.base}}"
+        if field.base == "b32":
+            return in_base(number, BASE32).rjust(field.width, "0")
+        if field.base == "b36":
+            return in_base(number, BASE36).rjust(field.width, "0")
+        return f"{number:0{field.width}{field.base}}"
 
     def _printf(self, writes: list[str | Write]) -> str | None:
-        """The whole shape as a %-format of the number, where nothing else varies: it is several times faster."""
+        """Return the whole shape as a %-format of the number, where nothing else varies: it is several times faster."""
         plain = self._scrambler is None and self._counter.base in ("d", "x", "X")
         if not plain or any(not isinstance(w, str) and w != self._write_counter for w in writes):
             return None
@@ -176,46 +187,64 @@ class Template:
         longest = len(self._unpadded(high))
         if width and longest > width:
             raise BadRule(
-                f"max_counter {high} needs {longest} characters, the template gives it {width}: "
-                "widen {counter} or lower max_counter",
+                f"The max_counter {high} needs {longest} characters, the template gives it {width}. "
+                "Widen {counter} or lower max_counter.",
                 self._counter.position,
             )
         if low < 0:
-            raise BadRule("min_counter is at least 0")
+            raise BadRule("The min_counter must be at least 0.")
 
     def _unpadded(self, number: int) -> str:
         base = self._counter.base
         return in_base(number, {"d": BASE32[:10], "x": BASE32[:16], "X": BASE32[:16], "b32": BASE32}.get(base, BASE36))
 
     def _check_salts(self) -> int | None:
-        """The salt's length: None when it is not shown, 0 when any length will do."""
-        salts = [part for part in self._parts if part.name == "salt"]
+        """Return the salt's length: None when it is not shown, 0 when any length will do."""
+        salts = [field for field in self._parts if field.name == "salt"]
         if not salts:
             return None
-        lengths = {part.width for part in salts}
+        lengths = {field.width for field in salts}
         if len(lengths) > 1:
-            raise BadRule("{salt} has one length in a template", salts[1].position)
+            raise BadRule("{salt} has one length in a template.", salts[1].position)
         if lengths == {0} and not self._counter.width:
             raise BadRule(
-                "a salt of any length beside a counter of any length makes equal IDs of different pairs: "
-                "give one of them a width, as in {salt:4} or {counter:06d}",
+                "A salt of any length beside a counter of any length makes equal IDs of different pairs. "
+                "Give one of them a width, as in {salt:4} or {counter:06d}.",
                 salts[0].position,
             )
         if lengths == {0} and len(salts) > 1:
-            raise BadRule("{salt} of any length can stand once", salts[1].position)
+            raise BadRule("{salt} of any length can stand once.", salts[1].position)
         return lengths.pop()
 
     def _check_length(self) -> None:
-        app = "a" * 64 if any(part.name == "app" for part in self._parts) else ""
-        salt = "0" * (MAX_SALT if self._salt_length == 0 else self._salt_length or 0)
-        length = len(self.shape(0, app).render(self.spec.max_counter, salt))
+        length = sum(map(self._longest, self._parts))
         if length > MAX_ID_LENGTH:
-            raise BadRule(f"IDs of this template can have {length} characters, more than {MAX_ID_LENGTH}")
+            raise BadRule(f"IDs of this template can have {length} characters, more than {MAX_ID_LENGTH}.")
+
+    def _longest(self, field: _Part) -> int:
+        """Return the most characters that a part writes, known without writing it."""
+        match field.name:
+            case "text":
+                return len(field.text)
+            case "now":
+                return len(strftime.show(field.pieces, moment_of(0), 0))
+            case "counter":
+                return max(field.width, len(self._unpadded(self.spec.max_counter)))
+            case "salt":
+                return field.width or MAX_SALT
+            case "app":
+                return MAX_NAME_LENGTH
+            case "rule" | "node":
+                return len(self.spec.name if field.name == "rule" else self.spec.node)
+            case _:
+                return field.width
 
 
 def _parse(source: str) -> list[_Part]:
+    if len(source) > MAX_SOURCE:
+        raise BadRule(f"A template has at most {MAX_SOURCE} characters, not {len(source)}.", MAX_SOURCE)
     parts: list[_Part] = []
-    at = 0
+    fields = at = 0
     while at < len(source):
         char = source[at]
         if source[at : at + 2] in ("{{", "}}"):
@@ -224,62 +253,65 @@ def _parse(source: str) -> list[_Part]:
         elif char == "{":
             stop = source.find("}", at)
             if stop < 0:
-                raise BadRule("a { without its }; write {{ for the brace itself", at)
-            parts.append(_field(source[at + 1 : stop], at))
+                raise BadRule("A { without its }. Write {{ for the brace itself.", at)
+            fields += 1
+            if fields > MAX_FIELDS:
+                raise BadRule(f"A template has at most {MAX_FIELDS} fields.", at)
+            parts.append(parse_field(source[at + 1 : stop], at))
             at = stop + 1
         elif char == "}":
-            raise BadRule("a } without its {; write }} for the brace itself", at)
+            raise BadRule("A } without its {. Write }} for the brace itself.", at)
         elif not char.isprintable():
-            raise BadRule("a template takes printable characters only", at)
+            raise BadRule("A template takes printable characters only.", at)
         else:
             parts.append(_Part("text", at, char))
             at += 1
     return parts
 
 
-def _field(inside: str, at: int) -> _Part:
+def parse_field(inside: str, at: int) -> _Part:
     name, colon, argument = inside.partition(":")
     start = at + 1 + len(name) + 1
     if colon and not argument:
-        raise BadRule(f"nothing after the colon of {{{name}:}}", start)
+        raise BadRule(f"Nothing after the colon of {{{name}:}}.", start)
     match name:
         case "counter":
             return _counter(argument, at, start)
         case "now":
             if not argument:
-                raise BadRule("{now} needs directives, for example {now:%y%m%d}", at)
-            pieces = shown.parse(argument, start)
+                raise BadRule("{now} needs directives, for example {now:%y%m%d}.", at)
+            pieces = strftime.parse(argument, start)
             if not all(piece.isprintable() and "{" not in piece for piece in pieces):
-                raise BadRule("{now} takes directives and printable text", start)
+                raise BadRule("{now} takes directives and printable text.", start)
             return _Part("now", at, pieces=pieces)
         case "salt":
             if argument and not (argument.isascii() and argument.isdigit() and 1 <= int(argument) <= MAX_SALT):
-                raise BadRule(f"{{salt:N}} takes a length of 1 to {MAX_SALT}", start)
+                raise BadRule(f"{{salt:N}} takes a length of 1 to {MAX_SALT}.", start)
             return _Part("salt", at, width=int(argument or 0))
         case "rand":
-            found = _RAND.fullmatch(argument)
-            if not found or int(found["count"]) > 64:
+            match = _RAND.fullmatch(argument)
+            if not match or int(match["count"]) > 64:
                 raise BadRule(
-                    "{rand:N} takes 1 to 64 digits, {rand:Nb32} as many characters of base 32", start if colon else at
+                    "{rand:N} takes 1 to 64 digits, {rand:Nb32} as many characters of base 32.", start if colon else at
                 )
-            return _Part("rand", at, width=int(found["count"]), base=found["base"] or "d")
+            return _Part("rand", at, width=int(match["count"]), base=match["base"] or "d")
         case "app" | "rule" | "node" | "luhn" | "damm" | "mod97":
             if colon:
-                raise BadRule(f"{{{name}}} takes nothing after a colon", start)
+                raise BadRule(f"{{{name}}} takes nothing after a colon.", start)
             return _Part(name, at, width=WIDTHS.get(name, 0))
         case _:
-            raise BadRule(f"{{{name}}} is not a field; a template knows {_FIELDS}", at)
+            raise BadRule(f"{{{name}}} is not a field. A template knows {FIELDS}.", at)
 
 
 def _counter(argument: str, at: int, start: int) -> _Part:
     alone = argument in ("", "scramble")
     spec = "" if alone else argument.removesuffix(":scramble")
-    found = _COUNTER.fullmatch(spec)
-    if not found or not (spec or alone):
+    match = _COUNTER.fullmatch(spec)
+    if not match or not (spec or alone):
         raise BadRule(
-            f"{spec!r} is no form of a number: write a width with a zero before it and a base, "
-            "for example 06d, 08x, 07b32 or 07b36",
+            f"{spec!r} is not a form of a number. Write a width with a zero before it and a base, "
+            "for example 06d, 08x, 07b32 or 07b36.",
             start,
         )
-    width = int(found["width"] or 0)
-    return _Part("counter", at, width=width, base=found["base"] or "d", scramble=argument.endswith("scramble"))
+    width = int(match["width"] or 0)
+    return _Part("counter", at, width=width, base=match["base"] or "d", scramble=argument.endswith("scramble"))

@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                     "scramble_key",
                     models.CharField(default=resty_django.ids.models.new_scramble_key, editable=False, max_length=128),
                 ),
-                ("anchor", models.BigIntegerField(default=0, editable=False)),
+                ("anchor", resty_django.ids.models.AnchorField(default=0, editable=False)),
                 ("version", models.BigIntegerField(default=1, editable=False)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),

@@ -1,1 +1,1 @@
-"""The UDP door of the ID service."""
+"""The UDP server of the ID service."""

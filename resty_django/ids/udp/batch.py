@@ -32,7 +32,7 @@ _LOOK = 512
 
 
 def available() -> bool:
-    """Whether this system has the two calls, laid out as this module expects."""
+    """Return whether this system has the two calls, laid out as this module expects."""
     return sys.platform == "linux" and _HEADER.size == 64 and hasattr(ctypes.CDLL(None), "recvmmsg")
 
 
@@ -63,7 +63,7 @@ class BatchServer(UdpServer):
         out_names = memoryview(out_headers).cast("B").cast("Q")
         out_lengths = memoryview(out_vectors).cast("B").cast("Q")
         name_at = [ctypes.addressof(names) + i * _NAME for i in range(batch)]
-        quick, guard, stats, recvmmsg = self.answerer.quick, self._guard, self.stats, self._recvmmsg
+        fast_path, access, stats, recvmmsg = self.handler.fast_path, self._access, self.stats, self._recvmmsg
         lonely = 0
         while not self.stopping:
             if lonely >= _LONELY:
@@ -79,7 +79,7 @@ class BatchServer(UdpServer):
                 at = i * size
                 datagram = bytes(data[at : at + lengths[i * 16 + 14]])
                 try:
-                    if guard is None and (reply := quick(datagram)) is not None and len(reply) <= slot:
+                    if access is None and (reply := fast_path(datagram)) is not None and len(reply) <= slot:
                         start = ready * slot
                         replies[start : start + len(reply)] = reply
                         out_lengths[ready * 2 + 1] = len(reply)
@@ -112,12 +112,9 @@ class BatchServer(UdpServer):
 
 
 def _address(name: bytes) -> Address:
-    """The (host, port, ...) of a struct sockaddr."""
+    """Return the (host, port, ...) of a struct sockaddr."""
     family, port = struct.unpack_from("=H", name)[0], struct.unpack_from(">H", name, 2)[0]
     if family == socket.AF_INET6:
         scope = struct.unpack_from("=I", name, 24)[0]
         return socket.inet_ntop(socket.AF_INET6, name[8:24]), port, 0, scope
     return socket.inet_ntoa(name[4:8]), port
-
-
-__all__ = ["BatchServer", "available"]

@@ -1,4 +1,4 @@
-"""JSON over UDP, as clients of the original id_server speak it: one object in, at most one object out.
+"""JSON over UDP, as clients of id_server speak it: one object in, at most one object out.
 
 A request has `action` (`get` or `create` make an ID, anything else monitors), `rule_name`, `app_name`, and perhaps
 `salt`, `seq` and, our addition, `count`. The reply holds the request's fields, byte for byte in their values, with
@@ -7,6 +7,7 @@ A request has `action` (`get` or `create` make an ID, anything else monitors), `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any
 
@@ -52,7 +53,7 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_lax(datagram: bytes) -> dict[str, Raw]:
-    """The fields of any JSON object, text after it left out; NotAnObject when there is none."""
+    """Return the fields of any JSON object, text after it left out. Raise NotAnObject when there is none."""
     try:
         text = datagram.decode()
         if not text.startswith("{"):
@@ -67,49 +68,59 @@ def decode_lax(datagram: bytes) -> dict[str, Raw]:
 
 
 def text_field(fields: dict[str, Raw], name: str) -> str:
-    """A field that must be a string; BadRequest when it is missing or something else."""
-    found = value(fields.get(name))
-    if not isinstance(found, str):
-        raise BadRequest(f"{name} is missing or not a string")
-    return found
+    """Return a field that must be a string. Raise BadRequest when it is missing or something else."""
+    text = value(fields.get(name))
+    if not isinstance(text, str):
+        raise BadRequest(f"The field {name} is missing or not a string.")
+    return text
 
 
 def salt_field(fields: dict[str, Raw]) -> str:
-    """The salt; absent or not a string it counts as empty."""
-    found = value(fields.get("salt"))
-    return found if isinstance(found, str) else ""
+    """Return the salt; absent or not a string it counts as empty."""
+    salt = value(fields.get("salt"))
+    return salt if isinstance(salt, str) else ""
 
 
 def count_field(fields: dict[str, Raw]) -> int | None:
-    """How many IDs are asked for; None when the request is not for a batch."""
+    """Return how many IDs are asked for; None when the request is not for a batch."""
     if "count" not in fields:
         return None
-    found = value(fields["count"])
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise BadRequest("count is not a whole number")
-    return found
+    count = value(fields["count"])
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise BadRequest("The count is not a whole number.")
+    return count
 
 
 def looks_like_reply(code: object, message: object) -> bool:
-    """Whether a datagram is what a server sends: such are never answered, so that two servers cannot talk for ever."""
+    """Return whether a datagram is what a server sends: such are never answered, so that two servers cannot talk
+    forever."""
     code, message = value(code), value(message)
     return isinstance(code, int) and isinstance(message, str)
 
 
-def success(fields: dict[str, Raw], data: object, message: str) -> bytes:
-    """The reply to a request that was served."""
-    return _encode({**fields, "code": 0, "data": data, "message": message})
+def success(fields: dict[str, Raw], data: object, message: str) -> Iterator[bytes]:
+    """Yield the reply to a request that was served: the usual one, then shorter ones."""
+    yield _encode({**fields, "code": 0, "data": data, "message": message})
+    yield _encode({**_seq(fields), "code": 0, "data": data})
 
 
-def failure(fields: dict[str, Raw], error: IdError) -> bytes:
-    """The reply to a request that was refused."""
-    rest = {name: value for name, value in fields.items() if name != "data"}
-    message = str(error) if error.code == "not_exist" else f"{error.code}: {error}"
-    return _encode({**rest, "code": error.udp_code, "message": message})
+def failure(fields: dict[str, Raw], error: IdError) -> Iterator[bytes]:
+    """Yield the reply to a request that was refused: the usual one, then shorter ones."""
+    echoed = {name: value for name, value in fields.items() if name != "data"}
+    word = error.code
+    message = str(error) if word == "not_exist" else f"{word}: {error}"
+    yield _encode({**echoed, "code": error.udp_code, "message": message})
+    yield _encode({**echoed, "code": error.udp_code, "message": word})
+    yield _encode({**_seq(fields), "code": error.udp_code, "message": word})
+    yield _encode({**_seq(fields), "code": error.udp_code})
+
+
+def _seq(fields: dict[str, Raw]) -> dict[str, Raw]:
+    return {"seq": fields["seq"]} if "seq" in fields else {}
 
 
 def value(raw: object) -> object:
-    """What a field holds; None when it holds no JSON."""
+    """Return what a field holds; None when it holds no JSON."""
     if not isinstance(raw, Raw):
         return raw
     try:

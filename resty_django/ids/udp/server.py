@@ -6,39 +6,42 @@ loop never waits for the database.
 
 from __future__ import annotations
 
-import logging
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from ipaddress import ip_address
 from itertools import count
 from time import perf_counter_ns
 from typing import Any
 
 from resty_django.conf import conf
+from resty_django.text import logger
 
 from ..engine.counter import unavailable
 from ..errors import IdError
 from ..service import IdService
-from .answer import Answerer, Drop, Request, Waiting
-from .guard import Guard
+from .access import AccessControl
+from .handler import Ignored, Pending, Request, RequestHandler
 from .stats import Stats
 
-log = logging.getLogger("resty_django.ids.udp")
+log = logger("resty_django.ids.udp")
 
 IDLE = 0.2
 """Seconds without a request after which the loop looks whether it is to stop."""
 MAX_PARKED = 10_000
 """Requests that may wait for reservations at one time."""
+MAX_PARKED_MONITORS = 1000
+"""Those of them that monitor, so that they leave room for requests for IDs."""
 _DRAIN = 1.0
 
 Address = Any
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A UDP socket bound to `host` and `port`; `shared` lets other sockets of this user bind there too."""
+    """Return a UDP socket bound to `host` and `port`; `shared` lets other sockets of this user bind there too."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -60,13 +63,15 @@ class UdpServer:
         self.sock = sock
         self.service = service
         self.stats = Stats()
-        self.answerer = Answerer(service, self.stats, udp.keys)
+        self.handler = RequestHandler(service, self.stats, udp.keys, listed=bool(udp.networks))
+        self.handler.local = self.handler.local or ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
         self.stopping = False
-        guard = Guard(udp.networks, udp.rate)
-        self._guard = None if guard.idle else guard
+        access = AccessControl(udp.networks, udp.rate)
+        self._access = None if access.idle else access
         self._size = udp.max_datagram
         self._wait = conf.ids.wait
         self._parked: dict[int, tuple[float, Request, Callable[[bytes], None]]] = {}
+        self._monitors: set[int] = set()
         self._numbers = count()
         self._reported: set[str] = set()
 
@@ -76,8 +81,9 @@ class UdpServer:
 
     def serve(self) -> None:
         """Answer until stopped, then answer what is left and what is parked, and return the unused numbers."""
-        seconds, rest = divmod(IDLE, 1)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
+        seconds, fraction = divmod(IDLE, 1)
+        timeout = struct.pack("ll", int(seconds), int(fraction * 1e6))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         ended = threading.Event()
         sweeper = threading.Thread(target=self._sweep, args=(ended,), name="resty-ids-sweeper", daemon=True)
         sweeper.start()
@@ -90,7 +96,7 @@ class UdpServer:
             self.sock.close()
 
     def snapshot(self) -> dict[str, Any]:
-        """The figures of this process: the server's and its ID service's."""
+        """Return the figures of this process: the server's and its ID service's."""
         return {**self.stats.snapshot(), "service": self.service.stats(), "parked": len(self._parked)}
 
     def _loop(self) -> None:
@@ -100,20 +106,20 @@ class UdpServer:
     def _one_by_one(self, limit: int) -> None:
         """Answer up to `limit` requests, or until none came for a while; one system call to receive each."""
         recvfrom, sendto, size = self.sock.recvfrom, self.sock.sendto, self._size + 1
-        quick, handle, guard, stats = self.answerer.quick, self.handle, self._guard, self.stats
+        fast_path, handle, access, stats = self.handler.fast_path, self.handle, self._access, self.stats
         requests = 0
         try:
             while requests < limit and not self.stopping:
                 datagram, address = recvfrom(size)
                 requests += 1
                 if requests & 15:
-                    if guard is None and (reply := quick(datagram)) is not None:
+                    if access is None and (reply := fast_path(datagram)) is not None:
                         sendto(reply, address)
                     else:
                         handle(datagram, address)
                 else:
                     began = perf_counter_ns()
-                    if guard is None and (reply := quick(datagram)) is not None:
+                    if access is None and (reply := fast_path(datagram)) is not None:
                         sendto(reply, address)
                     else:
                         handle(datagram, address)
@@ -131,7 +137,7 @@ class UdpServer:
     def handle(self, datagram: bytes, address: Address) -> None:
         """Answer any datagram: now, later, or not at all."""
         host = address[0]
-        if self._guard is not None and (cause := self._guard.refusal(host)) is not None:
+        if self._access is not None and (cause := self._access.refusal(host)) is not None:
             self.stats.dropped[cause] += 1
             return
         if not datagram or len(datagram) > self._size:
@@ -145,35 +151,47 @@ class UdpServer:
                 self._note("socket_error", error)
 
         try:
-            send(self.answerer.answer(datagram, host))
-        except Drop as drop:
-            self.stats.dropped[str(drop)] += 1
-        except Waiting as waiting:
-            self._park(waiting, send)
+            send(self.handler.handle(datagram, host))
+        except Ignored as ignored:
+            self.stats.dropped[str(ignored)] += 1
+        except Pending as pending:
+            self._park(pending, send)
 
-    def _park(self, waiting: Waiting, send: Callable[[bytes], None], since: float | None = None) -> None:
-        if len(self._parked) >= MAX_PARKED:
-            send(self.answerer.refusal(waiting.request, unavailable()))
+    def _park(self, pending: Pending, send: Callable[[bytes], None], since: float | None = None) -> None:
+        monitors = pending.request.position is not None
+        if len(self._parked) >= MAX_PARKED or (monitors and len(self._monitors) >= MAX_PARKED_MONITORS):
+            self._refuse(pending.request, send, unavailable())
             return
         number = next(self._numbers)
+        if monitors:
+            self._monitors.add(number)
         since = time.monotonic() if since is None else since
-        self._parked[number] = (since, waiting.request, send)
-        waiting.future.add_done_callback(lambda future: self._unpark(number, future))
+        self._parked[number] = (since, pending.request, send)
+        pending.future.add_done_callback(lambda future: self._unpark(number, future))
+
+    def _refuse(self, request: Request, send: Callable[[bytes], None], error: IdError) -> None:
+        try:
+            send(self.handler.refusal(request, error))
+        except Ignored as ignored:
+            self.stats.dropped[str(ignored)] += 1
 
     def _unpark(self, number: int, future: Future[Any]) -> None:
         """Go on with a parked request; runs on the thread that made its reservation."""
         parked = self._parked.pop(number, None)
+        self._monitors.discard(number)
         if parked is None:
             return
         since, request, send = parked
         try:
             error = future.exception()
             if isinstance(error, IdError):
-                send(self.answerer.refusal(request, error))
+                self._refuse(request, send, error)
             else:
-                send(self.answerer.resume(request))
-        except Waiting as waiting:
-            self._park(waiting, send, since)
+                send(self.handler.resume(request))
+        except Ignored as ignored:
+            self.stats.dropped[str(ignored)] += 1
+        except Pending as pending:
+            self._park(pending, send, since)
         except Exception as failure:
             self._note("internal_error", failure)
 
@@ -183,7 +201,8 @@ class UdpServer:
             late = time.monotonic() - self._wait
             for number, (since, request, send) in list(self._parked.items()):
                 if since < late and self._parked.pop(number, None) is not None:
-                    send(self.answerer.refusal(request, unavailable()))
+                    self._monitors.discard(number)
+                    self._refuse(request, send, unavailable())
 
     def _drain(self) -> None:
         self.sock.setblocking(False)

@@ -1,7 +1,7 @@
 """Signed datagrams: a JSON object, and directly after its closing brace 64 lower-case hex digits.
 
 The digits are HMAC-SHA256 over every byte before them. A signed request also holds `time` (epoch seconds) and
-`nonce` (at least 16 random characters), so that a copy of it can be told from the original. Server and client share
+`nonce` (at least 16 random characters), so that the server recognises a copy of it. Server and client share
 this module; it needs nothing but the standard library.
 """
 
@@ -16,12 +16,12 @@ MIN_NONCE = 16
 
 
 def sign(data: bytes, key: bytes) -> bytes:
-    """`data` with its signature behind it."""
+    """Return `data` with its signature behind it."""
     return data + _digits(data, key)
 
 
 def verify(datagram: bytes, keys: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-    """What was signed and the key that fits; None when no key does, or there is nothing but a signature."""
+    """Return what was signed and the key that fits; None when no key does, or there is nothing but a signature."""
     body, signature = datagram[:-SIGNATURE_LENGTH], datagram[-SIGNATURE_LENGTH:]
     if not body:
         return None

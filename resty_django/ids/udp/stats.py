@@ -26,7 +26,7 @@ class Stats:
         self.buckets[min(int(math.log2(max(nanoseconds, 1)) * _STEPS), _SIZE - 1)] += 1
 
     def snapshot(self) -> dict[str, Any]:
-        """The figures as plain data."""
+        """Return the figures as plain data."""
         return {
             "requests": self.requests,
             "errors": dict(self.errors),
@@ -36,7 +36,7 @@ class Stats:
 
 
 def merge(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum of several processes' snapshots, with those of their ID services."""
+    """Return the sum of several processes' snapshots, with those of their ID services."""
     total = Stats()
     issued: Tally[str] = Tally()
     remaining: Tally[str] = Tally()
@@ -62,18 +62,18 @@ def merge(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def percentile(buckets: list[int], share: float) -> float:
-    """The time below which `share` of the samples lie, in microseconds; 0 without samples."""
+    """Return the time below which `share` of the samples lie, in microseconds; 0 without samples."""
     total = sum(buckets)
-    wanted, seen = share * total, 0
+    target, cumulated = share * total, 0
     for index, count in enumerate(buckets):
-        seen += count
-        if count and seen >= wanted:
+        cumulated += count
+        if count and cumulated >= target:
             return round(float(2 ** ((index + 1) / _STEPS)) / 1000, 1)
     return 0.0
 
 
 def line(now: Mapping[str, Any], before: Mapping[str, Any] | None, seconds: float) -> str:
-    """One line for people: rate since `before`, totals, times, head room.
+    """Return one line for people: rate since `before`, totals, times, head room.
 
     `seconds` is the time between the two.
     """

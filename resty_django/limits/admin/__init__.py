@@ -1,4 +1,4 @@
-"""The admin of limits: policies in words and with their figures, and what operators do to them."""
+"""The admin of limits: policies in words, their statistics, and operations on them."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 
-from .. import exchange
 from ..models import LimitPolicy
+from ..policies import export
 from .forms import ImportForm
 
 FLAGS = {"new": ADDITION, "changed": CHANGE, "deleted": DELETION}
@@ -44,7 +44,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def import_view(self, request: HttpRequest) -> HttpResponse:
-        """A file is sent; what it would do is shown; the same text is sent once more and done."""
+        """Show the changes of an uploaded file; apply them when the same text is confirmed."""
         if not self.may(request, "import_policies"):
             raise PermissionDenied
         posted = request.method == "POST"
@@ -54,12 +54,12 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
             del form.fields["prune"]
         plan = None
         if posted and form.is_valid():
-            given = form.cleaned_data
-            prune = may_prune and given["prune"]
+            cleaned = form.cleaned_data
+            prune = may_prune and cleaned["prune"]
             try:
                 if "confirmed" in request.POST:
-                    return self._import(request, given["policies"], prune)
-                plan = exchange.plan(given["policies"], prune=prune)
+                    return self._import(request, cleaned["policies"], prune)
+                plan = export.plan(cleaned["policies"], prune=prune)
             except DatabaseError as error:
                 self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
         context = {
@@ -73,17 +73,17 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
         return self.page(request, "admin/resty_limits/limitpolicy/import.html", context)
 
     def _import(self, request: HttpRequest, policies: list[Any], prune: bool) -> HttpResponse:
-        done = exchange.apply(policies, prune=prune)
-        for change, row in done:
+        applied = export.apply(policies, prune=prune)
+        for change, row in applied:
             text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
             LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
-        names = ", ".join(f"{change.name} ({change.what})" for change, _ in done)
+        names = ", ".join(f"{change.name} ({change.what})" for change, _ in applied)
         self.message_user(request, f"Imported: {names or 'nothing has changed'}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse(self.url_name("changelist")))
 
 
 def download(rows: Iterable[LimitPolicy]) -> HttpResponse:
-    text = exchange.write(row.spec() for row in rows)
+    text = export.write(row.spec() for row in rows)
     return HttpResponse(
         text,
         content_type="application/json; charset=utf-8",

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 
-from resty_django.admin.figures import key_of
+from resty_django.admin.statistics import key_of
+from resty_django.admin.versions import VersionedForm
 
-from .. import exchange, trial
+from ..limiters.units import parse_duration
 from ..models import LimitPolicy
-from ..rates import parse_duration
-from ..spec import ALL_NUMBERS, NUMBERS, PolicySpec
-
-if TYPE_CHECKING:
-    _PolicyForm = forms.ModelForm[LimitPolicy]
-else:
-    _PolicyForm = forms.ModelForm
+from ..policies import export, simulation
+from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
 
 LONGEST_INTERVAL = 86_400.0
 
 
-class LimitPolicyForm(_PolicyForm):
-    """A policy. Numbers of other algorithms than the one chosen are not looked at, and are stored empty."""
+class LimitPolicyForm(VersionedForm):
+    """A policy. Numbers of algorithms other than the chosen one are ignored, and stored empty."""
 
     class Meta:
         model = LimitPolicy
@@ -42,10 +38,10 @@ class LimitPolicyForm(_PolicyForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        mine = NUMBERS.get(cleaned.get("algorithm", ""))
-        if mine is not None:
+        used = NUMBERS.get(cleaned.get("algorithm", ""))
+        if used is not None:
             for name in ALL_NUMBERS:
-                if name not in mine and name in self.fields:
+                if name not in used and name in self.fields:
                     self.errors.pop(name, None)
                     cleaned[name] = getattr(self.fields[name], "empty_value", None)
         return cleaned
@@ -55,7 +51,7 @@ class LimitPolicyForm(_PolicyForm):
 
 
 class SpanField(forms.CharField):
-    """A span of time with its unit, as seconds."""
+    """A duration with its unit, as seconds."""
 
     def __init__(self, *, most: float, **kwargs: Any) -> None:
         super().__init__(max_length=32, **kwargs)
@@ -75,10 +71,10 @@ class SpanField(forms.CharField):
 
 
 class TrialForm(forms.Form):
-    """Requests to try a policy with. It is sent by GET: nothing changes by it."""
+    """A series of requests to simulate. It is sent by GET, since it changes nothing."""
 
     key = forms.CharField(label="Key", max_length=200, required=False, help_text="All requests come from this one.")
-    arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=trial.MOST, initial=20)
+    arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=simulation.MOST, initial=20)
     interval = SpanField(most=LONGEST_INTERVAL, label="One each", initial="100ms", help_text="0s: all at once.")
     lasts = SpanField(
         most=LONGEST_INTERVAL, label="Each lasts", initial="500ms", required=False, help_text="After its delay."
@@ -91,7 +87,7 @@ class TrialForm(forms.Form):
 
 
 class ResetForm(forms.Form):
-    """Names a key: the one of a token in the address, else one that is typed."""
+    """A key: the one of a token in the URL, else one that is typed."""
 
     key = forms.CharField(
         label="Key",
@@ -102,16 +98,16 @@ class ResetForm(forms.Form):
 
     def __init__(self, data: Any, token: str) -> None:
         super().__init__(data)
-        self.given = key_of(token)
-        if self.given:
+        self.key_in_url = key_of(token)
+        if self.key_in_url:
             del self.fields["key"]
 
     def clean(self) -> dict[str, Any]:
-        return {"key": self.given} if self.given else self.cleaned_data
+        return {"key": self.key_in_url} if self.key_in_url else self.cleaned_data
 
 
 class ImportForm(forms.Form):
-    """A file with policies, uploaded or pasted. The cleaned `policies` are what it has."""
+    """A file with policies, uploaded or pasted. The cleaned `policies` are its content."""
 
     file = forms.FileField(label="File", required=False, help_text="As the export writes it.")
     text = forms.CharField(
@@ -129,8 +125,8 @@ class ImportForm(forms.Form):
         file = cleaned.get("file")
         text = cleaned.get("text", "")
         if file is not None:
-            if file.size > 4 * exchange.LONGEST:
-                raise ValidationError({"file": f"The file has more than {exchange.LONGEST:,} characters."})
+            if file.size > 4 * export.LONGEST:
+                raise ValidationError({"file": f"The file has more than {export.LONGEST:,} characters."})
             try:
                 text = file.read().decode("utf-8-sig")
             except UnicodeDecodeError as error:
@@ -138,8 +134,8 @@ class ImportForm(forms.Form):
         if not text.strip():
             raise ValidationError("Choose a file, or paste its text.")
         try:
-            cleaned["policies"] = exchange.read(text)
-        except exchange.BadFile as error:
-            raise ValidationError({"file" if file is not None else "text": error.problems[: exchange.SHOWN]}) from error
+            cleaned["policies"] = export.read(text)
+        except export.BadFile as error:
+            raise ValidationError({"file" if file is not None else "text": error.problems[: export.SHOWN]}) from error
         cleaned["text"] = text
         return cleaned

@@ -1,4 +1,4 @@
-"""Changing the mode of several policies at once, after a page that asks."""
+"""Bulk changes of the mode of policies, with a confirmation page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..models import LimitPolicy
 EFFECTS = {
     "enforce": "Requests over the limit are refused from now on.",
     "shadow": "Requests over the limit are decided and counted, and pass.",
-    "off": "Nothing is asked: all requests pass, and none is counted.",
+    "off": "No decisions are made: all requests pass, and none is counted.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The admin of policies: the list with its figures, the form, and the pages of one policy."""
+"""The admin of policies: the list with its statistics, the form, and the pages of one policy."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.figures import Key, key_of
-from resty_django.admin.shown import NONE
+from resty_django.admin.formatting import NONE
+from resty_django.admin.statistics import Key, key_of
 
-from .. import policy, trial
 from ..errors import LimitError
-from ..exchange import values
 from ..models import LimitPolicy
-from ..spec import PolicySpec, describe, find_problems, given
+from ..policies import registry, simulation
+from ..policies.export import values
+from ..policies.policy_set import limiter_of
+from ..policies.spec import BadPolicy, PolicySpec, describe, find_problems, is_set
 from .exchange import ExchangeAdmin
-from .facts import figures, troubles
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .modes import ModesAdmin
+from .statistics import figures, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 EVERY = 5
-"""Seconds after which the page of figures is loaded again, where that is wanted."""
+"""Seconds between reloads of the page of statistics, where they are on."""
 
 
 class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
@@ -96,12 +97,12 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
     # --- list ------------------------------------------------------------------------------------------------------
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        shown = super().get_changelist_instance(request)
-        rows = list(shown.result_list)
-        for row, found in zip(rows, figures([row.name for row in rows]), strict=True):
-            row.figures = found
-        shown.result_list = rows
-        return shown
+        changelist = super().get_changelist_instance(request)
+        rows = list(changelist.result_list)
+        for row, row_figures in zip(rows, figures([row.name for row in rows]), strict=True):
+            row.figures = row_figures
+        changelist.result_list = rows
+        return changelist
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {
@@ -113,10 +114,10 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
         return super().changelist_view(request, context)
 
     def _declared(self) -> list[dict[str, Any]]:
-        """The policies that code declares and no row has taken the place of."""
+        """Return the policies that code declares and no row replaces."""
         try:
-            specs = policy.declared()
-        except policy.BadPolicy:  # a rule of the settings is wrong; a system check says so
+            specs = registry.declared_policies()
+        except BadPolicy:  # a rule of the settings is wrong; a system check says so
             return []
         stored = set(self.model._default_manager.using(router.db_for_write(LimitPolicy)).values_list("name", flat=True))
         add = reverse(self.url_name("add"))
@@ -160,7 +161,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
         row = context.get("original")
         if row is not None:
             context["may_reset"] = self.may(request, "reset_key", row)
-            context["fault"] = policy.faults().get(row.name, "") if find_problems(row.spec()) else ""
+            context["fault"] = registry.policy_faults().get(row.name, "") if find_problems(row.spec()) else ""
         return super().render_change_form(request, context, *args, **kwargs)
 
     # --- pages of one policy ---------------------------------------------------------------------------------------
@@ -182,18 +183,18 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
 
     @method_decorator(require_safe)
     def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """What the policy has decided. With `live` in the address the page loads itself again."""
+        """Show the statistics of the policy. With `live` in the query the page reloads."""
         row = self._looked_at(request, object_id)
         if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))  # type: ignore[attr-defined, no-any-return]
-        (found,) = figures([row.name], top=True)
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
+        (row_figures,) = figures([row.name], top=True)
         live = "live" in request.GET
         context = {
             "title": "Figures",
             "subtitle": str(row),
             "object": row,
             "words": in_words(row.spec()),
-            "figures": found,
+            "figures": row_figures,
             "outages": troubles(),
             "live": live,
             "every": EVERY,
@@ -206,17 +207,21 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
 
     @method_decorator(require_safe)
     def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """What the policy would say of a row of requests. Nothing is stored."""
+        """Simulate the policy on a series of requests. Nothing is stored."""
         row = self._looked_at(request, object_id)
         if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))  # type: ignore[attr-defined, no-any-return]
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         spec = row.spec()
         form = TrialForm(request.GET if "arrivals" in request.GET else None, spec)
         problems = find_problems(spec)
-        steps: list[trial.Step] = []
+        steps: list[simulation.Step] = []
         if form.is_valid() and not problems:
-            asked = form.cleaned_data
-            steps = list(trial.run(spec, asked["arrivals"], asked["interval"], asked.get("lasts", 0.0), asked["key"]))
+            cleaned = form.cleaned_data
+            steps = list(
+                simulation.run(
+                    spec, cleaned["arrivals"], cleaned["interval"], cleaned.get("lasts", 0.0), cleaned["key"]
+                )
+            )
         outcomes = [step.outcome for step in steps]
         context = {
             "title": "Try it",
@@ -234,7 +239,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
 
     def reset_key_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.act(
+        return self.action_view(
             request,
             object_id,
             permission="reset_key",
@@ -246,19 +251,19 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
             template=f"{TEMPLATES}/reset_key.html",
         )
 
-    def _reset_key(self, request: HttpRequest, row: LimitPolicy, asked: dict[str, Any]) -> str:
-        shown = Key.of(asked["key"]).text
+    def _reset_key(self, request: HttpRequest, row: LimitPolicy, cleaned: dict[str, Any]) -> str:
+        key = Key.of(cleaned["key"]).text
         problems = find_problems(row.spec())
         if problems:
-            raise LimitError("the policy cannot be used as it stands; correct it first.")
-        if not policy.limiter_of(row.spec()).reset(asked["key"]):
-            raise LimitError(f"nothing is known of the key “{shown}”. It may have been forgotten by itself.")
-        self.log_change(request, row, f"Reset the key “{shown}”.")
-        return format_html('Reset the key <code class="resty-id">{}</code>', shown)
+            raise LimitError("The policy cannot be used as it stands. Correct it first.")
+        if not limiter_of(row.spec()).reset(cleaned["key"]):
+            raise LimitError(f"Nothing is known of the key “{key}”. It may have been forgotten by itself.")
+        self.log_change(request, row, f"Reset the key “{key}”.")
+        return format_html('Reset the key <code class="resty-id">{}</code>.', key)
 
 
 def in_words(spec: PolicySpec) -> SafeString:
-    """The numbers of a policy in words, or why it cannot be used."""
+    """Return the numbers of a policy in words, or why it cannot be used."""
     problems = find_problems(spec)
     if not problems:
         return format_html("{}", describe(spec))
@@ -267,10 +272,12 @@ def in_words(spec: PolicySpec) -> SafeString:
 
 
 def applies_to(spec: PolicySpec) -> SafeString:
-    """Which requests a policy applies to by itself."""
+    """Return the conditions of a policy."""
     if not spec.matches_requests:
         return format_html('<span class="resty-quiet">{}</span>', "where code names it")
-    parts = [(name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if given(getattr(spec, name))]
+    parts = [
+        (name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if is_set(getattr(spec, name))
+    ]
     plain = {"methods", "path"}
     return format_html_join(
         " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
@@ -279,6 +286,3 @@ def applies_to(spec: PolicySpec) -> SafeString:
 
 def _query(spec: PolicySpec) -> str:
     return urlencode(values(spec))
-
-
-__all__ = ["LimitPolicyAdmin"]

@@ -1,9 +1,15 @@
-"""Concurrency: so many requests at a time, and some more that are delayed.
+"""Concurrency: a number of requests at a time, and some more that are delayed.
 
-The state: the number in progress, the time until which the store keeps it (0: for ever), how many leases there are, and
-the leases, each the token of a slot and the time at which it is over, the earliest first; behind them room for more, so
-that the length of the state changes rarely. A lease that is over gives its slot back when the key is next asked. The
-number is not made of the leases: who leaves without having come makes it negative.
+    total = in progress + cost
+    allowed = total <= max + burst
+    delay = unit * floor((total - 1) / max)                            where total > max
+
+The state: the number in progress, the time until which the store keeps it (0: indefinitely), the number of leases, and
+the leases, each the token of a slot and the time at which it ends, the earliest first; behind them room for more, so
+that the length of the state changes rarely. A lease that has ended gives its slot back when the key is used next. The
+number in progress is stored besides the leases: leaving without having come makes it negative. A lease that would end
+later than one that begins now is of another length, or the clock went back: the next recorded request shortens it, also
+where it is refused.
 """
 
 from __future__ import annotations
@@ -11,9 +17,9 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ..decision import Decision
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
+from .decision import Decision, decision_from
 
 HEAD: Final = Struct(f"<{FRAME}xqqi")
 LEASE: Final = Struct("<8sq")
@@ -23,25 +29,24 @@ MEASURED: Final = Struct("<d")
 """Of a request: the number in progress with it."""
 START: Final = HEAD.size
 """Where the leases begin."""
-EACH: Final = LEASE.size
-LEAST: Final = 4 * EACH
-"""Bytes of room for leases as soon as there is one; then it is doubled."""
-AFTER: Final = 60_000
-"""Milliseconds for which a state is kept at least when no slot is in use."""
-SPARE: Final = 60_000
-"""Milliseconds for which it is kept beyond need, so that the store is not told of each lease."""
+LEASE_SIZE: Final = LEASE.size
+MIN_ROOM: Final = 4 * LEASE_SIZE
+"""Bytes of room for leases as soon as one exists; then it is doubled."""
+MIN_KEEP: Final = 60_000
+"""Milliseconds: the shortest time for which a state is kept when no slot is in use."""
+SPARE_KEEP: Final = 60_000
+"""Milliseconds for which it is kept beyond need, so that most leases leave the time to live alone."""
 FOREIGN: Final = "shdict abused by other users: the key holds no number of requests in progress."
 
-_new = tuple.__new__
 _end = Struct("<q").unpack_from
 _head = HEAD.unpack_from
 _pack = Struct(f"<{FRAME}sqqi").pack
 _lease = LEASE.pack
-_nothing = bytes(EACH)
+_nothing = bytes(LEASE_SIZE)
 
 
 class Numbers(NamedTuple):
-    """`unit`: seconds of delay. `lease`: milliseconds (0: slots have no end). `token`: 8 bytes that name a slot."""
+    """`unit`: seconds of delay. `lease`: milliseconds (0: indefinite). `token`: 8 bytes that name a slot."""
 
     max: int
     burst: int
@@ -50,95 +55,106 @@ class Numbers(NamedTuple):
     token: bytes
 
 
+def passable(numbers: Numbers, cost: int) -> bool:
+    """Whether a request of that cost can pass at any time."""
+    return cost <= numbers.max + numbers.burst
+
+
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
     most, burst, unit, lease, token = numbers
     if state is not None and commit and cost == 1:
-        quick = _taken(state, now, numbers)
-        if quick is not None:
-            return quick
-    count, kept, leases = (0, -1, b"") if state is None else _at(state, now)
+        outcome = take_slot(state, now, numbers)
+        if outcome is not None:
+            return outcome
+    count, keep_until, leases = (0, -1, b"") if state is None else _read(state, now)
     total = count + cost
     limit = most + burst
+    end = now + lease
+    late = commit and lease > 0 and len(leases) > 0 and _end(leases, len(leases) - 8)[0] > end
+    if late:
+        leases = _shortened(leases, end)
     if not commit or total > limit:
-        return None, None, decide(numbers, cost, commit, total)
+        decision = decide(numbers, cost, commit, total)
+        return (*_stored(state, now, lease, count, keep_until, leases), decision) if late else (None, None, decision)
     delay = unit * ((total - 1) // most) if total > most else 0.0
-    name = token.hex() if lease else ""
-    decision = _new(Decision, (True, delay, total, limit, limit - total, 0.0, 0.0, False, name))
+    decision = Decision.delayed(
+        delay=delay, state=total, limit=limit, remaining=limit - total, token=token.hex() if lease else ""
+    )
     if lease:
-        end = now + lease
         if cost == 1 and (not leases or _end(leases, len(leases) - 8)[0] <= end):
             leases += _lease(token, end)
         else:
             leases = _with(leases, token, end, cost)
-    return (*_stored(state, now, lease, total, kept, leases), decision)
+    return (*_stored(state, now, lease, total, keep_until, leases), decision)
 
 
-def _taken(state: bytes, now: int, numbers: Numbers) -> Decided | None:
-    """`incoming` where there are no leases, or room for one more that is the last to end, and none is over; else None.
+def take_slot(state: bytes, now: int, numbers: Numbers) -> Decided | None:
+    """Decide on a recorded request of cost 1 by the fast path, where the state allows it; else return None.
 
-    The quick way that most requests go; it must come to what the long one comes to.
+    It is allowed where no lease has ended, the new lease is the last to end, and there is room for it (or where there
+    are no leases). Most requests take this path; it has to come to the same result as the long one in `incoming`.
     """
     most, burst, unit, lease, token = numbers
     try:
-        count, kept, held = _head(state)
+        count, keep_until, lease_count = _head(state)
     except (error, TypeError):
         return None
     limit = most + burst
     total = count + 1
     delay = unit * (count // most) if count >= most else 0.0
     if not lease:
-        if held or kept or total > limit or len(state) != START:
+        if lease_count or keep_until or total > limit or len(state) != START:
             return None
-        decision = _new(Decision, (True, delay, total, limit, limit - total, 0.0, 0.0, False, ""))
-        return _pack(state, total, 0, 0), None, decision
-    stop = START + held * EACH
-    size = len(state)
-    end = now + lease
-    if (
-        count != held
-        or not 0 <= count < limit
-        or not stop < size
-        or (size - START) % LEAST
-        or not end + AFTER <= kept <= end + AFTER + lease + SPARE
-        or (count and (_end(state, START + 8)[0] <= now or _end(state, stop - 8)[0] > end))
-    ):
-        return None
-    return (
-        _pack(state, total, kept, total) + state[START:stop] + _lease(token, end) + state[stop + EACH :],
-        None,
-        _new(Decision, (True, delay, total, limit, limit - total, 0.0, 0.0, False, token.hex())),
-    )
+        new_state = _pack(state, total, 0, 0)
+        name = ""
+    else:
+        stop = START + lease_count * LEASE_SIZE
+        size = len(state)
+        end = now + lease
+        if (
+            count != lease_count
+            or not 0 <= count < limit
+            or not stop < size
+            or (size - START) % MIN_ROOM
+            or not end + MIN_KEEP <= keep_until <= end + MIN_KEEP + lease + SPARE_KEEP
+            or (count and (_end(state, START + 8)[0] <= now or _end(state, stop - 8)[0] > end))
+        ):
+            return None
+        new_lease = _lease(token, end)
+        new_state = _pack(state, total, keep_until, total) + state[START:stop] + new_lease + state[stop + LEASE_SIZE :]
+        name = token.hex()
+    return new_state, None, decision_from((True, delay, total, limit, limit - total, 0.0, 0.0, False, name))
 
 
-def _returned(state: bytes, now: int, numbers: Numbers) -> Outcome[int | None] | None:
-    """`leaving` of a token that has one lease, where none is over; else None. The quick way, as `_taken`."""
+def give_back_slot(state: bytes, now: int, numbers: Numbers) -> Outcome[int | None] | None:
+    """Give back the slot of a token that has one lease, by the fast path as in `take_slot`; else return None."""
     try:
-        count, kept, held = _head(state)
+        count, keep_until, lease_count = _head(state)
     except (error, TypeError):
         return None
     token = numbers.token
-    stop = START + held * EACH
+    stop = START + lease_count * LEASE_SIZE
     size = len(state)
     at = state.find(token, START, stop)
     if (
-        count != held
+        count != lease_count
         or at < 0
-        or (at - START) % EACH
-        or (size - START) % LEAST
-        or LEAST != size - START > 4 * (stop - EACH - START)
+        or (at - START) % LEASE_SIZE
+        or (size - START) % MIN_ROOM
+        or MIN_ROOM != size - START > 4 * (stop - LEASE_SIZE - START)
         or _end(state, START + 8)[0] <= now
     ):
         return None
-    least = now + AFTER
+    least = now + MIN_KEEP
     if count > 1:
         if state.find(token, at + 1, stop) >= 0:
             return None
-        (end,) = _end(state, stop - 8 if at + EACH < stop else stop - 8 - EACH)
-        least = end + AFTER
-    if not least <= kept <= least + numbers.lease + SPARE:
+        (end,) = _end(state, stop - 8 if at + LEASE_SIZE < stop else stop - 8 - LEASE_SIZE)
+        least = end + MIN_KEEP
+    if not least <= keep_until <= least + numbers.lease + SPARE_KEEP:
         return None
     count -= 1
-    return _pack(state, count, kept, count) + state[START:at] + state[at + EACH :] + _nothing, None, count
+    return _pack(state, count, keep_until, count) + state[START:at] + state[at + LEASE_SIZE :] + _nothing, None, count
 
 
 def decide(numbers: Numbers, cost: int, commit: bool, count: float) -> Decision:
@@ -146,119 +162,130 @@ def decide(numbers: Numbers, cost: int, commit: bool, count: float) -> Decision:
     count = int(count)
     limit = most + burst
     if count > limit:
-        return Decision(False, 0.0, None, limit, max(limit - count + cost, 0), 0.0, unit)
-    delay = unit * ((count - 1) // most) if count > most else 0.0
-    if commit:
-        name = token.hex() if lease else ""
-        return _new(Decision, (True, delay, count, limit, limit - count, 0.0, 0.0, False, name))
-    return Decision(True, delay, count, limit, limit - count + cost)
+        return Decision.refused(limit=limit, remaining=max(limit - count + cost, 0), retry_after=unit)
+    return Decision.delayed(
+        delay=unit * ((count - 1) // most) if count > most else 0.0,
+        state=count,
+        limit=limit,
+        remaining=limit - count if commit else limit - count + cost,
+        token=token.hex() if commit and lease else "",
+    )
 
 
 def leaving(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
-    """Give back the slot named by the token; one whose lease is over was given back before, and nothing changes.
+    """Give back the slot that the token names; where its lease has ended it was given back before: nothing changes.
 
-    Without a token the longest held slot is given back. The result: the number in progress, None where none is known.
+    Without a token the slot held longest is given back. The result: the number in progress, None where the key is new.
     """
-    return _less(state, now, numbers, cost, oldest=True)
+    return _leave(state, now, numbers, cost, oldest=True)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
-    """As `leaving`, but without a token it is the slot taken last that is given back."""
-    return _less(state, now, numbers, cost, oldest=False)
+    """As `leaving`, but without a token the slot taken last is given back."""
+    return _leave(state, now, numbers, cost, oldest=False)
 
 
 def renew(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool]:
-    """Let the lease of the token begin anew. The result: whether there was one."""
+    """Let the lease of the token begin anew. The result: whether it existed."""
     if state is None:
         return None, None, False
-    count, kept, leases = _at(state, now)
-    rest, removed = _without(leases, numbers.token)
+    count, keep_until, leases = _read(state, now)
+    others, removed = _without(leases, numbers.token)
     if not removed:
         return None, None, False
-    leases = _with(rest, numbers.token, now + numbers.lease, removed)
-    return (*_stored(state, now, numbers.lease, count, kept, leases), True)
+    leases = _with(others, numbers.token, now + numbers.lease, removed)
+    return (*_stored(state, now, numbers.lease, count, keep_until, leases), True)
 
 
-def _less(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: bool) -> Outcome[int | None]:
+def _leave(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: bool) -> Outcome[int | None]:
     if state is None:
         return None, None, None
     if numbers.token and numbers.lease:
-        quick = _returned(state, now, numbers)
-        if quick is not None:
-            return quick
-    count, kept, leases = _at(state, now)
+        outcome = give_back_slot(state, now, numbers)
+        if outcome is not None:
+            return outcome
+    count, keep_until, leases = _read(state, now)
     if numbers.token:
         leases, cost = _without(leases, numbers.token)
     else:
-        size = EACH * cost
+        size = LEASE_SIZE * cost
         leases = leases[size:] if oldest else leases[: max(len(leases) - size, 0)]
     count -= cost
-    return (*_stored(state, now, numbers.lease, count, kept, leases), count)
+    return (*_stored(state, now, numbers.lease, count, keep_until, leases), count)
 
 
-def _at(state: bytes, now: int) -> tuple[int, int, bytes]:
-    """The number in progress, the time until which it is kept, and the leases that are not over.
+def _read(state: bytes, now: int) -> tuple[int, int, bytes]:
+    """Return the number in progress, the time until which it is keep_until, and the leases that are not over.
 
-    Raises `ForeignData`.
+    Raise `ForeignData`.
     """
     try:
-        count, kept, held = _head(state)
+        count, keep_until, lease_count = _head(state)
     except (error, TypeError):
         raise ForeignData(FOREIGN) from None
-    stop = START + held * EACH
-    if not START <= stop <= len(state) or (len(state) - START) % LEAST:
+    stop = START + lease_count * LEASE_SIZE
+    if not START <= stop <= len(state) or (len(state) - START) % MIN_ROOM:
         raise ForeignData(FOREIGN)
     at = START
     while at < stop and _end(state, at + 8)[0] <= now:
-        at += EACH
+        at += LEASE_SIZE
         count -= 1
-    return count, kept, state[at:stop]
+    return count, keep_until, state[at:stop]
 
 
 def _with(leases: bytes, token: bytes, end: int, times: int) -> bytes:
-    """The leases and new ones, by their ends."""
+    """Return the leases with new ones, by their ends."""
     at = len(leases)
     while at and _end(leases, at - 8)[0] > end:
-        at -= EACH
+        at -= LEASE_SIZE
     return leases[:at] + _lease(token, end) * times + leases[at:]
 
 
+def _shortened(leases: bytes, end: int) -> bytes:
+    """Return the leases, none of which ends later than `end`."""
+    at = len(leases)
+    while at and _end(leases, at - 8)[0] > end:
+        at -= LEASE_SIZE
+    late = leases[at:]
+    return leases[:at] + b"".join(_lease(late[start : start + 8], end) for start in range(0, len(late), LEASE_SIZE))
+
+
 def _without(leases: bytes, token: bytes) -> tuple[bytes, int]:
-    """The leases without those of the token, and how many these were."""
+    """Return the leases without the token's, and the number of the token's leases."""
     removed = 0
     at = leases.find(token)
     while at >= 0:
-        if at % EACH:
+        if at % LEASE_SIZE:
             at = leases.find(token, at + 1)
         else:
-            leases = leases[:at] + leases[at + EACH :]
+            leases = leases[:at] + leases[at + LEASE_SIZE :]
             removed += 1
             at = leases.find(token, at)
     return leases, removed
 
 
 def _stored(
-    state: bytes | None, now: int, lease: int, count: int, kept: int, leases: bytes
+    state: bytes | None, now: int, lease: int, count: int, keep_until: int, leases: bytes
 ) -> tuple[bytes, float | None]:
-    """The new state, and how long to keep it (None: as before).
+    """Return the new state, and seconds for which to keep it (0: indefinitely, None: as before).
 
-    For ever if slots are in use that no lease gives back, or may be; `kept` is -1 where there was no state.
+    Indefinitely where slots are, or may be, in use that no lease gives back. `keep_until` is -1 where the key is new.
     """
     used = len(leases)
     ttl: float | None = None
-    if not lease or count * EACH != used:
-        if kept:
-            kept, ttl = 0, 0
+    if not lease or count * LEASE_SIZE != used:
+        if keep_until:
+            keep_until, ttl = 0, 0
     else:
-        least = (_end(leases, used - 8)[0] if used else now) + AFTER
-        if not least <= kept <= least + lease + SPARE:
-            kept = least + SPARE
-            ttl = (kept - now) / 1000
+        least = (_end(leases, used - 8)[0] if used else now) + MIN_KEEP
+        if not least <= keep_until <= least + lease + SPARE_KEEP:
+            keep_until = least + SPARE_KEEP
+            ttl = (keep_until - now) / 1000
     room = 0 if state is None else len(state) - START
     if used > room:
-        room = max(room, LEAST)
+        room = max(room, MIN_ROOM)
         while used > room:
             room *= 2
-    elif 4 * used < room > LEAST:
+    elif 4 * used < room > MIN_ROOM:
         room //= 2
-    return _pack(state or b"", count, kept, used // EACH) + leases.ljust(room, b"\0"), ttl
+    return _pack(state or b"", count, keep_until, used // LEASE_SIZE) + leases.ljust(room, b"\0"), ttl

@@ -1,7 +1,12 @@
-"""Fixed window: so many requests from the first one until the window is over.
+"""Fixed window: a number of requests from the first one until the window ends.
 
-A refused request that is recorded counts as well. The state: the number left, which may be negative, and the end of
-the window.
+    remaining = limit - used - cost
+    allowed = remaining >= 0
+    reset_after = retry_after = end - now
+
+A refused request that is recorded counts as well. The state: the number used, which may be above the limit or
+negative, and the end of the window. A window that would last longer than one that begins now is of another length, or
+the clock went back: it begins anew, with what is used but for the request, which passes.
 """
 
 from __future__ import annotations
@@ -9,21 +14,22 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ..decision import Decision
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
+from .decision import Decision, decision_from
 
 LAYOUT: Final = "qqx"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
-"""Of a request: the number left with it, milliseconds until the window ends (0: there is none)."""
+"""Of a request: the number left with it, milliseconds until the window ends (0: no window has begun)."""
 
+SPARE: Final = 1.0
+"""Seconds for which a store keeps a state beyond its window, whose end is in the state."""
 FOREIGN: Final = "shdict abused by other users: the key holds no fixed window."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
 _unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
-_new = tuple.__new__
 
 
 class Numbers(NamedTuple):
@@ -33,43 +39,57 @@ class Numbers(NamedTuple):
     window: int
 
 
+def passable(numbers: Numbers, cost: int) -> bool:
+    """Whether a request of that cost can pass at any time."""
+    return cost <= numbers.limit
+
+
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
     limit, window = numbers
     ttl = None
     end = now
     if state is not None:
         try:
-            left, end = _unpack(state)
+            used, end = _unpack(state)
         except (error, TypeError):
             raise ForeignData(FOREIGN) from None
     if end <= now:
-        left, end, ttl = limit, now + window if commit else now, window / 1000
-    left -= cost
+        used, end, ttl = 0, now + window if commit else now, window / 1000 + SPARE
+    elif end - now > window:
+        used, end, ttl = min(used, limit - cost), now + window, window / 1000 + SPARE
+    used += cost
+    remaining = limit - used
     if not commit:
-        return None, None, decide(numbers, cost, False, left, end - now)
-    state = _pack(state or b"", left, end)
-    if left < 0:
-        return state, ttl, decide(numbers, cost, True, left, end - now)
-    return state, ttl, _new(Decision, (True, 0.0, left, limit, left, (end - now) / 1000, 0.0, False, ""))
+        return None, None, decide(numbers, cost, False, remaining, end - now)
+    new_state = _pack(state or b"", used, end)
+    if remaining < 0:
+        return new_state, ttl, decide(numbers, cost, True, remaining, end - now)
+    return new_state, ttl, decision_from((True, 0.0, remaining, limit, remaining, (end - now) / 1000, 0.0, False, ""))
 
 
-def decide(numbers: Numbers, cost: int, commit: bool, left: float, until: float) -> Decision:
-    left = int(left)
+def decide(numbers: Numbers, cost: int, commit: bool, after: float, until: float) -> Decision:
+    after = int(after)
     reset = until / 1000
-    if left >= 0:
-        shown = left if commit else left + cost
-        return _new(Decision, (True, 0.0, left, numbers.limit, shown, reset, 0.0, False, ""))
-    return Decision(False, 0.0, None, numbers.limit, 0 if commit else max(left + cost, 0), reset, reset)
+    if after >= 0:
+        available = after if commit else after + cost
+        return Decision.passed(state=after, limit=numbers.limit, remaining=available, reset_after=reset)
+    available = 0 if commit else max(after + cost, 0)
+    return Decision.refused(limit=numbers.limit, remaining=available, reset_after=reset, retry_after=reset)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int]:
-    """The number left with `cost` more; where there is no window, the limit."""
+    """Return the number left with `cost` more; where no window has begun, the limit."""
     if state is None:
         return None, None, numbers.limit
-    try:
-        left, end = _unpack(state)
-    except (error, TypeError):
-        raise ForeignData(FOREIGN) from None
+    used, end = _read(state)
     if end <= now:
         return None, None, numbers.limit
-    return _pack(state, left + cost, end), None, left + cost
+    used -= cost
+    return _pack(state, used, end), None, numbers.limit - used
+
+
+def _read(state: bytes) -> tuple[int, int]:
+    try:
+        return _unpack(state)
+    except (error, TypeError):
+        raise ForeignData(FOREIGN) from None

@@ -1,7 +1,19 @@
 """Leaky bucket: a constant rate, and a queue of some requests before it. nginx's `limit_req`.
 
 A request is 1000 units. The bucket holds `excess` units and loses `rate` of them a second; a request pours in its own
-and is refused where the bucket would hold more than `burst`. The state: excess, and the time of the last request.
+and is refused where the bucket would hold more than `burst`:
+
+    excess = max(stored - rate * elapsed / 1000 + 1000 * cost, 0)      elapsed in milliseconds
+    allowed = excess <= burst
+    delay = excess / rate                                              seconds until the units before it have drained
+    retry_after = (excess - burst) / rate                              rounded up to a millisecond
+
+The first request of a key finds an empty bucket and pours in nothing, as in lua-resty-limit-traffic. The state: excess,
+and the time of the last request.
+
+A stored excess above `burst` comes from a limit that was higher; it counts as `burst`. Where the clock went back, a
+request that would have to wait longer than the bucket takes to drain passes as the last one of the queue, so that the
+next ones are decided by the present time.
 """
 
 from __future__ import annotations
@@ -10,29 +22,30 @@ import math
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ..decision import Decision
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
+from .decision import Decision, decision_from
 
 LAYOUT: Final = "qq"
-"""Excess in whole units, milliseconds. The states of the algorithms differ in their lengths, which tells them apart."""
-SENT: Final = Struct("<9d")
+"""Excess in whole units, milliseconds. The algorithms are told apart by the lengths of their states."""
+SENT: Final = Struct("<10d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<d")
 """Of a request: the excess with it."""
 SLOT: Final = 2**16
-"""Milliseconds; the first request in each of them tells the store how long to keep the state."""
+"""Milliseconds; only the first request in each slot sets anew how long the store keeps the state."""
 FOREIGN: Final = "shdict abused by other users: the key holds no leaky bucket."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
 _unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
-_new = tuple.__new__
 
 
 class Numbers(NamedTuple):
-    """`rate` in units a second, `burst` in units, `room` the same without a fraction, `limit` as it is shown.
+    """`rate` in units a second, `burst` in units, `room` the same without a fraction, `limit` as clients see it.
 
-    `clamp`: a clock that went back stands still. `keep`: seconds for which a state is kept (0: for ever).
+    `clamp`: a clock that went back stands still. `keep`: seconds for which a state is kept (0: indefinitely). `spare`:
+    units that are sure to drain before a state is forgotten whose `keep` was set within the same slot, by a limiter of
+    any rate.
     """
 
     rate: float
@@ -41,57 +54,92 @@ class Numbers(NamedTuple):
     limit: int
     clamp: bool
     keep: float
+    spare: float
+
+
+def passable(numbers: Numbers, cost: int) -> bool:
+    """Whether a request of that cost can pass at any time: the first one always does."""
+    return True
 
 
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
-    rate, burst, room, limit, clamp, ttl = numbers
+    rate, burst, room, limit, _, ttl, spare = numbers
     excess = 0.0
     if state is not None:
         try:
             stored, last = _unpack(state)
         except (error, TypeError):
             raise ForeignData(FOREIGN) from None
-        passed = now - last
-        if passed < 0:
-            if clamp:
-                now, passed = last, 0
-            else:
-                passed = -passed
-        excess = stored - rate * passed / 1000 + 1000 * cost
-        if excess < 0:
-            excess = 0.0
+        if stored > room:
+            stored = room
+        elapsed = now - last
+        if elapsed >= 0:
+            excess = stored - rate * elapsed / 1000 + 1000 * cost
+            if excess < 0:
+                excess = 0.0
+        else:
+            excess, now = _set_back(numbers, stored, last, now, cost)
     if not commit or excess > burst:
         return None, None, decide(numbers, cost, commit, excess)
-    whole = int(excess)
-    decision = _new(
-        Decision,
-        (True, excess / rate, excess / 1000, limit, (room - whole) // 1000, (excess + 1000) / rate, 0.0, False, ""),
+    units = int(excess)
+    decision = decision_from(
+        (True, excess / rate, excess / 1000, limit, (room - units) // 1000, (excess + 1000) / rate, 0.0, False, "")
     )
     if state is None:
-        return _pack(b"", whole, now), ttl, decision
-    return _pack(state, whole, now), None if now ^ last < SLOT else ttl, decision
+        return _pack(b"", units, now), ttl, decision
+    # Times in one slot differ only in bits below SLOT, a power of two; times across a boundary differ in a higher bit.
+    same_slot = now ^ last < SLOT
+    return _pack(state, units, now), None if same_slot and excess + 1000 <= spare else ttl, decision
+
+
+def _set_back(numbers: Numbers, stored: int, last: int, now: int, cost: int) -> tuple[float, int]:
+    """Return the excess with a request before the time of the last one, and the time to record for it."""
+    rate, burst, _, _, clamp, _, _ = numbers
+    drained = rate * (last - now) / 1000
+    capacity = burst + 1000
+    if clamp:
+        excess, at = float(stored + 1000 * cost), now if drained > capacity else last
+    else:
+        excess, at = max(stored - drained + 1000 * cost, 0.0), now
+    if excess <= burst:
+        return excess, at
+    excess = stored + drained + 1000 * cost
+    if excess - burst > max(capacity, 1000 * cost):
+        return float(burst), now
+    return excess, at
 
 
 def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision:
-    rate, burst, room, limit, _, _ = numbers
+    rate, burst, room, limit, _, _, _ = numbers
     if commit and excess <= burst:
-        left = (room - int(excess)) // 1000
-        reset = (excess + 1000) / rate
-        return _new(Decision, (True, excess / rate, excess / 1000, limit, left, reset, 0.0, False, ""))
-    before = excess - 1000 * (cost - 1)
-    left = max(int((burst - excess) // 1000) + cost, 0)
-    reset = before / rate if before > 0 else 0.0
+        return Decision.delayed(
+            delay=excess / rate,
+            state=excess / 1000,
+            limit=limit,
+            remaining=(room - int(excess)) // 1000,
+            reset_after=(excess + 1000) / rate,
+        )
+    before = max(excess - 1000 * (cost - 1), 0.0)  # with a request of cost 1 instead
+    remaining = 1 + (room - int(before)) // 1000 if before <= burst else 0
+    reset = before / rate
     if excess <= burst:
-        return Decision(True, excess / rate, excess / 1000, limit, left, reset)
-    return Decision(False, 0.0, None, limit, left, reset, math.ceil((excess - burst) * 1000 / rate) / 1000)
+        return Decision.delayed(
+            delay=excess / rate, state=excess / 1000, limit=limit, remaining=remaining, reset_after=reset
+        )
+    retry = math.ceil((excess - burst) * 1000 / rate) / 1000
+    return Decision.refused(limit=limit, remaining=remaining, reset_after=reset, retry_after=retry)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool | None]:
-    """Take out what the request has poured in, as far as it is there. The result: None where nothing is known."""
+    """Take out what the request has poured in, as far as it is there. The result: None where the key is new."""
     if state is None:
         return None, None, None
+    excess, last = _read(state)
+    return _pack(state, max(min(excess, numbers.room) - 1000 * cost, 0), last), None, True
+
+
+def _read(state: bytes) -> tuple[int, int]:
     try:
-        excess, last = _unpack(state)
+        return _unpack(state)
     except (error, TypeError):
         raise ForeignData(FOREIGN) from None
-    return _pack(state, max(excess - 1000 * cost, 0), last), None, True

@@ -1,4 +1,4 @@
-"""Several limits decided together: who is asked when, and what is taken back. Pure; see `combining`."""
+"""The two-phase protocol of several limits decided together. Pure; see `limiters.combined`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from ..errors import LimitError
 
 Ask = tuple[int, bool | None]
-"""The index of a limiter, and whether it is asked with recording; None: it takes back what it has recorded."""
+"""The index of a limiter, and whether it records; None: it undoes what it has recorded."""
 Answers = tuple[int | None, list[Any]]
 """The index of the limiter that refused, and the decisions that were recorded, or that refused."""
 
 
 def two_phases(count: int) -> Generator[Ask, Any, Answers]:
-    """Yields what to do next, is sent the decision, and returns the answers.
+    """Yield what to do next, receive the decision, and return the answers.
 
-    An error that is thrown into it comes out again, after what was recorded before has been taken back.
+    An error that is thrown into it is raised again after what was recorded before has been undone.
     """
     decisions: list[Any] = [None] * count
     last = count - 1
@@ -30,14 +30,14 @@ def two_phases(count: int) -> Generator[Ask, Any, Answers]:
         try:
             decisions[index] = yield index, True
         except LimitError:
-            yield from _take_back(index, last)
+            yield from _undo(index, last)
             raise
         if not decisions[index]:
-            yield from _take_back(index, last)
+            yield from _undo(index, last)
             return index, decisions
     return None, decisions
 
 
-def _take_back(index: int, last: int) -> Generator[Ask, Any, None]:
+def _undo(index: int, last: int) -> Generator[Ask, Any, None]:
     for before in (*range(index), last):
         yield before, None

@@ -1,9 +1,15 @@
 """Sliding window, as a weighted sum of two fixed ones.
 
-Windows begin at whole multiples of their length. What counts is what has passed in the present one, and of the one
-before the share that a window ending now would still cover: previous * overlap + current + cost <= limit. So requests
-are taken as spread evenly over the window before. A refused request does not count. The state: the number of the
-window, and what has passed in the one before and in it.
+Windows begin at whole multiples of their length. A request counts with those that passed in the current window, and
+with the share of the previous one that a window ending now would still cover, taken as spread evenly over it:
+
+    elapsed = now % window
+    previous * (window - elapsed) / window + current + cost <= limit
+
+computed as sums of requests times milliseconds, to stay in whole numbers. A refused request does not count. The state:
+when the window began, and the numbers that passed in the previous one and in it. Where it has yet to begin, the clock
+went back: what has passed counts in the current window, but for the request, which passes. What has passed in windows
+of another length counts in the window in which the last of them began.
 """
 
 from __future__ import annotations
@@ -12,22 +18,22 @@ import math
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ..decision import Decision
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
+from .decision import Decision, decision_from
 
 LAYOUT: Final = "qqq"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<ddd")
-"""Of a request: what has passed in the window before and in this one without it, milliseconds of this one that are
-over."""
+"""Of a request: the numbers that passed in the previous window and in this one without it, elapsed milliseconds."""
 
+SPARE: Final = 1.0
+"""Seconds for which a store keeps a state beyond need: its end is decided here."""
 FOREIGN: Final = "shdict abused by other users: the key holds no sliding window."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
 _unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
-_new = tuple.__new__
 
 
 class Numbers(NamedTuple):
@@ -37,77 +43,96 @@ class Numbers(NamedTuple):
     window: int
 
 
+def passable(numbers: Numbers, cost: int) -> bool:
+    """Whether a request of that cost can pass at any time."""
+    return cost <= numbers.limit
+
+
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
     limit, window = numbers
-    number, previous, current, over, stored = _at(state, now, window)
+    start, previous, current, elapsed, stored = _read(state, now, numbers, cost)
     if not commit:
-        return None, None, decide(numbers, cost, False, previous, current, over)
+        return None, None, decide(numbers, cost, False, previous, current, elapsed)
     weight = float(window)
     current += cost
-    left = limit * weight - (previous * (weight - over) + current * weight)
-    if left < 0:
-        return None, None, decide(numbers, cost, True, previous, current - cost, over)
-    after = int(left // weight)
-    reset = (2 * window - over) / 1000
+    room = limit * weight - (previous * (weight - elapsed) + current * weight)
+    if room < 0:
+        return None, None, decide(numbers, cost, True, previous, current - cost, elapsed)
+    remaining = int(room // weight)
+    reset = (2 * window - elapsed) / 1000
     return (
-        _pack(state or b"", number, previous, current),
-        None if number == stored else reset,
-        _new(Decision, (True, 0.0, after, limit, after, reset, 0.0, False, "")),
+        _pack(state or b"", start, previous, current),
+        None if start == stored else reset + SPARE,
+        decision_from((True, 0.0, remaining, limit, remaining, reset, 0.0, False, "")),
     )
 
 
-def decide(numbers: Numbers, cost: int, commit: bool, previous: float, current: float, over: float) -> Decision:
-    # Sums of requests times milliseconds, as floats like the script's: exact up to 2 ** 53.
+def decide(numbers: Numbers, cost: int, commit: bool, previous: float, current: float, elapsed: float) -> Decision:
+    # Floats, as in the script: exact up to 2 ** 53.
     limit, window = numbers
     weight = float(window)
-    room = limit * weight - (previous * (weight - over) + current * weight)
-    left = limit * weight - (previous * (weight - over) + (current + cost) * weight)
-    reset = (2 * window - over if current or (commit and left >= 0) else window - over if previous else 0) / 1000
-    if left >= 0:
-        after = int(left // weight)
-        shown = after if commit else after + cost
-        return _new(Decision, (True, 0.0, after, limit, shown, reset, 0.0, False, ""))
-    retry = _wait(limit, window, cost, previous, current, over) / 1000
-    return Decision(False, 0.0, None, limit, max(int(room // weight), 0), reset, retry)
+    room_before = limit * weight - (previous * (weight - elapsed) + current * weight)
+    room = limit * weight - (previous * (weight - elapsed) + (current + cost) * weight)
+    if current or (commit and room >= 0):
+        reset = (2 * window - elapsed) / 1000
+    else:
+        reset = (window - elapsed if previous else 0) / 1000
+    if room >= 0:
+        after = int(room // weight)
+        remaining = after if commit else after + cost
+        return Decision.passed(state=after, limit=limit, remaining=remaining, reset_after=reset)
+    return Decision.refused(
+        limit=limit,
+        remaining=max(int(room_before // weight), 0),
+        reset_after=reset,
+        retry_after=_wait(limit, window, cost, previous, current, elapsed) / 1000,
+    )
 
 
-def _wait(limit: int, window: int, cost: int, previous: float, current: float, over: float) -> int:
-    """Milliseconds until the request would pass, at most until the window after this one ends."""
+def _wait(limit: int, window: int, cost: int, previous: float, current: float, elapsed: float) -> int:
+    """Milliseconds until a request of a cost up to `limit` would pass, at most until the window after this one ends."""
+    # It passes in this window as soon as the share of the previous one has faded to `limit - current - cost`, else in
+    # the next one, where `current` is what fades.
     if current + cost <= limit:
-        return math.ceil((previous * (window - over) + (current + cost - limit) * window) / previous)
-    if current:
-        return math.ceil(window - over + min((current + cost - limit) / current, 1) * window)
-    return int(window - over)
+        return math.ceil((previous * (window - elapsed) + (current + cost - limit) * window) / previous)
+    return math.ceil(window - elapsed + (current + cost - limit) / current * window)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int]:
-    """The number left with `cost` fewer passed in this window, as far as so many have."""
+    """Return the number left with `cost` fewer in this window, as far as that many have passed."""
     limit, window = numbers
-    number, previous, current, over, stored = _at(state, now, window)
+    start, previous, current, elapsed, stored = _read(state, now, numbers, 0)
     current = max(current - cost, 0)
     weight = float(window)
-    left = int((limit * weight - (previous * (weight - over) + current * weight)) // weight)
-    if state is None or number != stored:
-        return None, None, left
-    return _pack(state, number, previous, current), None, left
+    remaining = int((limit * weight - (previous * (weight - elapsed) + current * weight)) // weight)
+    if state is None or start != stored:
+        return None, None, remaining
+    return _pack(state, start, previous, current), None, remaining
 
 
-def _at(state: bytes | None, now: int, window: int) -> tuple[int, int, int, int, int]:
-    """Number of the window, what has passed in the one before and in it, milliseconds of it that are over, and the
-    number in the state (-1: none).
+def _read(state: bytes | None, now: int, numbers: Numbers, cost: int) -> tuple[int, int, int, int, int]:
+    """Read the state at that time.
 
-    A clock that went back to a window before stands at the start of the known one. Raises `ForeignData`.
+    Returns the start of the window, the numbers that passed in the previous one and in it, its elapsed milliseconds,
+    and the start in the state (-1: the key is new).
+
+    Raises `ForeignData`.
     """
-    number = now // window
-    over = now - number * window
+    window = numbers.window
+    elapsed = now % window
+    start = now - elapsed
     if state is None:
-        return number, 0, 0, over, -1
+        return start, 0, 0, elapsed, -1
     try:
         stored, previous, current = _unpack(state)
     except (error, TypeError):
         raise ForeignData(FOREIGN) from None
-    if stored == number:
-        return number, previous, current, over, stored
-    if stored > number:
-        return stored, previous, current, 0, stored
-    return number, current if stored == number - 1 else 0, 0, over, stored
+    if stored == start:
+        return start, previous, current, elapsed, stored
+    if stored > now:
+        return start, 0, min(previous + current, numbers.limit - cost), elapsed, stored
+    if stored > start:  # windows were shorter
+        return start, 0, previous + current, elapsed, stored
+    if stored <= start - window:
+        return start, current if stored == start - window else 0, 0, elapsed, stored
+    return start, previous + current, 0, elapsed, stored

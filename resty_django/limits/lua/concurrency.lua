@@ -35,6 +35,20 @@ local function with(leases, token, over, times)
   return string.sub(leases, 1, at) .. new .. string.sub(leases, at + 1)
 end
 
+-- None of them over later than `over`.
+local function shortened(leases, over)
+  local at, late = #leases, {}
+  while at > 0 and ending(leases, at) > over do
+    late[#late + 1] = struct.pack('<c8i8', string.sub(leases, at - EACH + 1, at - EACH + 8), over)
+    at = at - EACH
+  end
+  leases = string.sub(leases, 1, at)
+  for i = #late, 1, -1 do
+    leases = leases .. late[i]
+  end
+  return leases
+end
+
 -- Without those of the token, and how many these were.
 local function without(leases, token)
   local removed, at = 0, 1
@@ -81,11 +95,22 @@ end
 function concurrency.incoming(key, sent, commit)
   local _, record, cost, max, burst, _, lease, token = struct.unpack(SENT, sent)
   local state, count, kept, leases = slots(key)
+  if commit == nil then
+    commit = record == 1
+  end
+  local late = commit and lease > 0 and leases ~= '' and ending(leases, #leases) > now + lease
+  if late then
+    leases = shortened(leases, now + lease)
+  end
+  local before = count
   count = count + cost
   local measured = struct.pack('<d', count)
   if count > max + burst then
+    if late then
+      keep(key, state, lease, before, kept, leases)
+    end
     return measured, true
-  elseif commit or (commit == nil and record == 1) then
+  elseif commit then
     if lease > 0 then
       leases = with(leases, token, now + lease, cost)
     end

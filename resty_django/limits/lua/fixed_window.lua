@@ -2,12 +2,14 @@
 -- Numbers  limit, window (ms)
 local fixed_window = {}
 
+local SPARE = 1000
+
 local function window_of(key)
   local state = load(key, 17, true)
   if state then
-    local left, over = struct.unpack('<i8i8', state)
+    local used, over = struct.unpack('<i8i8', state)
     if over > now then
-      return state, left, over
+      return state, used, over
     end
   end
 end
@@ -20,25 +22,28 @@ function fixed_window.incoming(key, sent, commit)
   if commit == nil then
     commit = record == 1
   end
-  local state, left, over = window_of(key)
+  local state, used, over = window_of(key)
+  local life
   if not state then
-    left, over = limit, commit and now + window or now
+    used, over, life = 0, commit and now + window or now, window + SPARE
+  elseif over - now > window then
+    used, over, life = math.min(used, limit - cost), now + window, window + SPARE
   end
-  left = left - cost
+  used = used + cost
   if commit then
-    save(key, struct.pack('<i8i8x', left, over), state, not state and window or nil)
+    save(key, struct.pack('<i8i8x', used, over), state, life)
   end
-  return struct.pack('<dd', left, over - now), left < 0
+  return struct.pack('<dd', limit - used, over - now), used > limit
 end
 
 -- Reply   the number left; the limit where there is no window
 -- Cost    O(1)
 function fixed_window.uncommit(key, sent)
   local _, _, cost, limit = struct.unpack('<dddd', sent)
-  local state, left, over = window_of(key)
+  local state, used, over = window_of(key)
   if not state then
     return limit
   end
-  save(key, struct.pack('<i8i8x', left + cost, over), state)
-  return left + cost
+  save(key, struct.pack('<i8i8x', used - cost, over), state)
+  return limit - (used - cost)
 end

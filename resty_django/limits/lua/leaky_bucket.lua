@@ -1,5 +1,6 @@
 -- algorithms/leaky_bucket.py on the server.
--- Numbers  rate (units a second), burst (units), room, limit (both not used here), clamp (1 or 0), keep (s; 0: for ever)
+-- Numbers  rate (units a second), burst (units), room, limit (not used here), clamp (1 or 0), keep (s; 0: for ever),
+--          spare (units)
 local leaky_bucket = {}
 
 local function bucket(key)
@@ -10,29 +11,43 @@ local function bucket(key)
   end
 end
 
+-- The excess with a request before the time of the last one, and the time to record for it.
+local function set_back(stored, last, cost, rate, burst, clamp)
+  local drained, whole = rate * (last - now) / 1000, burst + 1000
+  local excess, at = math.max(stored - drained + 1000 * cost, 0), now
+  if clamp == 1 then
+    excess, at = stored + 1000 * cost, drained > whole and now or last
+  end
+  if excess <= burst then
+    return excess, at
+  end
+  excess = stored + drained + 1000 * cost
+  if excess - burst > math.max(whole, 1000 * cost) then
+    return burst, now
+  end
+  return excess, at
+end
+
 -- `commit`: whether to record (nil: as was sent).
 -- Reply   the excess with this request, packed; and whether it is refused
 -- Cost    O(1)
 function leaky_bucket.incoming(key, sent, commit)
-  local _, record, cost, rate, burst, _, _, clamp, keep = struct.unpack('<ddddddddd', sent)
+  local _, record, cost, rate, burst, room, _, clamp, keep, spare = struct.unpack('<dddddddddd', sent)
   local state, stored, last = bucket(key)
   local excess, at = 0, now
   if state then
-    local passed = now - last
-    if passed < 0 then
-      if clamp == 1 then
-        passed, at = 0, last
-      else
-        passed = -passed
-      end
+    stored = math.min(stored, room)
+    if now >= last then
+      excess = math.max(stored - rate * (now - last) / 1000 + 1000 * cost, 0)
+    else
+      excess, at = set_back(stored, last, cost, rate, burst, clamp)
     end
-    excess = math.max(stored - rate * passed / 1000 + 1000 * cost, 0)
   end
   if excess > burst then
     return struct.pack('<d', excess), true
   elseif commit or (commit == nil and record == 1) then
     local life = keep * 1000
-    if state and same_slot(at, last) then
+    if state and same_slot(at, last) and excess + 1000 <= spare then
       life = nil
     end
     save(key, struct.pack('<i8i8', math.floor(excess), at), state, life)
@@ -43,11 +58,11 @@ end
 -- Reply   1; nil: not found
 -- Cost    O(1)
 function leaky_bucket.uncommit(key, sent)
-  local _, _, cost = struct.unpack('<ddd', sent)
+  local _, _, cost, _, _, room = struct.unpack('<dddddd', sent)
   local state, excess, last = bucket(key)
   if not state then
     return false
   end
-  save(key, struct.pack('<i8i8', math.max(excess - 1000 * cost, 0), last), state)
+  save(key, struct.pack('<i8i8', math.max(math.min(excess, room) - 1000 * cost, 0), last), state)
   return 1
 end

@@ -1,5 +1,6 @@
 -- algorithms/token_bucket.py on the server.
--- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), keep (s; 0: for ever)
+-- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), keep (s; 0: for ever), least (tokens), whole
+--          (ms), low (tokens)
 local token_bucket = {}
 
 local function stock(key)
@@ -10,29 +11,55 @@ local function stock(key)
   end
 end
 
--- The state, tokens and last tick after the refill, and the last tick before it.
-local function refilled(key, interval, capacity, quantum, clamp)
+-- Milliseconds until as many tokens have come as are owed.
+local function time_to(left, since, interval, quantum)
+  return math.floor((-left + quantum - 1) / quantum) * interval - since
+end
+
+-- Tokens and last tick for a request before the last tick, and whether ticks begin anew.
+local function set_back(tokens, last, cost, interval, capacity, quantum, max_wait, clamp, whole)
+  if last - now <= whole then
+    local ticks = clamp == 1 and 0 or math.floor((now - last) / interval)
+    local before, at = tokens < capacity and tokens + ticks * quantum or tokens, last + ticks * interval
+    if before >= cost or time_to(before - cost, now - at, interval, quantum) <= max_wait + whole then
+      return before, at, false
+    end
+  end
+  if tokens < cost and time_to(tokens - cost, 0, interval, quantum) > max_wait then
+    tokens = math.min(cost, capacity)
+  end
+  return tokens, now, true
+end
+
+-- The state, tokens and last tick after the refill, for a request of that cost, the last tick before it, and whether to
+-- store this for a request that is refused.
+local function refilled(key, cost, interval, capacity, quantum, max_wait, clamp, least, whole)
   local state, tokens, last = stock(key)
   if not state then
-    return nil, capacity, now, now
+    return nil, capacity, now, now, true
   end
-  local ticks, before = math.floor((now - last) / interval), last
-  if clamp ~= 1 or ticks > 0 then
+  local before, anew = last, true
+  tokens = math.max(math.min(tokens, capacity), least)
+  if now >= last then
+    local ticks = math.floor((now - last) / interval)
     last = last + ticks * interval
     if tokens < capacity then
       tokens = math.min(tokens + ticks * quantum, capacity)
     end
+  else
+    tokens, last, anew = set_back(tokens, last, cost, interval, capacity, quantum, max_wait, clamp, whole)
   end
-  return state, tokens, last, before
+  return state, tokens, last, before, anew
 end
 
 local LONGEST = 1e12
 
-local function store(key, tokens, last, state, before, interval, quantum, keep)
+-- `taken`: whether tokens were.
+local function store(key, tokens, last, taken, state, before, interval, quantum, keep, low)
   local life
   if tokens < 0 and keep > 0 then
     life = math.min(keep * 1000 + math.ceil(-tokens / quantum) * interval, LONGEST)
-  elseif not state or not same_slot(now, before) then
+  elseif not state or not same_slot(now, before) or (taken and tokens < low) then
     life = keep * 1000
   end
   save(key, struct.pack('<i8i8xx', trunc(tokens), trunc(last)), state, life)
@@ -42,13 +69,15 @@ end
 -- Reply   tokens left with this request and ms since the last tick, packed; and whether it is refused
 -- Cost    O(1)
 function token_bucket.incoming(key, sent, commit)
-  local _, record, cost, interval, capacity, quantum, max_wait, clamp, keep = struct.unpack('<ddddddddd', sent)
-  local state, tokens, last, before = refilled(key, interval, capacity, quantum, clamp)
+  local _, record, cost, interval, capacity, quantum, max_wait, clamp, keep, least, whole, low =
+    struct.unpack('<dddddddddddd', sent)
+  local state, tokens, last, before, anew =
+    refilled(key, cost, interval, capacity, quantum, max_wait, clamp, least, whole)
   local left = tokens - cost
-  local wait = left < 0 and math.floor((-left + quantum - 1) / quantum) * interval - (now - last) or 0
+  local wait = left < 0 and time_to(left, now - last, interval, quantum) or 0
   local refused = left < 0 and wait > max_wait
-  if commit or (commit == nil and record == 1) then
-    store(key, refused and tokens or left, last, state, before, interval, quantum, keep)
+  if (anew or not refused) and (commit or (commit == nil and record == 1)) then
+    store(key, refused and tokens or left, last, not refused, state, before, interval, quantum, keep, low)
   end
   return struct.pack('<dd', left, now - last), refused
 end
@@ -56,10 +85,11 @@ end
 -- Reply   how many were taken, as text
 -- Cost    O(1)
 function token_bucket.take_available(key, sent)
-  local _, _, cost, interval, capacity, quantum, _, clamp, keep = struct.unpack('<ddddddddd', sent)
-  local state, tokens, last, before = refilled(key, interval, capacity, quantum, clamp)
+  local _, _, cost, interval, capacity, quantum, max_wait, clamp, keep, least, whole, low =
+    struct.unpack('<dddddddddddd', sent)
+  local state, tokens, last, before = refilled(key, 0, interval, capacity, quantum, max_wait, clamp, least, whole)
   local got = tokens > 0 and math.min(cost, tokens) or 0
-  store(key, tokens - got, last, state, before, interval, quantum, keep)
+  store(key, tokens - got, last, got > 0, state, before, interval, quantum, keep, low)
   return string.format('%.17g', got)
 end
 

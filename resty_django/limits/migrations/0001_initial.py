@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                     "rate",
                     models.CharField(
                         blank=True,
-                        help_text="Leaky bucket: how fast requests pass, for example 200/s or 30/min.",
+                        help_text="Leaky bucket, token bucket: how fast requests pass, for example 200/s or 30/min.",
                         max_length=32,
                     ),
                 ),
@@ -72,27 +72,31 @@ class Migration(migrations.Migration):
                     "interval",
                     models.CharField(
                         blank=True,
-                        help_text="Token bucket: the time between two refills, for example 500ms.",
+                        help_text="Token bucket: the time between two refills, for example 500ms. Empty: as the rate says.",
                         max_length=32,
                     ),
                 ),
                 (
                     "capacity",
                     models.BigIntegerField(
-                        blank=True, help_text="Token bucket: how many requests pass at once when it is full.", null=True
+                        blank=True,
+                        help_text="Token bucket: how many requests pass at once when it is full. Empty: as many as the rate names.",
+                        null=True,
                     ),
                 ),
                 (
                     "quantum",
                     models.BigIntegerField(
-                        blank=True, help_text="Token bucket: tokens for each refill. Empty: 1.", null=True
+                        blank=True,
+                        help_text="Token bucket: tokens for each refill. Empty: 1, or as the rate says.",
+                        null=True,
                     ),
                 ),
                 (
                     "max_wait",
                     models.CharField(
                         blank=True,
-                        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: no bound.",
+                        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: as the setting MAX_WAIT says.",
                         max_length=32,
                     ),
                 ),
@@ -145,7 +149,9 @@ class Migration(migrations.Migration):
                 (
                     "methods",
                     models.CharField(
-                        blank=True, help_text="Requests with these methods: GET POST. Empty: with any.", max_length=64
+                        blank=True,
+                        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: with any.",
+                        max_length=64,
                     ),
                 ),
                 ("cost", models.PositiveIntegerField(default=1, help_text="For how many requests one counts.")),

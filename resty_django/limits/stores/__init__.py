@@ -1,4 +1,4 @@
-"""Where states live: in a shared dictionary, on LMDB or Redis, or in the memory of one process."""
+"""Stores of states: a shared dictionary, on LMDB or Redis, or the memory of one process."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
-from django.core.signals import setting_changed
-
-from resty_django.conf import conf
-from resty_django.schema import SETTING
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
 from resty_django.shdict import SharedDict, shdicts
 
+from ..algorithms.decision import Decision
 from ..algorithms.protocol import Answers
-from ..decision import Decision
-from ..outage import Watch
+from .circuit_breaker import CircuitBreaker
 from .direct import DirectStore
 from .local import LocalStore
 
 if TYPE_CHECKING:
-    from ..limiter import Limiter, Operation
+    from ..limiters.base import Limiter, Operation
 
 
 class Store(Protocol):
-    """What limiters ask of a store. Keys have their prefix.
+    """The interface of a store. Keys include the prefix of the limiter.
 
-    `waits`: whether calls wait for a network. `revise`: that of the dictionary, where a limiter may decide in it.
+    `waits`: whether calls wait for a network. `revise`: the method of the dictionary where a limiter may
+    decide within it, else None.
     """
 
     waits: bool
-    watch: Watch
+    breaker: CircuitBreaker
 
     @property
     def revise(self) -> Callable[..., Any] | None: ...
@@ -46,16 +45,16 @@ class Store(Protocol):
     async def aforget(self, key: object) -> bool: ...
 
 
-_made: WeakValueDictionary[int, Store] = WeakValueDictionary()
+_store_by_id: WeakValueDictionary[int, Store] = WeakValueDictionary()
 """By the `id` of the dictionary, which lives as long as its store."""
 
 
 def store_of(dictionary: Any) -> Store:
-    """The store in a shared dictionary or a `LocalStore`, one for each. Raises `TypeError` for anything else."""
+    """Return the store in a shared dictionary or a `LocalStore`, one for each. Raise `TypeError` for anything else."""
     if not isinstance(dictionary, SharedDict | LocalStore):
         raise TypeError(f"store must be the name of a shared dictionary, a SharedDict or a LocalStore: {dictionary!r}.")
-    found = _made.get(id(dictionary))
-    return _made.setdefault(id(dictionary), _make(dictionary)) if found is None else found
+    store = _store_by_id.get(id(dictionary))
+    return _store_by_id.setdefault(id(dictionary), _make(dictionary)) if store is None else store
 
 
 def _make(dictionary: Any) -> Store:
@@ -67,21 +66,16 @@ def _make(dictionary: Any) -> Store:
 
 
 class Stores(dict[str | None, Store]):
-    """The stores of the site by name; None is that of the setting LIMITS STORE."""
+    """The stores of the site by name; None: the one that the setting LIMITS STORE names."""
 
     def __missing__(self, name: str | None) -> Store:
-        found = self[conf.limits.store] if name is None else store_of(shdicts[name])
-        return self.setdefault(name, found)
+        store = self[conf.limits.store] if name is None else store_of(shdicts[name])
+        return self.setdefault(name, store)
 
 
 STORES = Stores()
 
 
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in {SETTING, "CACHES"}:
-        STORES.clear()
-
-
-setting_changed.connect(_forget, dispatch_uid="resty_django.limits.stores")
+on_change(STORES.clear, SETTING, "CACHES")
 
 __all__ = ["STORES", "LocalStore", "Store", "Stores", "store_of"]

@@ -1,4 +1,4 @@
-"""Stores that run a function of ours as one step: a shared dictionary in LMDB, and the memory of a process."""
+"""Stores that call the algorithm in Python, atomically: a shared dictionary in LMDB, and the memory of a process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..algorithms import Outcome
+from ..algorithms.decision import Decision
 from ..algorithms.protocol import Answers, two_phases
-from ..decision import Decision
-from ..outage import Watch
+from .circuit_breaker import CircuitBreaker
 
 if TYPE_CHECKING:
-    from ..limiter import Limiter, Operation
+    from ..limiters.base import Limiter, Operation
 
 Revisions = tuple[Sequence[Outcome[Any]], Answers]
 NOTHING: Final = (None, None, None)
@@ -20,7 +20,7 @@ NOTHING: Final = (None, None, None)
 
 
 class Updating(Protocol):
-    """What this needs of a dictionary."""
+    """The methods of a dictionary that this store needs."""
 
     name: str
 
@@ -34,25 +34,25 @@ class Updating(Protocol):
 
 
 class DirectStore:
-    """Decides inside of `revise`; nothing waits for a network, so the twins for asyncio are the calls themselves."""
+    """Decides within `revise`. Nothing waits for a network, so the async methods call the sync ones."""
 
     waits = False
 
     def __init__(self, dictionary: Updating) -> None:
         self.dictionary = dictionary
-        self.watch = Watch(dictionary.name)
+        self.breaker = CircuitBreaker(dictionary.name)
         self.revise: Callable[..., Any] = dictionary.revise
 
     def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
         if commit and cost == 1:
-            return self.revise(key, limiter.one)  # type: ignore[no-any-return]
+            return self.revise(key, limiter.decide_hit)  # type: ignore[no-any-return]
         return self.revise(key, partial(limiter.step, commit, cost))  # type: ignore[no-any-return]
 
     def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
         return self.revise(key, lambda old: operation.pure(old, limiter.now(), numbers, cost))
 
     def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers:
-        """Decide by all limiters in one step."""
+        """Decide by all limiters atomically."""
         if len(set(keys)) == len(keys):
             return self.dictionary.revise_many(keys, partial(_apart, limiters))  # type: ignore[no-any-return]
         names = list(dict.fromkeys(keys))
@@ -76,7 +76,7 @@ class DirectStore:
 
 
 def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions:
-    """The protocol where no limiter sees the key of another: the second phase would say what the first has said."""
+    """Run the protocol where all keys differ: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
     outcomes = []
     decisions: list[Decision | None] = []
@@ -91,12 +91,12 @@ def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions
     else:
         return outcomes, (None, decisions)
     refused, last = len(decisions) - 1, len(limiters) - 1
-    kept = [*[NOTHING] * last, outcome if refused == last else NOTHING]
-    return kept, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
+    revisions = [*[NOTHING] * last, outcome if refused == last else NOTHING]
+    return revisions, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
 
 
-def _overlapping(limiters: Sequence[Limiter[Any]], places: Sequence[int], old: Sequence[Any]) -> Revisions:
-    """The protocol where several limiters have one key, and see what those before them have recorded."""
+def _overlapping(limiters: Sequence[Limiter[Any]], positions: Sequence[int], old: Sequence[Any]) -> Revisions:
+    """Run the protocol where limiters share a key, and see the records of those before them."""
     now = limiters[0].now()
     numbers = [limiter.call_numbers() for limiter in limiters]
     states = list(old)
@@ -108,11 +108,11 @@ def _overlapping(limiters: Sequence[Limiter[Any]], places: Sequence[int], old: S
             index, commit = phases.send(answer)
         except StopIteration as done:
             return revisions, done.value
-        algorithm, place = limiters[index].algorithm, places[index]
+        algorithm, position = limiters[index].algorithm, positions[index]
         if commit is None:
-            state, ttl, _ = algorithm.uncommit.pure(states[place], now, numbers[index], 1)
+            state, ttl, _ = algorithm.uncommit.pure(states[position], now, numbers[index], 1)
         else:
-            state, ttl, answer = algorithm.incoming(states[place], now, numbers[index], 1, commit)
+            state, ttl, answer = algorithm.incoming(states[position], now, numbers[index], 1, commit)
         if state is not None:
-            states[place] = state
-            revisions[place] = state, revisions[place][1] if ttl is None else ttl, None
+            states[position] = state
+            revisions[position] = state, revisions[position][1] if ttl is None else ttl, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -10,21 +9,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from resty_django.forks import after_fork
 from resty_django.shdict.codec import milliseconds
 
 _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
 
 State = tuple[Any, int]
-"""A value and the millisecond at which it is over (0: never)."""
+"""A value and the millisecond at which it expires (0: never)."""
 Revision = tuple[Any, float | None, Any]
-"""New state (None: change nothing), seconds to live (0: for ever, None: as before), and the result."""
+"""New state (None: change nothing), seconds to live (0: forever, None: as before), and the result."""
 
 
 class LocalStore:
-    """Holds the states of at most `size` keys; the one used least recently goes first.
+    """Holds the states of at most `size` keys, and evicts the one used least recently.
 
-    It has those calls of a shared dictionary that limiters need. `clock`: seconds, for the expiry. After a fork each
-    process goes on with its own copy.
+    It has the methods of a shared dictionary that limiters need. `clock`: seconds, for the expiry. After a fork each
+    process has its own copy.
     """
 
     def __init__(self, size: int = 10_000, *, clock: Callable[[], float] = time.monotonic, name: str = "local") -> None:
@@ -41,7 +41,7 @@ class LocalStore:
         return f"<LocalStore {self.name!r}>"
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
-        """As that of a dictionary in LMDB."""
+        """Do the same as a dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
             new, ttl, result = function(self._get(key, now))
@@ -52,7 +52,7 @@ class LocalStore:
     def revise_many(
         self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
     ) -> Any:
-        """As that of a dictionary in LMDB."""
+        """Do the same as a dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
             revisions, result = function([self._get(key, now) for key in keys])
@@ -62,36 +62,34 @@ class LocalStore:
             return result
 
     def delete(self, key: object) -> bool:
-        """Forget a key. True if it was there."""
+        """Forget a key. Return whether it existed."""
         with self._lock:
-            there = self._get(key, int(self._clock() * 1000)) is not None
+            existed = self._get(key, int(self._clock() * 1000)) is not None
             self._states.pop(key, None)
-            return there
+            return existed
 
     def _get(self, key: object, now: int) -> Any:
-        found = self._states.get(key)
-        if found is None or 0 < found[1] <= now:
+        state = self._states.get(key)
+        if state is None or 0 < state[1] <= now:
             return None
         self._states.move_to_end(key)
-        return found[0]
+        return state[0]
 
     def _put(self, key: object, value: Any, ttl: float | None, now: int) -> None:
         if ttl is None:
-            _, over = self._states.get(key, (None, 0))
-            over = 0 if over <= now else over
+            _, expires = self._states.get(key, (None, 0))
+            expires = 0 if expires <= now else expires
         else:
-            over = now + milliseconds(ttl) if ttl else 0
-        self._states[key] = value, over
+            expires = now + milliseconds(ttl) if ttl else 0
+        self._states[key] = value, expires
         self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
 
 
-def _in_child() -> None:
-    for one in list(_all):
-        one._lock = threading.Lock()
+def _after_fork() -> None:
+    for store in list(_all):
+        store._lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_in_child)
-
-__all__ = ["LocalStore"]
+after_fork(_after_fork)

@@ -13,18 +13,18 @@ from resty_django.redis import Script, StoreError, async_connection, connection
 from resty_django.shdict.codec import encode_key
 from resty_django.shdict.redis import RedisDict
 
+from ..algorithms.decision import Decision
 from ..algorithms.protocol import Answers
-from ..decision import Decision
 from ..errors import ForeignData, StoreFailed
-from ..outage import Watch
+from .circuit_breaker import CircuitBreaker
 
 if TYPE_CHECKING:
-    from ..limiter import Limiter, Operation
+    from ..limiters.base import Limiter, Operation
 
 LUA: Final = Path(__file__).parent.parent / "lua"
 ALGORITHMS: Final = ("leaky_bucket", "fixed_window", "sliding_window", "concurrency", "token_bucket")
 FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
-"""Words of the errors of a script whose key holds something else."""
+"""Words in the errors of a script whose key holds data of another kind."""
 
 Sent = tuple[bytes | str, ...]
 
@@ -50,35 +50,37 @@ class RedisStore:
 
     def __init__(self, dictionary: RedisDict) -> None:
         self.dictionary = dictionary
-        self.watch = Watch(dictionary.name)
+        self.breaker = CircuitBreaker(dictionary.name)
         self._alias = dictionary.alias
         self._prefix = dictionary.prefix.encode()
 
     def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
         algorithm, numbers = limiter.algorithm, limiter.call_numbers()
-        sent = algorithm.sent(given(limiter), commit, cost, *numbers)
+        sent = algorithm.sent(script_time(limiter), commit, cost, *numbers)
         reply = self._run(script(algorithm.lua, "incoming"), (self._prefix + encode_key(key),), (sent,))
         return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
 
     async def adecide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
         algorithm, numbers = limiter.algorithm, limiter.call_numbers()
-        sent = algorithm.sent(given(limiter), commit, cost, *numbers)
+        sent = algorithm.sent(script_time(limiter), commit, cost, *numbers)
         try:
             reply = await self._arun(script(algorithm.lua, "incoming"), self._names((key,)), (sent,))
         except asyncio.CancelledError:
-            if commit and limiter.give_back is not None:  # the server may have done what nobody waits for any more
+            if commit and limiter.give_back is not None:  # the server may have recorded it
                 with contextlib.suppress(StoreFailed):
                     await self.achange(limiter, limiter.give_back, key, numbers, cost)
             raise
         return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
 
     def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
-        sent = limiter.algorithm.sent(given(limiter), False, cost, *numbers)
-        return result(self._run(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,)))
+        sent = limiter.algorithm.sent(script_time(limiter), False, cost, *numbers)
+        reply = self._run(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,))
+        return result(reply, operation.flag)
 
     async def achange(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
-        sent = limiter.algorithm.sent(given(limiter), False, cost, *numbers)
-        return result(await self._arun(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,)))
+        sent = limiter.algorithm.sent(script_time(limiter), False, cost, *numbers)
+        reply = await self._arun(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,))
+        return result(reply, operation.flag)
 
     def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
         """Decide by all limiters in one round trip; None where a cluster has the keys in several slots."""
@@ -132,13 +134,15 @@ class RedisStore:
         )
 
 
-def given(limiter: Limiter[Any]) -> int:
-    """The time for a script to take; 0: the server's."""
+def script_time(limiter: Limiter[Any]) -> int:
+    """Return the time that a script takes; 0: the server's."""
     return 0 if limiter.clock is None else limiter.now()
 
 
-def result(reply: Any) -> Any:
-    """What a script replied that changes a state; a number as text may have a fraction."""
+def result(reply: Any, flag: bool = False) -> Any:
+    """Parse the reply of a script that changes a state: a number as text may have a fraction. `flag`: it means True."""
+    if flag:
+        return None if reply is None else True
     if isinstance(reply, bytes):
         number = float(reply)
         return int(number) if number.is_integer() else number
@@ -147,18 +151,18 @@ def result(reply: Any) -> Any:
 
 def combined(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any]) -> Sent:
     sent: list[bytes | str] = []
-    now = given(limiters[0])
-    for limiter, own in zip(limiters, numbers, strict=True):
+    now = script_time(limiters[0])
+    for limiter, its_numbers in zip(limiters, numbers, strict=True):
         algorithm = limiter.algorithm
         sent.append(algorithm.lua)
-        sent.append(algorithm.sent(now, True, 1, *own))
+        sent.append(algorithm.sent(now, True, 1, *its_numbers))
     return tuple(sent)
 
 
 def answers(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], reply: list[Any]) -> Answers:
     refused, *measured = reply
     decisions: list[Decision | None] = []
-    for limiter, own, found in zip(limiters, numbers, measured, strict=True):
+    for limiter, its_numbers, figures in zip(limiters, numbers, measured, strict=True):
         algorithm = limiter.algorithm
-        decisions.append(algorithm.decide(own, 1, True, *algorithm.measured(found)) if found else None)
+        decisions.append(algorithm.decide(its_numbers, 1, True, *algorithm.measured(figures)) if figures else None)
     return (refused - 1 if refused else None), decisions

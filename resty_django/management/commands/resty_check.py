@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from resty_django import health
+from resty_django.text import one_line
 
 EXIT_WARNING: Final = 1
 EXIT_ERROR: Final = 2
@@ -38,7 +39,7 @@ class Command(BaseCommand):
         unknown = sorted(set(only or ()) - set(health.names()))
         if unknown:
             raise CommandError(
-                f"--only {unknown[0]}: there is no such probe; there are {', '.join(health.names())}.",
+                f"--only {one_line(unknown[0])}: there is no such probe; there are {', '.join(health.names())}.",
                 returncode=EXIT_ERROR,
             )
         findings = list(health.run(only))

@@ -1,4 +1,4 @@
-"""`manage.py txid`: make txids, and look into them."""
+"""`manage.py txid`: generate txids, and parse them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from resty_django.text import one_line
 from resty_django.txid import InvalidTxid, parse, txid, txid_max, txid_min
 from resty_django.txid.codec import milliseconds
 
@@ -53,23 +54,23 @@ class Command(BaseCommand):
     def _batch(self, values: list[str]) -> None:
         if len(values) != 1 or not values[0].isdecimal():
             raise CommandError("txid batch wants one whole number: how many IDs.")
-        left = int(values[0])
-        while left > 0:
-            self._print(txid() for _ in range(min(left, BLOCK)))
-            left -= BLOCK
+        remaining = int(values[0])
+        while remaining > 0:
+            self._print(txid() for _ in range(min(remaining, BLOCK)))
+            remaining -= BLOCK
 
     def _parse(self, values: list[str], as_json: bool) -> None:
         for value in values:
             try:
-                found = parse(value)
+                parsed = parse(value)
             except InvalidTxid as error:
-                raise CommandError(str(error)) from None
-            time = found.time.astimezone(timezone.get_default_timezone()).isoformat(timespec="milliseconds")
+                raise CommandError(one_line(error)) from None
+            time = parsed.time.astimezone(timezone.get_default_timezone()).isoformat(timespec="milliseconds")
             if as_json:
-                row = {"txid": found.txid, "time": time, "ms": found.ms, "random": f"{found.random:#016x}"}
+                row = {"txid": parsed.txid, "time": time, "ms": parsed.ms, "random": f"{parsed.random:#016x}"}
                 self._print([json.dumps(row)])
             else:
-                self._print([f"{found.txid}  {time}  {found.ms} ms  random {found.random:#016x}"])
+                self._print([f"{parsed.txid}  {time}  {parsed.ms} ms  random {parsed.random:#016x}"])
 
     def _time(self, text: str) -> float | datetime:
         for kind in (int, float):

@@ -1,34 +1,59 @@
-"""The pages of the job queue in Django's admin."""
+"""Admin pages of the job queue; without redis-py, a single page that says how to install it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from django.contrib import admin
 
-from ..models import About, FailureGroup, Job, Option, Queue, RecurringJob, Tag, Worker
-from .about import AboutAdmin
-from .failures import FailureGroupAdmin
-from .jobs import JobAdmin
-from .options import OptionAdmin
-from .queues import QueueAdmin
-from .recurring import RecurringJobAdmin
-from .workers import TagAdmin, WorkerAdmin
+from resty_django import extras
+from resty_django.admin.deferred import DeferredAdmin
 
-admin.site.register(Queue, QueueAdmin)
-admin.site.register(Job, JobAdmin)
-admin.site.register(FailureGroup, FailureGroupAdmin)
-admin.site.register(Worker, WorkerAdmin)
-admin.site.register(Tag, TagAdmin)
-admin.site.register(RecurringJob, RecurringJobAdmin)
-admin.site.register(Option, OptionAdmin)
-admin.site.register(About, AboutAdmin)
+from ..models import About, FailureGroup, Job, Named, Option, Queue, RecurringJob, Tag, Worker
 
-__all__ = [
-    "AboutAdmin",
-    "FailureGroupAdmin",
-    "JobAdmin",
-    "OptionAdmin",
-    "QueueAdmin",
-    "RecurringJobAdmin",
-    "TagAdmin",
-    "WorkerAdmin",
-]
+CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
+    Queue: ("queues.QueueAdmin", ("pause", "unpause", "forget")),
+    Job: (
+        "jobs.JobAdmin",
+        (
+            *("bulk", "undo"),
+            *("retry", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel"),
+            *("undepend", "clone"),
+        ),
+    ),
+    FailureGroup: ("failures.FailureGroupAdmin", ()),
+    Worker: ("workers.WorkerAdmin", ("deregister",)),
+    Tag: ("workers.TagAdmin", ()),
+    RecurringJob: ("recurring.RecurringJobAdmin", ("edit", "cancel", "tag", "untag")),
+    Option: ("options.OptionAdmin", ("unset",)),
+}
+"""The admin class of each model, and its pages besides list, history and object page."""
+LISTS: Final = ("changelist", "bulk", "undo")
+PERMISSION: Final = "resty_qless.view_job"
+
+
+def register(site: admin.AdminSite) -> None:
+    """Register all pages of the job queue, or only the page about the missing redis-py."""
+    if not extras.is_installed("redis"):
+        from .missing import MissingRedisAdmin
+
+        site.register(Queue, MissingRedisAdmin)
+        return
+    for model, (name, pages) in CLASSES.items():
+        _register(site, model, name, ("changelist", *pages, "history", "change"))
+    _register(site, About, "about.AboutAdmin", ("changelist",))
+
+
+def _register(site: admin.AdminSite, model: type[Named], name: str, pages: tuple[str, ...]) -> None:
+    site.register(
+        model,
+        DeferredAdmin,
+        full_class=f"{__name__}.{name}",
+        pages=pages,
+        lists=LISTS,
+        view_permission=PERMISSION,
+    )
+
+
+register(admin.site)

@@ -1,4 +1,4 @@
-"""The page that tells where the jobs are, what holds for them, what the reader may do, and what the words mean."""
+"""About page: server, versions, settings, the user's permissions, and the meaning of states and operations."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 import resty_django
+from resty_django.address import documentation
+from resty_django.admin.formatting import NONE
 from resty_django.admin.overview import PERMISSION
-from resty_django.admin.shown import printable
 from resty_django.conf import conf
-from resty_django.redis import StoreDown, StoreError
-from resty_django.redis.servers import address, server_info
+from resty_django.redis.errors import StoreDown, StoreError
+from resty_django.text import printable
 
-from ..classes import allowed
 from ..core import sha1
 from ..errors import QlessError
 from ..models import About, Job
-from . import shown, verbs
-from .base import DOORS, TEMPLATES, VERBS, JobsAdmin
-from .words import DEEDS, STATES
+from ..tasks.registry import allowed
+from . import formatting, operations
+from .base import NAV_ITEMS, PERMISSIONS, TEMPLATES, JobsAdmin
+from .glossary import OPERATION_HELP, STATE_HELP
 
 Fact = tuple[Any, Any]
 
 SETTINGS: Final = ("modules", "worker_name", "result_ttl", "eager", "redact", "redactor", "links")
-"""Those of the section that are shown, beside all about workers. The URL may have a password, so it is not one."""
+"""The settings that are shown besides all worker settings. The URL may contain a password, so it is left out."""
 SECONDS: Final = frozenset(("result_ttl", "interval", "grace"))
 PAGES: Final = {
     "queue": gettext_lazy("What is in the queues, and what was done lately."),
@@ -58,8 +59,8 @@ DOCS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A table of the page, and what is to be known of all its rows."""
+class Section:
+    """A table of the page, with a note about all of its rows."""
 
     title: str
     facts: Sequence[Fact]
@@ -74,119 +75,128 @@ class AboutAdmin(JobsAdmin[About]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.look(request)
+        self.check_view_permission(request)
         client, error = self.client(), ""
-        where: list[Fact] = []
-        locks: list[Fact] = []
+        server_facts: list[Fact] = []
+        lease_facts: list[Fact] = []
         try:
-            for fact in _server(client):  # those before an error stay
-                where.append(fact)
-            locks = _locks(client.config.all())
+            for fact in _server_facts(client):  # those before an error stay
+                server_facts.append(fact)
+            lease_facts = _lease_facts(client.config.all())
         except (StoreError, QlessError, ImproperlyConfigured) as caught:
             error = printable(str(caught), 1000)
-        core = format_html('<code class="resty-id">{}</code>', sha1(client.prefix))
-        parts = [
-            Part(_("The server"), where),
-            Part(_("Versions"), [("resty_django", resty_django.__version__), (_("Core, by its SHA1"), core)]),
-            Part(
+        core_hash = format_html('<code class="resty-id">{}</code>', sha1(client.prefix))
+        sections = [
+            Section(_("The server"), server_facts),
+            Section(_("Versions"), [("resty_django", resty_django.__version__), (_("Core, by its SHA1"), core_hash)]),
+            Section(
                 _("What holds for jobs"),
-                [*locks, *_settings()],
+                [*lease_facts, *_setting_facts()],
                 _("These are the settings of this process. Workers may be told others on their command line."),
             ),
-            Part(_("What you may do"), list(self._may(request))),
-            Part(_("States"), [(shown.state(word), meaning) for word, meaning in STATES.items()]),
-            Part(_("What can be done"), list(_deeds())),
-            Part(_("Pages"), list(_pages(request))),
-            Part(
+            Section(_("What you may do"), list(self._permission_facts(request))),
+            Section(_("States"), [(formatting.state(state), help_text) for state, help_text in STATE_HELP.items()]),
+            Section(_("What can be done"), list(_operation_facts())),
+            Section(_("Pages"), list(_page_links(request))),
+            Section(
                 _("Documentation"),
-                [(format_html("<code>{}</code>", name), about) for name, about in DOCS.items()],
+                [(_documentation_link(path), description) for path, description in DOCS.items()],
                 _("These files come with the source of resty_django."),
             ),
         ]
-        context = {"title": _("About"), "error": error, "parts": parts}
-        return self.page(request, f"{TEMPLATES}/about.html", context, status=503 if error else 200)  # type: ignore[no-any-return]
+        context = {"title": _("About"), "error": error, "sections": sections}
+        return self.page(request, f"{TEMPLATES}/about.html", context, status=503 if error else 200)
 
-    def _may(self, request: HttpRequest) -> Iterator[Fact]:
-        told = {"view_job": _("Can see all these pages"), **dict(Job._meta.permissions)}
-        for codename in ("view_job", *VERBS):
-            yield told[codename], _("yes") if self.may(request, codename) else _("no")
+    def _permission_facts(self, request: HttpRequest) -> Iterator[Fact]:
+        labels = {"view_job": _("Can see all these pages"), **dict(Job._meta.permissions)}
+        for codename in ("view_job", *PERMISSIONS):
+            yield labels[codename], _("yes") if self.may(request, codename) else _("no")
 
 
-def _server(client: Any) -> Iterator[Fact]:
-    """May raise in between."""
+def _documentation_link(path: str) -> str:
+    """Return a documentation page as a link, or as a path while the project has no website."""
+    url = documentation(path)
+    return format_html("<code>{}</code>", path) if url == path else format_html('<a href="{}">{}</a>', url, path)
+
+
+def _server_facts(client: Any) -> Iterator[Fact]:
+    """Yield facts about the server; may raise between two of them."""
+    from resty_django.redis.servers import address, server_info
+
     yield _("Prefix of all keys"), client.prefix
     if conf.qless.url is None:
         yield _("Cache that names the server"), conf.qless.alias
     redis = client.source.sync()
-    yield _("Address"), shown.name(address(redis), 1000)
+    yield _("Address"), formatting.name(address(redis), 1000)
     try:
-        about = server_info(redis, client.prefix)
+        info = server_info(redis, client.prefix)
     except StoreDown:
         raise
     except StoreError as error:  # its user may not ask
         yield _("Server"), printable(str(error), 300)
         return
-    yield _("Server"), f"{about.name} {about.version}"
-    kept = {True: _("yes"), False: _("no: jobs are lost when the server ends"), None: _("the server does not tell")}
-    yield _("Kept on a disk"), kept[about.keeps]
+    yield _("Server"), f"{info.name} {info.version}"
+    persistence = {
+        True: _("yes"),
+        False: _("no: jobs are lost when the server ends"),
+        None: _("the server does not tell"),
+    }
+    yield _("Kept on a disk"), persistence[info.keeps]
 
 
-def _locks(config: Mapping[str, Any]) -> list[Fact]:
-    own = sorted((option, value) for option, value in config.items() if option.endswith("-heartbeat"))
-    of_queues = "".join(f"; {option.removesuffix('-heartbeat')}: {value} s" for option, value in own)
-    lease = shown.name(f"{config.get('heartbeat')} s{of_queues}", 1000)
-    grace = shown.name(f"{config.get('grace-period')} s")
+def _lease_facts(config: Mapping[str, Any]) -> list[Fact]:
+    queue_options = sorted((option, value) for option, value in config.items() if option.endswith("-heartbeat"))
+    queue_leases = "".join(f"; {option.removesuffix('-heartbeat')}: {value} s" for option, value in queue_options)
+    lease = formatting.name(f"{config.get('heartbeat')} s{queue_leases}", 1000)
+    grace = formatting.name(f"{config.get('grace-period')} s")
     return [
-        (shown.link("option", "heartbeat", _("Lease of a job")), lease),
-        (shown.link("option", "grace-period", _("Grace after that")), grace),
+        (formatting.link("option", "heartbeat", _("Lease of a job")), lease),
+        (formatting.link("option", "grace-period", _("Grace after that")), grace),
     ]
 
 
-def _settings() -> Iterator[Fact]:
+def _setting_facts() -> Iterator[Fact]:
     section = conf.qless
-    of_apps = [
+    app_modules = [
         module
         for module in allowed()
-        if module not in section.modules and not module.startswith("resty_django.") and _exists(module)
+        if module not in section.modules and not module.startswith("resty_django.") and _can_import(module)
     ]
-    yield _("Modules of apps"), ", ".join(of_apps) or _("none")
+    yield _("Modules of apps"), ", ".join(app_modules) or _("none")
     for name in SETTINGS:
-        yield format_html("<code>{}</code>", name.upper()), _value(name, getattr(section, name))
+        yield format_html("<code>{}</code>", name.upper()), _setting_text(name, getattr(section, name))
     for field in dataclasses.fields(section.worker):
         label = format_html("<code>WORKER {}</code>", field.name.upper())
-        yield label, _value(field.name, getattr(section.worker, field.name))
+        yield label, _setting_text(field.name, getattr(section.worker, field.name))
 
 
-def _exists(module: str) -> bool:
+def _can_import(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
 
-def _value(name: str, value: Any) -> Any:
+def _setting_text(name: str, value: Any) -> Any:
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if isinstance(value, tuple):
         return ", ".join(value) or _("none")
     if value is None:
-        return shown.NONE
-    return shown.seconds(value) if name in SECONDS else shown.name(str(value))
+        return NONE
+    return formatting.duration(value) if name in SECONDS else formatting.name(str(value))
 
 
-def _deeds() -> Iterator[Fact]:
-    for verb in verbs.VERBS.values():
-        yield verb.label, verb.effect
-    yield from DEEDS.values()
+def _operation_facts() -> Iterator[Fact]:
+    for operation in operations.OPERATIONS.values():
+        yield operation.label, operation.effect
+    yield from OPERATION_HELP.values()
 
 
-def _pages(request: HttpRequest) -> Iterator[Fact]:
-    for model, label in DOORS:
+def _page_links(request: HttpRequest) -> Iterator[Fact]:
+    for model, label in NAV_ITEMS:
         if model in PAGES:
-            yield format_html('<a href="{}">{}</a>', shown.list_url(model), label), PAGES[model]
+            yield format_html('<a href="{}">{}</a>', formatting.list_url(model), label), PAGES[model]
     if request.user.has_perm(PERMISSION):
         url = reverse("admin:resty_django_overview_changelist")
         yield format_html('<a href="{}">{}</a>', url, _("Overview")), _("All parts of resty_django.")
-
-
-__all__ = ["DOCS", "AboutAdmin"]

@@ -1,23 +1,25 @@
-"""Arguments and results of jobs as the pages show them, and what becomes of hidden ones when they are edited."""
+"""Arguments and results of jobs as redacted JSON, and the restoring of redacted values in edited arguments."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
-from resty_django.admin.shown import printable
+from resty_django.text import printable
 
-from ..errors import QlessError
-from ..redact import HIDDEN, redacted_arguments
-from ..texts import decode
+from ..clients.serialization import decode
+from ..errors import InvalidArgument, QlessError
+from ..redaction import HIDDEN, redacted_arguments
 
 LONGEST: Final = 20_000
-"""Characters of the arguments that a page shows."""
+"""The most characters of arguments that a page shows."""
+ABSENT: Final = object()
+"""Marks a position that the original arguments do not have."""
 
 
-def shown_data(raw: str, klass: str = "") -> tuple[str, bool]:
-    """The arguments of a job of this class, or a result, as indented JSON, redacted and bounded; empty where they are
-    no JSON. And whether that is all."""
+def display_json(raw: str, klass: str = "") -> tuple[str, bool]:
+    """Return the arguments of a job of class `klass`, or a result, as indented JSON, redacted and bounded in length;
+    empty if `raw` is not JSON. The second value: whether the text is complete."""
     try:
         value = decode(raw)
     except QlessError:
@@ -26,22 +28,59 @@ def shown_data(raw: str, klass: str = "") -> tuple[str, bool]:
     return printable(text, LONGEST), len(text) <= LONGEST
 
 
-def editable(value: Any, klass: str) -> str:
-    """The arguments of a job of this class, redacted, for a form."""
+def editable_json(value: Any, klass: str) -> str:
+    """Return the arguments of a job of class `klass`, redacted, as JSON for a form."""
     return json.dumps(redacted_arguments(klass, value), indent=2, ensure_ascii=True, default=str)
 
 
-def restored(edited: Any, original: Any) -> Any:
-    """What was edited, with the original values where it has the mark of a redacted one."""
-    if edited == HIDDEN:
+def edited_arguments(edited: Any, original: Any, klass: str) -> Any:
+    """Return the arguments that a form sent, with redaction marks replaced by the original values.
+
+    `original`: the arguments of a job of class `klass`, whose redacted copy the form showed. Raise `InvalidArgument` if
+    a restored value would become visible (the mark was moved to a position, or into arguments of a shape, that the
+    redaction does not hide), or if a mark has no original value.
+    """
+    try:
+        if _canonical(edited) == _canonical(json.loads(editable_json(original, klass))):
+            return original  # values that REDACTOR changed or removed stay, too
+        arguments = _restore(edited, original)
+        redacted_result = _canonical(redacted_arguments(klass, arguments))
+        redacted_marks = _canonical(redacted_arguments(klass, edited))
+    except RecursionError:
+        raise InvalidArgument("The arguments are nested too deeply. Put the job by a program.") from None
+    if redacted_result != redacted_marks:
+        raise InvalidArgument(
+            f"A hidden value would be stored where it can be read. Leave {HIDDEN} only where the form had it, in "
+            "arguments of the same shape, or write a value of your own in its place."
+        )
+    return arguments
+
+
+def _restore(edited: Any, original: Any) -> Any:
+    if edited == HIDDEN and original is not ABSENT:
         return original
     if isinstance(edited, dict) and isinstance(original, dict):
-        return {key: restored(value, original.get(key, HIDDEN)) for key, value in edited.items()}
+        return {key: _restore(value, original.get(key, ABSENT)) for key, value in edited.items()}
     if isinstance(edited, list) and isinstance(original, list):
         return [
-            restored(value, original[place] if place < len(original) else HIDDEN) for place, value in enumerate(edited)
+            _restore(value, original[index] if index < len(original) else ABSENT) for index, value in enumerate(edited)
         ]
+    if _has_mark(edited):
+        raise InvalidArgument(
+            f"{HIDDEN} stands where the job has no value that could be kept. Leave it only where the form had it, or "
+            "write a value of your own in its place."
+        )
     return edited
 
 
-__all__ = ["editable", "restored", "shown_data"]
+def _has_mark(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_mark(member) for member in value.values())
+    if isinstance(value, list):
+        return any(_has_mark(member) for member in value)
+    return bool(value == HIDDEN)
+
+
+def _canonical(value: Any) -> str:
+    """Return JSON to compare two values by: unlike `==`, it distinguishes True from 1."""
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,34 +1,35 @@
-"""What the pages of the job queue share: who may see them, doors to each other, a page while the store is down."""
+"""Base class of the job queue's admin pages: permissions, navigation, and an error page while the store is down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Required, TypedDict, TypeVar, Unpack
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.base import ShownAdmin
-from resty_django.admin.shown import printable
-from resty_django.redis import StoreError
+from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.redis.errors import StoreError
+from resty_django.text import printable
 
-from .. import history
-from ..default import default_client
+from .. import audit
+from ..clients.default import default_client
 from ..errors import QlessError
-from ..models import Named
-from .shown import list_url
+from ..models import Named, name_of, token
+from .formatting import list_url
+from .operations import OPERATIONS, Operation
 from .tables import Table
 
 M = TypeVar("M", bound=Named)
 TEMPLATES: Final = "admin/resty_qless"
-DOORS: Final = (
+NAV_ITEMS: Final = (
     ("queue", _("Queues")),
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
@@ -38,13 +39,69 @@ DOORS: Final = (
     ("option", _("Configuration")),
     ("about", _("About")),
 )
-EVERY: Final = 5
-"""Seconds after which figures are fetched again, where that is wanted."""
-VERBS: Final = ("retry_job", "cancel_job", "edit_job", "pause_queue", "configure_jobs")
+REFRESH_SECONDS: Final = 5
+"""Seconds after which figures are fetch_jobs again, where that is wanted."""
+PERMISSIONS: Final = ("retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
 
 
-class JobsAdmin(ShownAdmin[M]):
-    """Pages about one kind of thing. Everybody with `resty_qless.view_job` sees them all."""
+class ListContext(TypedDict, total=False):
+    """What `list.html` shows besides its table. Links are pairs of URL and text."""
+
+    title: Any
+    object: Any
+    on_object: bool
+    filters: Mapping[str, str]
+    """`q`: the text in the search field."""
+    form: forms.Form
+    """The filters; `filter_button`: the text of their button, `hidden_filters`: names and values of hidden fields."""
+    filter_button: Any
+    hidden_filters: Sequence[tuple[str, str]]
+    tiles: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    shortcuts: Sequence[tuple[str, Any]]
+    hints: Sequence[tuple[str, Any]]
+    facts: Sequence[tuple[Any, Any]]
+    extra_tables: Sequence[Table]
+    actions: Sequence[tuple[str, Any, bool]]
+    """URL and text of a link, and whether it is dangerous."""
+    bulk: str
+    """The URL of bulk operations on the list."""
+    operations: Sequence[Operation]
+    select_all: int | bool | None
+    """Whether an operation may select all of the list."""
+    quick_operations: Sequence[tuple[str, str, bool]]
+    """Name, text and danger of operations on all of the list."""
+
+
+class ProgressBar(TypedDict):
+    text: str
+    max: int
+    value: int
+
+
+class ActionContext(TypedDict, total=False):
+    """What `action.html` needs: a form that confirms an operation, or the progress of one."""
+
+    title: Required[Any]
+    button: Any
+    """The submit button's text; empty: no button."""
+    form: forms.Form
+    explain: Any
+    danger: bool
+    facts: Sequence[tuple[Any, Any]]
+    progress: ProgressBar
+    hidden: Sequence[tuple[str, Any]]
+    """Names and values of hidden form fields."""
+    auto_continue: bool
+    """Submit the form by JavaScript."""
+    object: Any
+    back: str
+    """The URL of the link "Go back"; by default the page of `object`."""
+    live: bool
+
+
+class JobsAdmin(ReadOnlyAdmin[M]):
+    """Pages about one model of the job queue. Users with `resty_qless.view_job` can see all of them."""
 
     refusals: ClassVar = (QlessError, StoreError)
     object_route = "<path:object_id>"
@@ -53,83 +110,99 @@ class JobsAdmin(ShownAdmin[M]):
     class Media:
         css: ClassVar = {"all": ["resty_qless/admin.css"]}
 
-    # --- who may ----------------------------------------------------------------------------------------------------
+    # --- permissions --------------------------------------------------------------------------------------------------
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("resty_qless.view_job")
 
-    def look(self, request: HttpRequest) -> None:
-        """Raises `PermissionDenied` for those who may not see the pages."""
+    def check_view_permission(self, request: HttpRequest) -> None:
+        """Raise `PermissionDenied` if the user lacks `resty_qless.view_job`."""
         if not self.has_view_permission(request):
             raise PermissionDenied
 
-    def allowed(self, request: HttpRequest) -> dict[str, bool]:
-        """For templates: `may.cancel_job` and the other verbs."""
-        return {verb: self.may(request, verb) for verb in VERBS}
+    def permissions_of(self, request: HttpRequest) -> dict[str, bool]:
+        """Return the user's permissions by codename, for templates: `may.cancel_job`."""
+        return {codename: self.may(request, codename) for codename in PERMISSIONS}
 
-    # --- pages ------------------------------------------------------------------------------------------------------
+    def operations_for(self, request: HttpRequest) -> list[Operation]:
+        """Return the operations on jobs that the user may do."""
+        return [operation for operation in OPERATIONS.values() if self.may(request, operation.permission)]
+
+    # --- pages --------------------------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
+        """Return a row for any key: whether Redis has the object is checked when it is used."""
         return self.model(key=object_id)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show Django's history page for the name as the database stores it: PostgreSQL rejects NUL."""
+        return super().history_view(request, quote(token(name_of(unquote(object_id)))), extra_context)
+
     def url_after(self, request: HttpRequest, obj: Any) -> str:
-        gone = getattr(obj, "gone", False)
-        return reverse(self.url_name("changelist")) if gone else reverse(self.url_name("change"), args=[quote(obj.pk)])
+        """Return the object's page, or the list after an operation that set `obj.gone`."""
+        if getattr(obj, "gone", False):
+            return reverse(self.url_name("changelist"))
+        return reverse(self.url_name("change"), args=[quote(obj.pk)])
 
     def get_urls(self) -> list[URLPattern]:
         return [
             self.page_url("changelist", self.changelist_view, ""),
-            *self.more_urls(),
+            *self.extra_urls(),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
         ]
 
-    def more_urls(self) -> list[URLPattern]:
-        """Those of the actions."""
+    def extra_urls(self) -> list[URLPattern]:
+        """Return the URLs of operations; subclasses override this hook."""
         return []
 
     def page_url(self, name: str, view: Callable[..., Any], route: str | None = None) -> URLPattern:
-        return super().page_url(name, self._answering(view), route)
+        """Extend `PageAdmin.page_url` with an error page for failures of the store."""
+        return super().page_url(name, self._with_error_page(view), route)
 
-    def _answering(self, view: Callable[..., Any]) -> Callable[..., Any]:
-        """A page that says what is wrong, where the store is down or replies what cannot be read."""
+    def _with_error_page(self, view: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a view so that a store that is down, or replies something unreadable, leads to an error page (503)."""
 
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             try:
                 return view(request, *args, **kwargs)
             except (StoreError, QlessError, ImproperlyConfigured) as error:
                 context = {"title": _("Jobs cannot be shown"), "error": printable(str(error), 1000), "live": False}
                 return self.page(request, f"{TEMPLATES}/down.html", context, status=503)
 
-        return guarded
+        return wrapper
 
-    def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> Any:
-        context = {
-            "doors": [(list_url(model), label, model == self.opts.model_name) for model, label in DOORS],
+    def page(
+        self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200
+    ) -> TemplateResponse:
+        """Extend `PageAdmin.page` with the navigation, the search and the user's permissions."""
+        shared_context = {
+            "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in NAV_ITEMS],
             "jobs_url": list_url("job"),
             "live": self.live and request.method == "GET",
-            "every": EVERY,
-            "may": self.allowed(request),
+            "every": REFRESH_SECONDS,
+            "may": self.permissions_of(request),
             "media": forms.Media(
                 css={"all": ["resty_django/admin.css", "resty_qless/admin.css"]},
             ),
-            **context,
         }
-        return super().page(request, template, context, status)
+        return super().page(request, template, {**shared_context, **context}, status)
 
-    def listed(self, request: HttpRequest, table: Table, **context: Any) -> HttpResponse:
-        """The page of a list."""
-        title = capfirst(self.opts.verbose_name_plural)
-        return self.page(request, f"{TEMPLATES}/list.html", {"title": title, "table": table, **context})  # type: ignore[no-any-return]
+    def list_page(self, request: HttpRequest, table: Table, **context: Unpack[ListContext]) -> HttpResponse:
+        """Return the page of a list; its title is the model's name unless `context` has one."""
+        default = {"title": capfirst(self.opts.verbose_name_plural), "table": table}
+        return self.page(request, f"{TEMPLATES}/list.html", {**default, **context})
 
     @staticmethod
-    def like(request: HttpRequest, names: Iterable[str]) -> set[str]:
-        """Those that contain what the address asks for by `name`, in letters of any case."""
-        asked = request.GET.get("name", "").strip().casefold()
-        return {name for name in names if asked in name.casefold()}
+    def filter_names(request: HttpRequest, names: Iterable[str]) -> set[str]:
+        """Return the names that contain the URL parameter `name`, ignoring case."""
+        search_text = request.GET.get("name", "").strip().casefold()
+        return {name for name in names if search_text in name.casefold()}
 
-    def change(
+    def operation_view(
         self,
         request: HttpRequest,
         object_id: str,
@@ -142,23 +215,26 @@ class JobsAdmin(ShownAdmin[M]):
         explain: Any = "",
         danger: bool = False,
     ) -> HttpResponse:
-        """One action on its own page: see `act`. `perform` gives what is said, which is logged too, or that and what is
-        logged; `explain`: a text, or a function of the object that gives more for the page."""
+        """Show one operation on its own page, as `action_view` does, and log it.
 
-        def performed(request: HttpRequest, obj: Any, given: dict[str, Any]) -> str:
-            told = perform(request, obj, given)
-            said, logged = told if isinstance(told, tuple) else (told, told)
-            self.note(request, str(logged), obj)
-            return said  # type: ignore[no-any-return]
+        `perform` returns the message for the user, which is logged too, or a pair: the message and the log entry.
+        `explain`: a text, or a function of the object that returns more template context.
+        """
 
-        return self.act(
+        def perform_and_log(request: HttpRequest, obj: Any, cleaned_data: dict[str, Any]) -> str:
+            outcome = perform(request, obj, cleaned_data)
+            message, log_text = outcome if isinstance(outcome, tuple) else (outcome, outcome)
+            self.add_history(request, str(log_text), obj)
+            return message  # type: ignore[no-any-return]
+
+        return self.action_view(
             request,
             object_id,
             permission=permission,
             form=form,
             title=title,
             button=button,
-            perform=performed,
+            perform=perform_and_log,
             explain=lambda obj: {
                 "danger": danger,
                 "live": False,
@@ -168,21 +244,11 @@ class JobsAdmin(ShownAdmin[M]):
         )
 
     @staticmethod
-    def note(request: HttpRequest, text: str, *rows: Named) -> None:
-        """Leave `text` in the history of each of `rows`."""
-        history.note(request.user, rows, text)
-
-    def say(self, request: HttpRequest, text: str, level: int = messages.SUCCESS) -> None:
-        self.message_user(request, text, level)
+    def add_history(request: HttpRequest, text: str, *rows: Named) -> None:
+        """Add a log entry with `text` to the history of each of `rows`."""
+        audit.note(request.user, rows, text)
 
     @staticmethod
     def client() -> Any:
+        """Return the qless client of the settings."""
         return default_client()
-
-
-def named(object_id: str) -> str:
-    """The token of an address."""
-    return unquote(object_id)
-
-
-__all__ = ["TEMPLATES", "JobsAdmin", "named"]

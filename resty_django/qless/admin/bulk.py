@@ -1,7 +1,7 @@
-"""Doing one thing to many jobs: a count before anything is done, steps with their progress, an undo where possible.
+"""Bulk operations: a confirmation page with counts, bounded steps with progress, and an undo where possible.
 
-The jobs are those chosen by their check boxes, or all of a counted list. Each step is one POST of the same page; what
-it needs to go on travels in hidden fields, so that nothing is kept between them.
+The jobs are those selected by check boxes, or all of a countable list. Each step is one POST of the same page; its
+state travels in hidden form fields, so that the server keeps none between steps.
 """
 
 from __future__ import annotations
@@ -11,37 +11,43 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from resty_django.redis import StoreError
+from resty_django.redis.errors import StoreError
+from resty_django.text import printable
 
-from ..job import Job
+from ..clients.job import Job
 from ..models import FailureGroup, Named, Queue, Tag, name_of, token
 from ..models import Job as JobRow
-from . import shown, verbs
-from .base import TEMPLATES
-from .forms import VerbForm, queues_of
+from . import formatting, operations
+from .base import TEMPLATES, ActionContext, JobsAdmin
+from .forms import OperationForm, queues_of
+from .job_lists import JobFilter, JobList, fetch_jobs
 from .rows import state_of
-from .sources import Scope, Source, fetched
-from .tables import PAGE
-from .undo import ERRORS_SHOWN, UndoAdmin
+from .tables import PAGE_SIZE
 
 STEP: Final = 500
-"""Jobs of a step at most."""
+"""The most jobs of one step."""
 SECONDS: Final = 1.0
-"""A step ends after so long."""
-MOST_PICKED: Final = 250
+"""The time limit of one step."""
+MAX_SELECTED: Final = 250
+"""The most jobs that are selected by check boxes."""
+MAX_ERRORS: Final = 3
+"""The most errors that a message shows."""
 
 
 @dataclass(slots=True)
-class Run:
-    """How far it is. `skipped`: jobs that stay in the list; `spread`: jobs that were given a time so far."""
+class Progress:
+    """Progress over all steps. `skipped`: jobs that stay in the list; `spread`: jobs that were scheduled so far."""
 
     done: int = 0
     skipped: int = 0
@@ -49,213 +55,309 @@ class Run:
     spread: int = 0
 
     @classmethod
-    def of(cls, given: Any) -> Run:
-        return cls(**{key: _number(given.get(f"run-{key}")) for key in cls.__slots__})
+    def from_post(cls, post: Any) -> Progress:
+        """Return the progress in the hidden fields of a form."""
+        return cls(**{key: _parse_count(post.get(f"run-{key}")) for key in cls.__slots__})
 
     @property
     def seen(self) -> int:
         return self.done + self.skipped
 
     def fields(self) -> list[tuple[str, int]]:
+        """Return the hidden fields of the next step's form."""
         return [(f"run-{key}", getattr(self, key)) for key in self.__slots__]
 
 
-class BulkAdmin(UndoAdmin):
-    """The pages of it."""
+@dataclass(frozen=True, slots=True)
+class BulkOperation:
+    """An operation on many jobs. `rate`: jobs per second, scheduled one after the other; None: all at once."""
 
-    def bulk_urls(self) -> list[Any]:
+    client: Any
+    operation: operations.Operation
+    job_list: JobList
+    argument: Any = ""
+    rate: float | None = None
+
+    def apply(self, jobs: Sequence[Job], spread: int = 0) -> operations.Outcome:
+        """Apply the operation to those of `jobs` whose state allows it, after `spread` jobs that were scheduled."""
+        now = self.client.clock()
+        applicable_jobs = [job for job in jobs if self.operation.applies(job, now)]
+        argument: Any = self.argument
+        if rate := self.rate:
+
+            def argument(index: int) -> float:
+                return (spread + index) / rate
+
+        return operations.apply(self.client, self.operation, applicable_jobs, argument)
+
+    def run_step(self, progress: Progress) -> list[str]:
+        """Apply the operation to the next jobs of the list, update `progress`, and return the errors.
+
+        Jobs of a failure group are processed oldest first, from the end of the list.
+        """
+        end, errors, seen_before = time.monotonic() + SECONDS, [], progress.seen
+        oldest_first = bool(self.job_list.job_filter.group)
+        while progress.seen < min(progress.total, seen_before + STEP) and time.monotonic() < end:
+            start = self.list_index(progress)
+            count = min(PAGE_SIZE, progress.total - progress.seen)
+            try:
+                if oldest_first:
+                    remaining = self.job_list.total() - start
+                    start, count = max(0, remaining - count), min(count, remaining)
+                jids = self.job_list.jids(start, count) if count > 0 else []
+                if not jids:
+                    break
+                jobs, gone = fetch_jobs(self.client, jids[::-1] if oldest_first else jids)
+            except StoreError as error:  # the jobs that are done have to be logged
+                errors.append(str(error))
+                break
+            outcome = self.apply(jobs, progress.spread)
+            progress.done += len(outcome.done)
+            progress.spread += len(outcome.done)
+            progress.skipped += len(jobs) - len(outcome.done) + len(gone)
+            errors += outcome.errors
+        return list(dict.fromkeys(errors))
+
+    def list_index(self, progress: Progress) -> int:
+        """Return the list index of the next job."""
+        return progress.skipped if self._removes_from_list() else progress.seen
+
+    def _removes_from_list(self) -> bool:
+        """Return whether the operation removes jobs from the list, or moves them to its end."""
+        name, tag = self.operation.name, self.job_list.job_filter.tag
+        if name in ("cancel", "move", "retry"):
+            return True
+        return (name == "timeout" and not tag) or (name == "untag" and self.argument == tag)
+
+
+class BulkAdmin(JobsAdmin[JobRow]):
+    """Pages of bulk operations, and the undo of any operation."""
+
+    def bulk_urls(self) -> list[URLPattern]:
         return [self.page_url("bulk", self.bulk_view, "bulk/"), self.page_url("undo", self.undo_view, "undo/")]
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
-        """In the address the list; in the form `verb`, `pick` or `all`, its argument, and `confirmed`."""
-        self.look(request)
-        here = shown.list_url("job") + (f"?{request.GET.urlencode()}" if request.GET else "")
-        verb = verbs.VERBS.get(request.POST.get("verb", ""))
-        picks = [name_of(each) for each in request.POST.getlist("pick")][:MOST_PICKED]
-        whole = "all" in request.POST
-        if request.method != "POST" or verb is None or not (picks or whole):
+        """Run an operation on the list in the URL.
+
+        Form fields: `verb` (the operation), `pick` or `all`, the operation's argument, and `confirmed`.
+        """
+        self.check_view_permission(request)
+        list_address = formatting.list_url("job") + (f"?{request.GET.urlencode()}" if request.GET else "")
+        operation = operations.OPERATIONS.get(request.POST.get("verb", ""))
+        selected_jids = [name_of(key) for key in request.POST.getlist("pick")][:MAX_SELECTED]
+        all_selected = "all" in request.POST
+        if request.method != "POST" or operation is None or not (selected_jids or all_selected):
             if request.method == "POST":
-                self.say(request, _("Choose jobs, and what to do with them."), messages.WARNING)
-            return HttpResponseRedirect(here)
-        if not self.may(request, verb.permission):
+                self.message_user(request, _("Choose jobs, and what to do with them."), messages.WARNING)
+            return HttpResponseRedirect(list_address)
+        if not self.may(request, operation.permission):
             raise PermissionDenied
         client = self.client()
-        source = Source(client, Scope.of(request.GET))
-        if whole and not source.counted:
-            self.say(request, _("This list is not counted. Choose jobs, or narrow it down."), messages.WARNING)
-            return HttpResponseRedirect(here)
+        job_list = JobList(client, JobFilter.from_query(request.GET))
+        if all_selected and not job_list.countable:
+            self.message_user(request, _("This list is not counted. Choose jobs, or narrow it down."), messages.WARNING)
+            return HttpResponseRedirect(list_address)
         confirmed = "confirmed" in request.POST
-        rate = verb.name == "retry"
-        queues = queues_of(client) if verb.field == "queue" else []
-        form = VerbForm(request.POST if confirmed else None, verb, queues, rate=rate)
-        run = Run.of(request.POST)
+        queues = queues_of(client) if operation.field == "queue" else []
+        form = OperationForm(
+            request.POST if confirmed else None, operation, queues, offers_rate=operation.name == "retry"
+        )
         if not confirmed or not form.is_valid():
-            return self._ask(request, client, verb, form, picks, source if whole else None, here)
-        argument = form.cleaned_data.get(verb.field, "") if verb.field else ""
-        pace = form.cleaned_data.get("rate")
-        if picks and not whole:
-            return self._picked(request, client, verb, picks, argument, pace, here)
-        run.total = run.total or source.total()
-        errors = self._step(client, verb, source, argument, pace, run)
-        self._log(request, Scope.of(request.GET), f"{verb.done} {run.done:,} of {shown.jobs(run.total)}.")
-        if run.seen < run.total and source.total() > (
-            run.skipped if _leaves(verb, source.scope, argument) else run.seen
-        ):
-            return self._go_on(request, verb, form, run, errors, here)
-        said = f"{verb.done} {shown.jobs(run.done)}."
-        self.tell(request, said, run.skipped, errors)
-        return HttpResponseRedirect(here)
+            counts = _count_all(job_list) if all_selected else _count_selected(client, operation, selected_jids)
+            context = _confirmation_context(client, operation, form, counts, list_address)
+            return self.page(request, f"{TEMPLATES}/action.html", context)
+        bulk_operation = BulkOperation(
+            client,
+            operation,
+            job_list,
+            form.cleaned_data.get(operation.field, "") if operation.field else "",
+            form.cleaned_data.get("rate"),
+        )
+        if all_selected:
+            return self._apply_to_list(request, bulk_operation, list_address)
+        return self._apply_to_selected(request, bulk_operation, selected_jids, list_address)
 
-    # --- the pages --------------------------------------------------------------------------------------------------
+    def _apply_to_list(self, request: HttpRequest, bulk_operation: BulkOperation, list_address: str) -> HttpResponse:
+        """Run the next step, and show the progress unless it was the last one."""
+        operation, job_list = bulk_operation.operation, bulk_operation.job_list
+        progress = Progress.from_post(request.POST)
+        progress.total = progress.total or job_list.total()
+        errors = bulk_operation.run_step(progress)
+        text = f"{operation.done_label} {progress.done:,} of {formatting.job_count(progress.total)}."
+        self.add_history(request, text, _list_row(job_list.job_filter))
+        if progress.seen < progress.total and job_list.total() > bulk_operation.list_index(progress):
+            context = _progress_context(request, operation, progress, errors, list_address)
+            return self.page(request, f"{TEMPLATES}/action.html", context)
+        message = f"{operation.done_label} {formatting.job_count(progress.done)}."
+        self.report_outcome(request, message, progress.skipped, errors)
+        return HttpResponseRedirect(list_address)
 
-    def _ask(
-        self,
-        request: HttpRequest,
-        client: Any,
-        verb: verbs.Verb,
-        form: VerbForm,
-        picks: Sequence[str],
-        source: Source | None,
-        here: str,
+    def _apply_to_selected(
+        self, request: HttpRequest, bulk_operation: BulkOperation, jids: Sequence[str], list_address: str
     ) -> HttpResponse:
-        """How many it would be, before anything is done."""
-        now = client.clock()
-        if source is not None:
-            count = source.total()
-            jobs = source.page(0).jobs
-            told = _("%(jobs)s: all of this list.") % {"jobs": shown.jobs(count)}
-        else:
-            jobs, gone = fetched(client, picks)
-            count = sum(verb.fits(job, now) for job in jobs)
-            told = _("%(count)s of %(chosen)s chosen.") % {"count": count, "chosen": shown.jobs(len(picks))}
-            if gone:
-                told += " " + _("Gone: %(gone)s.") % {"gone": len(gone)}
-        states = Counter(state_of(job, now) for job in jobs)
-        unfit = sum(not verb.fits(job, now) for job in jobs)
-        among = ", ".join(f"{number} {state}" for state, number in states.most_common())
-        facts = [(_("It concerns"), told), (_("Among them") if source is None else _("The first of them"), among)]
-        if unfit:
-            facts.append((_("Left as they are"), _("%(count)s of these, in another state") % {"count": unfit}))
-        context = {
-            "title": verb.label,
-            "button": verb.label if count else "",
-            "form": form,
-            "danger": verb.danger,
-            "explain": verb.effect if count else _("Nothing would be done."),
-            "facts": facts,
-            "hidden": [
-                ("verb", verb.name),
-                ("confirmed", "yes"),
-                *((("all", "yes"),) if source is not None else [("pick", token(each)) for each in picks]),
-            ],
-            "back": here,
-            "live": False,
-        }
-        return self.page(request, f"{TEMPLATES}/action.html", context)  # type: ignore[no-any-return]
-
-    def _go_on(
-        self, request: HttpRequest, verb: verbs.Verb, form: VerbForm, run: Run, errors: Sequence[str], here: str
-    ) -> HttpResponse:
-        """What is done so far; the next POST of this page is the next step."""
-        given = [(key, request.POST[key]) for key in (verb.field, "rate") if request.POST.get(key)]
-        text = _("%(seen)s of %(jobs)s") % {"seen": shown.number(run.seen), "jobs": shown.jobs(run.total)}
-        context = {
-            "title": verb.label,
-            "button": _("Go on"),
-            "danger": verb.danger,
-            "explain": " ".join(errors[:ERRORS_SHOWN]),
-            "progress": {"text": text, "max": run.total, "value": run.seen},
-            "hidden": [("verb", verb.name), ("confirmed", "yes"), ("all", "yes"), *given, *run.fields()],
-            "again": True,
-            "back": here,
-            "live": False,
-        }
-        return self.page(request, f"{TEMPLATES}/action.html", context)  # type: ignore[no-any-return]
-
-    # --- the work ---------------------------------------------------------------------------------------------------
-
-    def _step(
-        self, client: Any, verb: verbs.Verb, source: Source, argument: Any, pace: float | None, run: Run
-    ) -> list[str]:
-        """Some jobs of the list. Those of a group of failures come oldest first, from its end."""
-        end, errors, first = time.monotonic() + SECONDS, [], run.seen
-        while run.seen < min(run.total, first + STEP) and time.monotonic() < end:
-            start = run.skipped if _leaves(verb, source.scope, argument) else run.seen
-            count = min(PAGE, run.total - run.seen)
-            try:
-                if source.scope.group:
-                    left = source.total() - start
-                    start, count = max(0, left - count), min(count, left)
-                jids = source.jids(start, count) if count > 0 else []
-                if not jids:
-                    break
-                jobs, gone = fetched(client, jids[::-1] if source.scope.group else jids)
-            except StoreError as error:  # what is done already is to be logged
-                errors.append(str(error))
-                break
-            told = self._do(client, verb, jobs, argument, pace, run.spread)
-            run.done += len(told.done)
-            run.spread += len(told.done)
-            run.skipped += len(jobs) - len(told.done) + len(gone)
-            errors += told.errors
-        return list(dict.fromkeys(errors))
-
-    def _do(
-        self, client: Any, verb: verbs.Verb, jobs: Sequence[Job], argument: Any, pace: float | None, spread: int
-    ) -> verbs.Outcome:
-        now = client.clock()
-        fitting = [job for job in jobs if verb.fits(job, now)]
-        if pace:
-            return verbs.apply(client, verb, fitting, lambda place: (spread + place) / pace)
-        return verbs.apply(client, verb, fitting, argument)
-
-    def _picked(
-        self,
-        request: HttpRequest,
-        client: Any,
-        verb: verbs.Verb,
-        picks: Sequence[str],
-        argument: Any,
-        pace: float | None,
-        here: str,
-    ) -> HttpResponse:
-        jobs, _gone = fetched(client, picks)
-        outcome = self._do(client, verb, jobs, argument, pace, 0)
-        self.note(request, f"{verb.label} {argument}".strip() + ".", *(JobRow.called(job.jid) for job in outcome.done))
-        count = shown.jobs(len(outcome.done))
-        self.tell(
+        operation = bulk_operation.operation
+        jobs, _gone = fetch_jobs(bulk_operation.client, jids)
+        outcome = bulk_operation.apply(jobs)
+        text = f"{operation.label} {bulk_operation.argument}".strip() + "."
+        self.add_history(request, text, *(JobRow.from_name(job.jid) for job in outcome.done))
+        self.report_outcome(
             request,
-            f"{verb.done} {count}.",
-            len(picks) - len(outcome.done),
+            f"{operation.done_label} {formatting.job_count(len(outcome.done))}.",
+            len(jids) - len(outcome.done),
             outcome.errors,
-            verbs.undo_token(outcome, request.user),
+            operations.undo_token(outcome, request.user),
         )
-        return HttpResponseRedirect(here)
+        return HttpResponseRedirect(list_address)
 
-    def _log(self, request: HttpRequest, scope: Scope, text: str) -> None:
-        """Under the group, the tag or the queue whose list it was."""
-        kinds: tuple[tuple[type[Named], str], ...] = (
-            (FailureGroup, scope.group),
-            (Tag, scope.tag),
-            (Queue, scope.queue),
-        )
-        for kind, called in kinds:
-            if called:
-                self.note(request, text, kind.called(called))
-                return
-        self.note(request, text, JobRow.called(f"all {scope.state} jobs"))
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def undo_view(self, request: HttpRequest) -> HttpResponse:
+        """Undo an operation. URL parameter `t`: the signed token."""
+        self.check_view_permission(request)
+        steps = operations.load_undo_steps(request.GET.get("t", ""), request.user)
+        if not all(self.may(request, operations.OPERATIONS[name].permission) for _jid, name, _argument in steps):
+            raise PermissionDenied
+        list_address = formatting.list_url("job")
+        if not steps:
+            self.message_user(request, _("This cannot be undone any more."), messages.WARNING)
+            return HttpResponseRedirect(list_address)
+        if request.method == "POST":
+            outcome = operations.undo_steps(self.client(), steps)
+            self.add_history(request, "Undone.", *(JobRow.from_name(job.jid) for job in outcome.done))
+            self.report_outcome(
+                request,
+                _("Undone for %(jobs)s.") % {"jobs": formatting.job_count(len(outcome.done))},
+                len(steps) - len(outcome.done),
+                outcome.errors,
+            )
+            return HttpResponseRedirect(formatting.url("job", steps[0][0]) if len(steps) == 1 else list_address)
+        context: ActionContext = {
+            "title": _("Undo"),
+            "button": _("Undo"),
+            "facts": [
+                (formatting.job_link(jid), formatting.name(f"{operations.OPERATIONS[name].label} {argument}".strip()))
+                for jid, name, argument in steps
+            ],
+            "back": list_address,
+            "live": False,
+        }
+        return self.page(request, f"{TEMPLATES}/action.html", context)
+
+    def report_outcome(
+        self, request: HttpRequest, message: str, skipped: int, errors: Sequence[str], undo: str = ""
+    ) -> None:
+        """Show a message with the number of skipped jobs, the first errors, and a link to the undo."""
+        sentences = [message]
+        if skipped:
+            sentences.append(_("Left as they are: %(count)s.") % {"count": formatting.number(skipped)})
+        sentences += [printable(error, 300) for error in errors[:MAX_ERRORS]]
+        level = messages.WARNING if errors else messages.SUCCESS
+        self.message_user(request, with_undo_link(" ".join(sentences), undo), level)
 
 
-def _leaves(verb: verbs.Verb, scope: Scope, argument: Any) -> bool:
-    """Whether jobs go from the list, or to its end, as this is done to them."""
-    if verb.name in ("cancel", "move", "retry"):
-        return True
-    return (verb.name == "timeout" and not scope.tag) or (verb.name == "untag" and argument == scope.tag)
+def with_undo_link(message: str, token: str) -> str:
+    """Return a message with a link to its undo."""
+    if not token:
+        return message
+    address = f"{formatting.list_url('job')}undo/?{urlencode({'t': token})}"
+    return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+# --- contexts ---------------------------------------------------------------------------------------------------------
 
 
-__all__ = ["BulkAdmin"]
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The jobs of a bulk operation before it runs. `jobs`: the selected ones, or the first page of a list."""
+
+    count: int
+    jobs: Sequence[Job]
+    selection: str
+    jobs_label: str
+    fields: Sequence[tuple[str, str]]
+    """The hidden form fields that name the jobs."""
+
+
+def _count_all(job_list: JobList) -> Counts:
+    count = job_list.total()
+    selection = _("%(jobs)s: all of this list.") % {"jobs": formatting.job_count(count)}
+    return Counts(count, job_list.page(0).jobs, selection, _("The first of them"), [("all", "yes")])
+
+
+def _count_selected(client: Any, operation: operations.Operation, jids: Sequence[str]) -> Counts:
+    jobs, gone = fetch_jobs(client, jids)
+    now = client.clock()
+    count = sum(operation.applies(job, now) for job in jobs)
+    selection = _("%(count)s of %(chosen)s chosen.") % {"count": count, "chosen": formatting.job_count(len(jids))}
+    if gone:
+        selection += " " + _("Gone: %(gone)s.") % {"gone": len(gone)}
+    return Counts(count, jobs, selection, _("Among them"), [("pick", token(jid)) for jid in jids])
+
+
+def _confirmation_context(
+    client: Any, operation: operations.Operation, form: OperationForm, counts: Counts, list_address: str
+) -> ActionContext:
+    """Return how many jobs the operation applies to, before it changes anything."""
+    now = client.clock()
+    states = Counter(state_of(job, now) for job in counts.jobs)
+    unfit_count = sum(not operation.applies(job, now) for job in counts.jobs)
+    facts = [
+        (_("It concerns"), counts.selection),
+        (counts.jobs_label, ", ".join(f"{count} {state}" for state, count in states.most_common())),
+    ]
+    if unfit_count:
+        facts.append((_("Left as they are"), _("%(count)s of these, in another state") % {"count": unfit_count}))
+    return {
+        "title": operation.label,
+        "button": operation.label if counts.count else "",
+        "form": form,
+        "danger": operation.danger,
+        "explain": operation.effect if counts.count else _("Nothing would be done."),
+        "facts": facts,
+        "hidden": [("verb", operation.name), ("confirmed", "yes"), *counts.fields],
+        "back": list_address,
+        "live": False,
+    }
+
+
+def _progress_context(
+    request: HttpRequest,
+    operation: operations.Operation,
+    progress: Progress,
+    errors: Sequence[str],
+    list_address: str,
+) -> ActionContext:
+    """Return the progress; the next POST of this page runs the next step."""
+    options = [(key, request.POST[key]) for key in (operation.field, "rate") if request.POST.get(key)]
+    text = _("%(seen)s of %(jobs)s") % {
+        "seen": formatting.number(progress.seen),
+        "jobs": formatting.job_count(progress.total),
+    }
+    return {
+        "title": operation.label,
+        "button": _("Go on"),
+        "danger": operation.danger,
+        "explain": " ".join(errors[:MAX_ERRORS]),
+        "progress": {"text": text, "max": progress.total, "value": progress.seen},
+        "hidden": [("verb", operation.name), ("confirmed", "yes"), ("all", "yes"), *options, *progress.fields()],
+        "auto_continue": True,
+        "back": list_address,
+        "live": False,
+    }
+
+
+def _list_row(job_filter: JobFilter) -> Named:
+    """Return the object whose history describes operations on a list: its group, tag, queue, or all jobs."""
+    targets: tuple[tuple[type[Named], str], ...] = (
+        (FailureGroup, job_filter.group),
+        (Tag, job_filter.tag),
+        (Queue, job_filter.queue),
+    )
+    for model, name in targets:
+        if name:
+            return model.from_name(name)
+    return JobRow.from_name(f"all {job_filter.state} jobs")
+
+
+def _parse_count(digits: str | None) -> int:
+    return int(digits) if digits and digits.isascii() and digits.isdigit() and len(digits) < 12 else 0

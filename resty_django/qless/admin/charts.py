@@ -1,4 +1,4 @@
-"""Charts as SVG made by the server: attributes and classes alone, colours come from the style sheet."""
+"""Charts of throughput and durations as server-side SVG; colours come from the style sheet."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, Final
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from resty_django.admin.bars import bars as drawn
+from resty_django.admin.svg import bars as svg_bars
 
-from ..values import QueueStats, Throughput
-from .shown import jobs, number, seconds
+from ..clients.replies import QueueStats, Throughput
+from .formatting import duration, job_count, number
 
 WIDTH: Final = 560
 HEIGHT: Final = 120
 PERIODS: Final = {"hour": "Last hour", "day": "Last day", "week": "Last week", "month": "Last 30 days"}
 
-FEWEST: Final = 8
-"""Bars for which there is room at least, so that one alone is not as wide as the chart."""
+MIN_BARS: Final = 8
+"""The number of bars that always fit, so that a single bar is not as wide as the chart."""
 
 BOUNDS: Final = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800)
-"""Where the bars of a histogram begin, in seconds."""
+"""Lower bounds of the bars of a histogram, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +32,36 @@ class Chart:
     title: str
     svg: SafeString
     rows: Sequence[tuple[Any, str]]
-    """What the bars tell, for those who do not see them."""
+    """The chart as a table, for screen readers."""
     across: str
     note: str = ""
 
 
 def bars(
     values: Sequence[float],
-    words: str,
+    label: str,
     titles: Sequence[str] = (),
     *,
     marks: Sequence[tuple[int, str]] = (),
     small: bool = False,
 ) -> SafeString:
-    """One bar a value. `marks`: places and texts below them."""
+    """Return a bar chart. `marks`: pairs of a bar's index and the text below it."""
     width, height = (120, 20) if small else (WIDTH, HEIGHT)
     columns = [[("bar", value)] for value in values]
-    return drawn(columns, width=width, height=height, words=words, titles=titles, marks=marks, fewest=FEWEST)
+    return svg_bars(columns, width=width, height=height, label=label, titles=titles, marks=marks, min_bars=MIN_BARS)
 
 
-def throughput_chart(found: Throughput, period: str, now: float) -> Chart:
-    """Jobs completed in each minute, hour or day of a period, the present one at the right."""
-    counts, length, shape = {
-        "hour": (found.minutes, 60, "%H:%M"),
-        "day": (found.hours[-24:], 3600, "%a %H:00"),
-        "week": (found.days[-7:], 86400, "%a %d %b"),
-    }.get(period, (found.days, 86400, "%d %b"))
-    ends = [now - (len(counts) - 1 - place) * length for place in range(len(counts))]
-    labels = [_label(at - at % length, shape, length) for at in ends]
+def throughput_chart(throughput: Throughput, period: str, now: float) -> Chart:
+    """Return the jobs completed in each minute, hour or day of a period; the current one is the last."""
+    counts, length, date_format = {
+        "hour": (throughput.minutes, 60, "%H:%M"),
+        "day": (throughput.hours[-24:], 3600, "%a %H:00"),
+        "week": (throughput.days[-7:], 86400, "%a %d %b"),
+    }.get(period, (throughput.days, 86400, "%d %b"))
+    ends = [now - (len(counts) - 1 - index) * length for index in range(len(counts))]
+    labels = [_label(start - start % length, date_format, length) for start in ends]
     total = sum(counts)
-    words = f"{jobs(total)} completed; the most: {number(max(counts, default=0))}"
+    summary = f"{job_count(total)} completed; the most: {number(max(counts, default=0))}"
     titles = [f"{label}: {number(count)}" for label, count in zip(labels, counts, strict=True)]
     rows = [(label, number(count)) for label, count in zip(labels, counts, strict=True) if count]
     unit = {60: "minute", 3600: "hour", 86400: "day"}[length]
@@ -69,88 +69,89 @@ def throughput_chart(found: Throughput, period: str, now: float) -> Chart:
         "Completed",
         bars(
             counts,
-            words,
+            summary,
             titles,
-            marks=[(place, labels[place]) for place in range(0, len(labels), len(labels) // 6 or 1)],
+            marks=[(index, labels[index]) for index in range(0, len(labels), len(labels) // 6 or 1)],
         ),
         rows or [("all of it", "0")],
         unit.capitalize(),
-        f"{words} in a{'n' if unit == 'hour' else ''} {unit}",
+        f"{summary} in a{'n' if unit == 'hour' else ''} {unit}",
     )
 
 
 def durations_chart(title: str, days: Sequence[Any]) -> Chart:
-    """How long jobs waited or ran: the histograms of days as one, in fewer bars; mean and percentiles beside it."""
+    """Return the durations of some days as one histogram with fewer bars, with mean and percentiles."""
     histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
     count = sum(day.count for day in days)
     if not count:
         return Chart(title, bars([], f"{title}: no jobs"), [], "Seconds", "no jobs")
     mean = sum(day.mean * day.count for day in days) / count
-    sums = [0.0] * len(BOUNDS)
-    for place, value in enumerate(histogram):
-        sums[_bar(_start(place))] += value
+    bars_of_histogram = [0.0] * len(BOUNDS)
+    for index, value in enumerate(histogram):
+        bars_of_histogram[_bar_index(_bin_start(index))] += value
     labels = [
-        f"{seconds(low) if low else '0 s'} to {seconds(high)}"
-        for low, high in zip(BOUNDS, (*BOUNDS[1:], 7 * 86400), strict=True)
+        f"{duration(lower) if lower else '0 s'} to {duration(upper)}"
+        for lower, upper in zip(BOUNDS, (*BOUNDS[1:], 7 * 86400), strict=True)
     ]
-    used = max((place for place, value in enumerate(sums) if value), default=0) + 1
-    titles = [f"{label}: {number(value)}" for label, value in zip(labels[:used], sums, strict=False)]
-    spread = days[0].std if len(days) == 1 else None
-    parts = [jobs(count), f"mean {seconds(mean)}"]
-    if spread is not None:
-        parts.append(f"deviation {seconds(spread)}")
-    parts += [f"{round(share * 100)} % within {seconds(at)}" for share, at in percentiles(histogram)]
-    words = ", ".join(parts)
-    rows = [(label, number(value)) for label, value in zip(labels[:used], sums, strict=False)]
-    return Chart(title, bars(sums[:used], words, titles, marks=_marks(used)), rows, "Time", words)
+    bar_count = max((index for index, value in enumerate(bars_of_histogram) if value), default=0) + 1
+    titles = [f"{label}: {number(value)}" for label, value in zip(labels[:bar_count], bars_of_histogram, strict=False)]
+    deviation = days[0].std if len(days) == 1 else None
+    parts = [job_count(count), f"mean {duration(mean)}"]
+    if deviation is not None:
+        parts.append(f"deviation {duration(deviation)}")
+    parts += [f"{round(share * 100)} % within {duration(within)}" for share, within in percentiles(histogram)]
+    summary = ", ".join(parts)
+    rows = [(label, number(value)) for label, value in zip(labels[:bar_count], bars_of_histogram, strict=False)]
+    return Chart(
+        title, bars(bars_of_histogram[:bar_count], summary, titles, marks=_marks(bar_count)), rows, "Time", summary
+    )
 
 
 def percentiles(histogram: Sequence[float], shares: Sequence[float] = (0.5, 0.9, 0.99)) -> list[tuple[float, float]]:
-    """For each share the time, in seconds, within which so many were: the upper end of its part of the histogram."""
+    """Return pairs of a share and its duration in seconds: the upper bound of the histogram bin."""
     total = sum(histogram)
-    found = []
+    durations = []
     for share in shares:
-        seen = 0.0
-        for place, value in enumerate(histogram):
-            seen += value
-            if total and seen >= share * total:
-                found.append((share, _start(place + 1)))
+        cumulated = 0.0
+        for index, count in enumerate(histogram):
+            cumulated += count
+            if total and cumulated >= share * total:
+                durations.append((share, _bin_start(index + 1)))
                 break
-    return found
+    return durations
 
 
-def days_of(period: str, now: float) -> list[float]:
-    """The days whose statistics tell of a period: they are kept by day."""
+def days_of_period(period: str, now: float) -> list[float]:
+    """Return timestamps of the days of a period: the core keeps statistics by day."""
     return [now - 86400 * day for day in range({"week": 7, "month": 30}.get(period, 1))]
 
 
-def summed(days: Sequence[QueueStats]) -> dict[str, int]:
+def totals(days: Sequence[QueueStats]) -> dict[str, int]:
     return {kind: sum(getattr(day, kind) for day in days) for kind in ("failures", "failed", "retries")}
 
 
-def _marks(used: int) -> list[tuple[int, str]]:
-    """The time from which on a bar tells, in few letters."""
-    return [(place, seconds(low).replace(" ", "") if low else "0") for place, low in enumerate(BOUNDS[:used])]
+def _marks(bar_count: int) -> list[tuple[int, str]]:
+    """Return short labels of the lower bounds of bars."""
+    return [
+        (index, duration(lower).replace(" ", "") if lower else "0") for index, lower in enumerate(BOUNDS[:bar_count])
+    ]
 
 
-def _start(place: int) -> float:
-    """The seconds at which a part of the core's histogram begins: seconds, minutes, hours, days."""
+def _bin_start(index: int) -> float:
+    """Return the lower bound, in seconds, of a bin of the core's histogram: seconds, minutes, hours, days."""
     for length, unit in ((60, 1), (59, 60), (23, 3600)):
-        if place < length:
-            return (place if unit == 1 else place + 1) * unit
-        place -= length
-    return (place + 1) * 86400
+        if index < length:
+            return (index if unit == 1 else index + 1) * unit
+        index -= length
+    return (index + 1) * 86400
 
 
-def _bar(start: float) -> int:
-    return max(place for place, low in enumerate(BOUNDS) if low <= start)
+def _bar_index(start: float) -> int:
+    return max(index for index, lower in enumerate(BOUNDS) if lower <= start)
 
 
-def _label(at: float, shape: str, length: int) -> str:
+def _label(timestamp: float, date_format: str, length: int) -> str:
     zone = None if length == 86400 else timezone.get_current_timezone()
-    if zone is None:  # days of the core are those of UTC
-        return (datetime(1970, 1, 1) + timedelta(seconds=math.floor(at))).strftime(shape)
-    return datetime.fromtimestamp(at, zone).strftime(shape)
-
-
-__all__ = ["PERIODS", "Chart", "bars", "days_of", "durations_chart", "percentiles", "summed", "throughput_chart"]
+    if zone is None:  # the core counts days in UTC
+        return (datetime(1970, 1, 1) + timedelta(seconds=math.floor(timestamp))).strftime(date_format)
+    return datetime.fromtimestamp(timestamp, zone).strftime(date_format)

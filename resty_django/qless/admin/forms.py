@@ -1,45 +1,58 @@
-"""The forms of the pages of the job queue."""
+"""Forms of the job queue's pages."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.text import printable
+
 from ..models import name_of, token
-from ..redact import HIDDEN
-from .shown import STATES, name
-from .sources import plain
-from .verbs import Verb
+from ..redaction import HIDDEN
+from .formatting import STATES, name
+from .job_lists import redis_command
+from .operations import Operation
+
+LONGEST: Final = 80
+"""Characters of a value in a message."""
+
+CHANGED: Final = _(
+    "Somebody has changed this since you opened it. Nothing was saved. To save what stands here all the same, save "
+    "once more."
+)
 
 
 def queue_field(queues: list[str], **options: Any) -> forms.Field:
-    """A queue that is there."""
-    choices = [(token(each), name(each)) for each in queues]
+    """Return a field to choose one of `queues`."""
+    choices = [(token(queue), name(queue)) for queue in queues]
     return forms.ChoiceField(label=_("Queue"), choices=choices, **options)
 
 
 def queues_of(client: Any) -> list[str]:
-    return list(plain(client, "ZRANGE", "queues", 0, -1))
+    return list(redis_command(client, "ZRANGE", "queues", 0, -1))
 
 
 class PriorityField(forms.FloatField):
-    """A number, whole where it is one."""
+    """A number; an `int` if it has no fraction."""
 
     def clean(self, value: Any) -> Any:
-        found = super().clean(value)
-        return int(found) if found is not None and found == int(found) else found
+        priority = super().clean(value)
+        return int(priority) if priority is not None and priority == int(priority) else priority
 
 
-class VerbForm(forms.Form):
-    """The argument of a verb, if it has one."""
+class OperationForm(forms.Form):
+    """Form for the argument of an operation, if it has one."""
 
-    def __init__(self, data: Any, verb: Verb, queues: list[str], *, rate: bool = False, initial: Any = None) -> None:
+    def __init__(
+        self, data: Any, operation: Operation, queues: list[str], *, offers_rate: bool = False, initial: Any = None
+    ) -> None:
         super().__init__(data, initial=initial)
-        self.verb, field = verb, verb.field
+        self.operation, field = operation, operation.field
         if field == "queue":
             self.fields["queue"] = queue_field(queues)
         elif field == "priority":
@@ -48,7 +61,7 @@ class VerbForm(forms.Form):
             )
         elif field == "tag":
             self.fields["tag"] = forms.CharField(label=_("Tag"), max_length=1000, strip=False)
-        if rate:
+        if offers_rate:
             self.fields["rate"] = forms.FloatField(
                 label=_("Jobs a second"),
                 required=False,
@@ -61,13 +74,13 @@ class VerbForm(forms.Form):
         return name_of(self.cleaned_data["queue"])
 
     def clean_tag(self) -> str:
-        """A tag to remove is one of the page, which may be any bytes."""
+        """Return the tag: one to remove comes from the page as a token, since it may be any bytes."""
         tag: str = self.cleaned_data["tag"]
-        return name_of(tag) if self.verb.name == "untag" else tag.strip()
+        return name_of(tag) if self.operation.name == "untag" else tag.strip()
 
 
 class JsonField(forms.CharField):
-    """JSON in a text area."""
+    """JSON in a text area; cleans to the decoded value."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -78,11 +91,11 @@ class JsonField(forms.CharField):
         try:
             return json.loads(super().clean(value))
         except (ValueError, RecursionError) as error:
-            raise ValidationError(_("This is not JSON: %(error)s"), params={"error": str(error)}) from None
+            raise ValidationError(_("This is not JSON: %(error)s."), params={"error": str(error)}) from None
 
 
 class CloneForm(forms.Form):
-    """A new job made of another one."""
+    """Form for a copy of a job."""
 
     queue = forms.CharField()
     arguments = JsonField(
@@ -102,11 +115,47 @@ class CloneForm(forms.Form):
         return name_of(self.cleaned_data["queue"])
 
     def clean_tags(self) -> list[str]:
-        return [each.strip() for each in self.cleaned_data["tags"].split(",") if each.strip()]
+        return [tag.strip() for tag in self.cleaned_data["tags"].split(",") if tag.strip()]
 
 
-class RecurringForm(forms.Form):
-    """The template of jobs to come."""
+class SeenForm(forms.Form):
+    """Is not valid when what it edits was changed since the form was shown, and says what differs.
+
+    Sent a second time, it is: its user has seen the differences. `initial` has the present values. Data without `seen`,
+    such as a script sends, are not checked.
+    """
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
+
+    def __init__(self, data: Any, initial: dict[str, Any]) -> None:
+        self._present = hashlib.sha256(json.dumps(initial, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        super().__init__(data, initial={**initial, "seen": self._present})
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        seen = cleaned.pop("seen", "")
+        if seen and seen != self._present and (differences := self._differences(cleaned)):
+            self.add_error(None, ValidationError([CHANGED, *differences]))
+            data = self.data.copy()  # type: ignore[attr-defined]
+            data[self.add_prefix("seen")] = self._present
+            self.data = data
+        return cleaned
+
+    def _differences(self, cleaned: dict[str, Any]) -> list[str]:
+        lines = []
+        for field in self.changed_data:
+            theirs, ours = str(self.initial[field]), str(self.data.get(self.add_prefix(field), ""))
+            if field != "seen" and theirs != ours and cleaned.get(field) != self.initial[field]:
+                shown = {"theirs": printable(theirs, LONGEST), "ours": printable(ours, LONGEST)}
+                lines.append(
+                    _("%(label)s: stored is “%(theirs)s”, here stands “%(ours)s”.")
+                    % {"label": self[field].label, **shown}
+                )
+        return lines
+
+
+class RecurringForm(SeenForm):
+    """Form for the template of a recurring job."""
 
     queue = forms.CharField()
     interval = forms.FloatField(label=_("Interval"), min_value=0.001, help_text=_("Seconds between two jobs."))
@@ -119,9 +168,13 @@ class RecurringForm(forms.Form):
         label=_("Arguments"), help_text=_("JSON. What is %(hidden)s keeps its value.") % {"hidden": HIDDEN}
     )
 
-    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any]) -> None:
-        super().__init__(data, initial=initial)
+    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], *, with_arguments: bool) -> None:
+        if not with_arguments:
+            initial = {name: value for name, value in initial.items() if name != "arguments"}
+        super().__init__(data, initial)
         self.fields["queue"] = queue_field(queues)
+        if not with_arguments:
+            del self.fields["arguments"]
 
     def clean_queue(self) -> str:
         return name_of(self.cleaned_data["queue"])
@@ -137,16 +190,16 @@ class PauseForm(forms.Form):
 
 
 class NameForm(forms.Form):
-    """What a list is narrowed to, where it has names alone."""
+    """Filter of a list that only has names."""
 
     name = forms.CharField(label=_("Name contains"), required=False)
 
 
 class FilterForm(forms.Form):
-    """What a list of jobs is narrowed to, in the address."""
+    """Filter of a list of jobs, in the URL."""
 
     state = forms.ChoiceField(
-        label=_("State"), required=False, choices=[("", _("all")), *((each, each) for each in STATES)]
+        label=_("State"), required=False, choices=[("", _("all")), *((state, state) for state in STATES)]
     )
     queue = forms.ChoiceField(label=_("Queue"), required=False)
     klass = forms.CharField(label=_("Class"), required=False)
@@ -155,16 +208,5 @@ class FilterForm(forms.Form):
 
     def __init__(self, data: Any, queues: list[str]) -> None:
         super().__init__(data)
-        choices = [("", _("all")), *((token(each), name(each)) for each in queues)]
+        choices = [("", _("all")), *((token(queue), name(queue)) for queue in queues)]
         self.fields["queue"] = forms.ChoiceField(label=_("Queue"), required=False, choices=choices)
-
-
-__all__ = [
-    "CloneForm",
-    "FilterForm",
-    "NameForm",
-    "PauseForm",
-    "RecurringForm",
-    "VerbForm",
-    "queues_of",
-]

@@ -1,74 +1,113 @@
-"""The list of jobs with its filters, and the page of a job."""
+"""Job list with filters, and the page of a job."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
+from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.shown import printable
+from resty_django.text import printable
 
+from ..clients.job import Job
+from ..clients.recurring import RecurringJob
+from ..clients.replies import Result
+from ..clients.serialization import encode
 from ..errors import QlessError
-from ..job import Job
 from ..models import name_of, token
-from ..recurring import RecurringJob
-from ..texts import encode
-from . import drawing, shown, verbs
-from .arguments import shown_data
-from .base import TEMPLATES, named
+from . import formatting, job_graph, operations
+from .arguments import display_json
+from .base import TEMPLATES
 from .forms import FilterForm, queues_of
 from .job_actions import JobActions
+from .job_lists import JobFilter, JobList
 from .links import links
 from .rows import failure_of, jobs_table, state_of
-from .sources import Scope, Source
+
+LONGEST_MESSAGE = 20_000
+"""Characters of an error message that are shown."""
+
+
+class FailureContext(TypedDict):
+    """The module "Failure" of a job's page."""
+
+    group: str
+    when: str
+    worker: str
+    message: str
+
+
+class ProgressContext(TypedDict):
+    """The progress bar of a job's page. `value`: 0 to 1."""
+
+    value: str
+    text: str
+    at: str
+
+
+class JobContext(TypedDict):
+    """What `job.html` needs about a job that exists."""
+
+    state: str
+    facts: Sequence[tuple[Any, Any]]
+    data: str
+    complete: bool
+    links: Sequence[tuple[str, str]]
+    failure: FailureContext | None
+    result: str
+    progress: ProgressContext | None
+    events: Sequence[job_graph.Event]
+    timeline: str
+    graph: str
+    dependencies: Sequence[tuple[str, str]]
+    dependents: Sequence[tuple[str, str]]
+    tags: Sequence[tuple[str, str, str]]
+    applicable: Mapping[str, bool]
+    """Operations by name: whether the user may do it, and the job's state allows it."""
+    priority: str
+    priorities: Sequence[tuple[str, str]]
 
 
 class JobAdmin(JobActions):
-    def more_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [*self.bulk_urls(), *self.action_urls()]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """In the address `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`, `cursor`."""
-        self.look(request)
-        client, scope = self.client(), Scope.of(request.GET)
-        found = client.jobs.get(scope.q) if scope.q else None
-        if found is not None:
-            kind = "recurringjob" if isinstance(found, RecurringJob) else "job"
-            return HttpResponseRedirect(shown.url(kind, scope.q))
-        if scope.state and scope.state not in shown.STATES:
-            scope = Scope.of({**request.GET.dict(), "state": ""})
-        table, source = jobs_table(request, client, scope, caption=_("Jobs"), empty=_empty(scope))
-        tagged = client.jobs.tagged(scope.q, 0, 1).total if scope.q else 0
-        doors = [
-            (shown.list_url("job", tag=token(scope.q)), _("%(jobs)s with this tag") % {"jobs": shown.jobs(tagged)})
-        ]
-        about = [
-            (_("Group"), shown.link("failuregroup", scope.group)) if scope.group else None,
-            (_("Worker"), shown.link("worker", scope.worker)) if scope.worker else None,
-            (_("Tracked"), _by_state(source)) if scope.only("tracked") and scope.tracked else None,
-        ]
-        return self.listed(
+        """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
+        `cursor`; a `q` that is a jid redirects to its job."""
+        self.check_view_permission(request)
+        client, job_filter = self.client(), JobFilter.from_query(request.GET)
+        job = client.jobs.get(job_filter.q) if job_filter.q else None
+        if job is not None:
+            model = "recurringjob" if isinstance(job, RecurringJob) else "job"
+            return HttpResponseRedirect(formatting.url(model, job_filter.q))
+        if job_filter.state and job_filter.state not in formatting.STATES:
+            job_filter = JobFilter.from_query({**request.GET.dict(), "state": ""})
+        table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
+        return self.list_page(
             request,
             table,
-            filters={"q": printable(scope.q, 200)},
+            filters={"q": printable(job_filter.q, 200)},
             form=FilterForm(request.GET, queues_of(client)),
-            facts=[each for each in about if each],
-            hints=doors if tagged else [],
-            verbs=self.verbs_for(request),
-            whole=source.counted and table.pager.total,
+            facts=_list_facts(job_list),
+            hints=_tag_hints(client, job_filter.q),
+            operations=self.operations_for(request),
+            select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
-            kept=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
+            hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
             shortcuts=[
-                (shown.list_url("job", state="failed"), _("Failed")),
-                (shown.list_url("job", state="complete"), _("Completed")),
-                (shown.list_url("job", tracked="1"), _("Tracked")),
-                (shown.list_url("job", state="running"), _("Running")),
+                (formatting.list_url("job", state="failed"), _("Failed")),
+                (formatting.list_url("job", state="complete"), _("Completed")),
+                (formatting.list_url("job", tracked="1"), _("Tracked")),
+                (formatting.list_url("job", state="running"), _("Running")),
             ],
         )
 
@@ -76,118 +115,152 @@ class JobAdmin(JobActions):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        self.look(request)
-        client, row = self.client(), self.model(key=named(object_id))
+        """Show a job (404 if it does not exist); redirect to the page of a recurring job."""
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
         jid = name_of(row.key)
-        found = client.jobs.get(jid)
-        if isinstance(found, RecurringJob):
-            return HttpResponseRedirect(shown.url("recurringjob", jid))
-        context: dict[str, Any] = {"title": shown.name(jid), "object": row, "on_object": True, "job": found}
-        if found is None:
-            return self.page(request, f"{TEMPLATES}/job.html", context, status=404)  # type: ignore[no-any-return]
-        return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._about(request, client, found)})  # type: ignore[no-any-return]
+        job = client.jobs.get(jid)
+        if isinstance(job, RecurringJob):
+            return HttpResponseRedirect(formatting.url("recurringjob", jid))
+        context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
+        if job is None:
+            return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
+        return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
 
-    def _about(self, request: HttpRequest, client: Any, job: Job) -> dict[str, Any]:
+    def _job_context(self, request: HttpRequest, client: Any, job: Job) -> JobContext:
         now = client.clock()
         state = state_of(job, now)
-        failure = failure_of(job)
-        data, whole = shown_data(job.raw_data, job.klass)
-        told = job.result()
-        may = self.allowed(request)
-        fits = {name: verb.fits(job, now) and may[verb.permission] for name, verb in verbs.VERBS.items()}
+        data, complete = display_json(job.raw_data, job.klass)
+        result = job.result()
+        permissions = self.permissions_of(request)
         return {
-            "state": shown.state(state),
-            "facts": _facts(job, now),
+            "state": formatting.state(state),
+            "facts": _job_facts(job, now),
             "data": data,
-            "whole": whole,
+            "complete": complete,
             "links": links(request, self.admin_site, job),
-            "failure": {
-                "group": shown.link("failuregroup", str(failure["group"])),
-                "when": shown.moment(_seconds(failure.get("when")), now),
-                "worker": shown.link("worker", str(failure.get("worker") or "")),
-                "message": printable(str(failure.get("message", "")), 20_000),
-            }
-            if failure.get("group") is not None
-            else None,
-            "result": _result(told) if told is not None and told.result is not None else "",
-            "progress": {
-                "value": f"{max(0.0, min(1.0, told.progress)):.3f}",
-                "text": f"{max(0.0, min(1.0, told.progress)):.0%} {printable(told.message, 200)}",
-                "at": shown.moment(told.at, now),
-            }
-            if told is not None and told.progress is not None and state in ("running", "stalled")
-            else None,
-            "events": drawing.events(job, now),
-            "timeline": drawing.timeline(job, now),
-            "graph": drawing.graph(client, job),
-            "dependencies": [(shown.job_link(jid), token(jid)) for jid in job.dependencies],
-            "dependents": [(shown.job_link(jid), token(jid)) for jid in job.dependents],
+            "failure": _failure_context(job, now),
+            "result": _result_json(result),
+            "progress": _progress_context(result, now) if state in ("running", "stalled") else None,
+            "events": job_graph.events(job, now),
+            "timeline": job_graph.timeline(job, now),
+            "graph": job_graph.graph(client, job),
+            "dependencies": [(formatting.job_link(jid), token(jid)) for jid in job.dependencies],
+            "dependents": [(formatting.job_link(jid), token(jid)) for jid in job.dependents],
             "tags": [
-                (shown.name(str(tag)), token(str(tag)), shown.list_url("job", tag=token(str(tag)))) for tag in job.tags
+                (formatting.name(tag), token(tag), formatting.list_url("job", tag=token(tag)))
+                for tag in map(str, job.tags)
             ],
-            "fits": fits,
+            "applicable": {
+                name: operation.applies(job, now) and permissions[operation.permission]
+                for name, operation in operations.OPERATIONS.items()
+            },
             "priority": f"{job.priority:g}",
             "priorities": [("25", _("high")), ("0", _("normal")), ("-25", _("low"))],
         }
 
 
-def _by_state(source: Source) -> str:
-    """How many jobs of a list there are in each state; of a long list those at its beginning."""
-    now = source.client.clock()
-    counts = Counter(state_of(job, now) for job in source.whole(source.total()))
-    return ", ".join(f"{shown.number(count)} {state}" for state, count in counts.most_common()) or _("none")
+# --- list -------------------------------------------------------------------------------------------------------------
 
 
-def _facts(job: Job, now: float) -> list[tuple[Any, Any]]:
-    left = job.expires_at - now
-    facts: list[tuple[Any, Any]] = [
-        (_("Class"), shown.name(job.klass)),
-        (_("Queue"), shown.link("queue", job.queue_name)),
-        (_("Priority"), shown.number(job.priority)),
-        (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),
-    ]
-    if job.state == "running":
-        facts.append((_("Worker"), shown.link("worker", job.worker_name)))
-        lock = _("Lock expires") if left > 0 else _("Lock expired")
-        facts.append((lock, shown.moment(job.expires_at, now)))
-    if job.txid:
-        facts.append((_("Transaction"), shown.lines(_txid(job.txid))))
-    if job.spawned_from_jid:
-        facts.append((_("Made by"), shown.link("recurringjob", job.spawned_from_jid)))
+def _list_facts(job_list: JobList) -> list[tuple[Any, Any]]:
+    """Return links to the group and the worker of the filter, and the states of tracked jobs."""
+    job_filter = job_list.job_filter
+    facts: list[tuple[Any, Any]] = []
+    if job_filter.group:
+        facts.append((_("Group"), formatting.link("failuregroup", job_filter.group)))
+    if job_filter.worker:
+        facts.append((_("Worker"), formatting.link("worker", job_filter.worker)))
+    if job_filter.only("tracked") and job_filter.tracked:
+        facts.append((_("Tracked"), _state_counts(job_list)))
     return facts
 
 
-def _txid(txid: str) -> Any:
-    from django.utils.html import format_html
-
-    return format_html(
-        '<code class="resty-id">{}</code> <a href="{}">{}</a>',
-        shown.name(txid),
-        shown.list_url("job", q=txid),
-        _("Other jobs of it"),
-    )
+def _tag_hints(client: Any, query: str) -> list[tuple[str, str]]:
+    """Return a link to the jobs whose tag is the search text, if there are any."""
+    count = client.jobs.tagged(query, 0, 1).total if query else 0
+    if not count:
+        return []
+    text = _("%(jobs)s with this tag") % {"jobs": formatting.job_count(count)}
+    return [(formatting.list_url("job", tag=token(query)), text)]
 
 
-def _result(told: Any) -> str:
-    try:
-        return shown_data(encode(told.result).decode())[0]
-    except QlessError:
-        return ""
+def _state_counts(job_list: JobList) -> str:
+    """Return the number of jobs by state; of a long list, for its first jobs."""
+    now = job_list.client.clock()
+    counts = Counter(state_of(job, now) for job in job_list.all_jobs(job_list.total()))
+    return ", ".join(f"{formatting.number(count)} {state}" for state, count in counts.most_common()) or _("none")
 
 
-def _seconds(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _empty(scope: Scope) -> str:
-    """What to do where there is nothing."""
-    if scope.only():
+def _empty_text(job_filter: JobFilter) -> str:
+    """Return what to do if the list is empty."""
+    if job_filter.only():
         return _('There are no jobs. Put one: client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7}).')
-    if scope.only("state") and scope.state == "failed":
+    if job_filter.only("state") and job_filter.state == "failed":
         return _("No job has failed.")
-    if scope.only("tracked"):
+    if job_filter.only("tracked"):
         return _("No job is tracked. Track one on its page, and it is listed here with each of its steps.")
     return _("No job is like this. Take a filter away, or search for something else.")
 
 
-__all__ = ["JobAdmin"]
+# --- page of a job ----------------------------------------------------------------------------------------------------
+
+
+def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
+    facts: list[tuple[Any, Any]] = [
+        (_("Class"), formatting.name(job.klass)),
+        (_("Queue"), formatting.link("queue", job.queue_name)),
+        (_("Priority"), formatting.number(job.priority)),
+        (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),
+    ]
+    if job.state == "running":
+        facts.append((_("Worker"), formatting.link("worker", job.worker_name)))
+        lock = _("Lock expires") if job.expires_at > now else _("Lock expired")
+        facts.append((lock, formatting.relative_time(job.expires_at, now)))
+    if job.txid:
+        facts.append((_("Transaction"), _txid_link(job.txid)))
+    if job.spawned_from_jid:
+        facts.append((_("Made by"), formatting.link("recurringjob", job.spawned_from_jid)))
+    return facts
+
+
+def _txid_link(txid: str) -> str:
+    return format_html(
+        '<code class="resty-id">{}</code> <a href="{}">{}</a>',
+        formatting.name(txid),
+        formatting.list_url("job", q=txid),
+        _("Other jobs of it"),
+    )
+
+
+def _failure_context(job: Job, now: float) -> FailureContext | None:
+    failure = failure_of(job)
+    if failure.get("group") is None:
+        return None
+    when = failure.get("when")
+    return {
+        "group": formatting.link("failuregroup", str(failure["group"])),
+        "when": formatting.relative_time(float(when) if isinstance(when, int | float) else None, now),
+        "worker": formatting.link("worker", str(failure.get("worker") or "")),
+        "message": printable(str(failure.get("message", "")), LONGEST_MESSAGE),
+    }
+
+
+def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+    if result is None or result.progress is None:
+        return None
+    share = max(0.0, min(1.0, result.progress))
+    return {
+        "value": f"{share:.3f}",
+        "text": f"{share:.0%} {printable(result.message, 200)}",
+        "at": formatting.relative_time(result.at, now),
+    }
+
+
+def _result_json(result: Result | None) -> str:
+    if result is None or result.result is None:
+        return ""
+    try:
+        return display_json(encode(result.result).decode())[0]
+    except QlessError:
+        return ""

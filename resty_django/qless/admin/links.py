@@ -1,4 +1,4 @@
-"""From the arguments of a job to the pages of what they name; and from an object with a txid to the jobs of it."""
+"""Links from a job's arguments to the objects they name, and from objects with a txid to their jobs."""
 
 from __future__ import annotations
 
@@ -18,48 +18,49 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.admin.formatting import NONE
 from resty_django.conf import conf
 
+from ..clients.job import Job
 from ..errors import QlessError
-from ..job import Job
-from . import shown
+from . import formatting
 
 MOST: Final = 20
-"""Links that a page shows."""
+"""The most links that a page shows."""
 _NAMED: Final = re.compile(r"([a-z_][a-z0-9_]*\.[A-Za-z_]\w*):([^\s:]{1,100})", re.ASCII)
 _SAFE: Final = re.compile(r"(https?://|/(?!/)|\?|#)", re.IGNORECASE)
 
 
 def links(request: HttpRequest, site: AdminSite, job: Job) -> list[tuple[str, str]]:
-    """Pairs of text and URL: what the function of the settings gives; else objects whose admin the user may see.
+    """Return pairs of text and URL: from the function in the setting LINKS, else of objects that the user may view.
 
-    Found are `{"model": "shop.Order", "pk": 7}` and texts such as `shop.order:7`.
+    Objects are named by `{"model": "shop.Order", "pk": 7}` or by texts such as `shop.order:7`.
     """
-    given: Sequence[tuple[Any, Any]]
+    labelled_urls: Sequence[tuple[Any, Any]]
     if conf.qless.links:
-        given = import_string(conf.qless.links)(job)
+        labelled_urls = import_string(conf.qless.links)(job)
     else:
         try:
-            given = list(_found(request, site, job.data))
+            labelled_urls = list(_found(request, site, job.data))
         except QlessError:
-            given = []
-    safe = [(shown.name(str(text)), str(url)) for text, url in given if _SAFE.match(str(url))]
+            labelled_urls = []
+    safe = [(formatting.name(str(text)), str(url)) for text, url in labelled_urls if _SAFE.match(str(url))]
     return list(dict.fromkeys(safe))[:MOST]
 
 
 def show_jobs(field: str, description: str = "") -> Any:
-    """A column of a list, or a read-only field, of any model's admin: a link to the jobs whose txid is in `field`.
+    """Return a column or read-only field for any model's admin: a link to the jobs whose txid is in `field`.
 
     `description` is the heading.
     """
 
     @contrib.display(description=description or gettext_lazy("Jobs"))
-    def shown_jobs(each: Any) -> Any:
-        txid = getattr(each, field)
+    def shown_jobs(obj: Any) -> Any:
+        txid = getattr(obj, field)
         return (
-            format_html('<a href="{}">{}</a>', shown.list_url("job", q=txid), _("of its request"))
+            format_html('<a href="{}">{}</a>', formatting.list_url("job", q=txid), _("of its request"))
             if txid
-            else shown.NONE
+            else NONE
         )
 
     return shown_jobs
@@ -90,18 +91,15 @@ def _named(value: Any, depth: int) -> Iterator[tuple[str, str]]:
     if depth > 8:
         return
     if isinstance(value, str):
-        found = _NAMED.fullmatch(value)
-        if found:
-            yield found[1], found[2]
+        match = _NAMED.fullmatch(value)
+        if match:
+            yield match[1], match[2]
     elif isinstance(value, dict):
         model, pk = value.get("model"), value.get("pk")
         if isinstance(model, str) and model.count(".") == 1 and isinstance(pk, str | int):
             yield model, str(pk)
-        for each in list(value.values())[:100]:
-            yield from _named(each, depth + 1)
+        for member in list(value.values())[:100]:
+            yield from _named(member, depth + 1)
     elif isinstance(value, list):
-        for each in value[:100]:
-            yield from _named(each, depth + 1)
-
-
-__all__ = ["links", "show_jobs"]
+        for member in value[:100]:
+            yield from _named(member, depth + 1)

@@ -1,4 +1,4 @@
-"""What the overview of the queues shows beside their counts."""
+"""Tiles, failure groups, throughput and pause state for the overview of queues."""
 
 from __future__ import annotations
 
@@ -9,86 +9,97 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from ..pauses import REASON
-from ..texts import read, reader, text
-from ..values import QueueCounts, Throughput
-from . import shown
-from .sources import plain
+from ..clients.queue import PAUSE_REASON
+from ..clients.replies import QueueCounts, Throughput, WorkerLife
+from ..clients.serialization import read, reader, text
+from . import formatting
+from .job_lists import redis_command
 from .tables import Column, Row, Table, table
 
 WORST: Final = 10
-"""Groups of failures that are shown."""
+"""The most groups of failures that are shown."""
 
 _THROUGHPUT: Final = reader(Throughput)
 
 
 def tiles(
-    client: Any, counts: Sequence[QueueCounts], groups: dict[str, int], workers: Sequence[Any]
+    client: Any,
+    counts: Sequence[QueueCounts],
+    groups: dict[str, int],
+    workers: Sequence[Any],
+    lives: Sequence[WorkerLife] = (),
 ) -> list[dict[str, Any]]:
-    """The jobs of all queues by state, failures, tracked jobs and workers."""
+    """Return tiles: jobs by state, failures, tracked jobs, and workers that are not silent or gone."""
+    states = {queue.name: queue.state for queue in lives}
+    alive = sum(states.get(queue.name, "alive") == "alive" for queue in workers)
     failed = sum(groups.values())
-    stalled = sum(each.stalled for each in counts)
+    stalled = sum(queue.stalled for queue in counts)
     return [
         *(
             {
                 "label": _(state.capitalize()),
-                "value": shown.number(sum(getattr(each, state) for each in counts)),
-                "url": shown.list_url("job", state=state),
+                "value": formatting.number(sum(getattr(queue, state) for queue in counts)),
+                "url": formatting.list_url("job", state=state),
                 "alarm": state == "stalled" and stalled,
             }
-            for state in shown.QUEUE_STATES
+            for state in formatting.QUEUE_STATES
         ),
         {
             "label": _("Failed"),
-            "value": shown.number(failed),
-            "url": shown.list_url("failuregroup"),
+            "value": formatting.number(failed),
+            "url": formatting.list_url("failuregroup"),
             "alarm": failed,
         },
         {
             "label": _("Tracked"),
-            "value": shown.number(plain(client, "ZCARD", "tracked")),
-            "url": shown.list_url("job", tracked="1"),
+            "value": formatting.number(redis_command(client, "ZCARD", "tracked")),
+            "url": formatting.list_url("job", tracked="1"),
         },
         {
             "label": _("Workers"),
-            "value": shown.number(len(workers)),
-            "url": shown.list_url("worker"),
-            "alarm": not workers and any(each.waiting for each in counts),
+            "value": formatting.number(alive),
+            "url": formatting.list_url("worker"),
+            "alarm": not alive and any(queue.waiting for queue in counts),
         },
     ]
 
 
-def worst(request: HttpRequest, groups: dict[str, int]) -> Table:
-    """The groups with the most failures."""
-    most = sorted(groups.items(), key=lambda pair: -pair[1])[:WORST]
+def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Table:
+    """Return a table of the groups with the most failures."""
+    largest = sorted(groups.items(), key=lambda pair: -pair[1])[:WORST]
     columns = (Column("group", _("Failure group"), sorts=False), Column("count", _("Jobs"), number=True, sorts=False))
-    rows = [Row({"group": shown.link("failuregroup", group), "count": shown.number(count)}) for group, count in most]
+    rows = [
+        Row({"group": formatting.link("failuregroup", group), "count": formatting.number(count)})
+        for group, count in largest
+    ]
     return table(request, columns, rows, caption=_("Most failures"), empty=_("No job has failed."), sortable=False)
 
 
-def handed_out(counts: QueueCounts, reason: str, may_pause: bool) -> Any:
-    """Whether the queue hands out jobs, and the door that changes it."""
+def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker: bool = True) -> Any:
+    """Return whether the queue hands out jobs, and a link to pause or unpause it.
+
+    `has_worker`: False if no worker polls the queue while jobs wait.
+    """
     page, word = ("unpause", _("unpause")) if counts.paused else ("pause", _("pause"))
-    door = format_html('<a href="{}">{}</a>', shown.url("queue", counts.name, page), word) if may_pause else ""
+    link = format_html('<a href="{}">{}</a>', formatting.url("queue", counts.name, page), word) if may_pause else ""
     if counts.paused:
-        return format_html("{} {} {}", shown.state("paused"), shown.name(reason, 60) if reason else "", door)
-    return format_html("{} {}", _("yes"), door)
+        return format_html("{} {} {}", formatting.state("paused"), formatting.name(reason, 60) if reason else "", link)
+    if not has_worker:
+        return format_html('<span class="resty-alarm">{}</span> {}', _("no worker"), link)
+    return format_html("{} {}", _("yes"), link)
 
 
-def hours(client: Any, names: Sequence[str]) -> dict[str, Sequence[int]]:
-    """The jobs completed in each minute of the last hour, by queue."""
-    replies = client.call_many([("throughput", called) for called in names]) if names else []
+def completed_last_hour(client: Any, names: Sequence[str]) -> dict[str, Sequence[int]]:
+    """Return the jobs completed in each minute of the last hour, by queue."""
+    replies = client.call_many([("throughput", name) for name in names]) if names else []
     return {
-        called: read(reply, _THROUGHPUT).minutes
-        for called, reply in zip(names, replies, strict=True)
+        name: read(reply, _THROUGHPUT).minutes
+        for name, reply in zip(names, replies, strict=True)
         if not isinstance(reply, Exception)
     }
 
 
-def reasons(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Why queues are paused, of those that have a reason."""
-    replies = client.call_many([("config.get", f"{called}-{REASON}") for called in names]) if names else []
-    return {called: text(reply) for called, reply in zip(names, replies, strict=True) if isinstance(reply, bytes)}
-
-
-__all__ = ["handed_out", "hours", "reasons", "tiles", "worst"]
+def pause_reasons(client: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return the reasons of pauses by queue, for queues that have one."""
+    replies = client.call_many([("config.get", f"{name}-{PAUSE_REASON}") for name in names]) if names else []
+    return {name: text(reply) for name, reply in zip(names, replies, strict=True) if isinstance(reply, bytes)}

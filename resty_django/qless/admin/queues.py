@@ -1,10 +1,11 @@
-"""The overview of all queues, and the page of a queue: figures, its jobs by state, pausing and forgetting."""
+"""Overview of all queues, and the page of a queue: figures, jobs by state, pausing and forgetting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict
 
+from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -13,55 +14,105 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.shown import printable
+from resty_django.text import printable
 
-from .. import pauses
+from ..clients.queue import pause_with_reason, unpause_and_forget_reason
+from ..clients.replies import QueueCounts
+from ..coverage import coverage
 from ..models import Queue, token
-from ..values import QueueCounts
-from . import charts, overview, shown, verbs
-from .base import TEMPLATES, JobsAdmin, named
+from ..overview import notes_of
+from . import charts, formatting, operations, overview
+from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm, PauseForm
+from .glossary import OPERATION_HELP
+from .job_lists import JobFilter, queue_counts, redis_command
 from .recurring import recurring_table
 from .rows import jobs_table
-from .sources import Scope, plain, queue_counts
-from .tables import Column, Row, table
-from .words import DEEDS
+from .tables import Column, Row, Table, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
-    *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in shown.QUEUE_STATES),
+    *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in formatting.QUEUE_STATES),
     Column("recurring", gettext_lazy("Recurring"), number=True),
     Column("hour", gettext_lazy("Done in an hour"), number=True),
     Column("pause", gettext_lazy("Handed out"), sorts=False),
 )
-TABS: Final = ("stats", *shown.QUEUE_STATES, "recurring")
-LISTED: Final = 100
-"""Queues whose last hour is drawn."""
+TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
+MAX_CHARTS: Final = 100
+"""Queues whose last hour is drawn in the overview."""
+
+
+class QueueContext(TypedDict):
+    """What `queue.html` needs on each tab."""
+
+    title: str
+    object: Queue
+    on_object: bool
+    tab: str
+    tabs: Sequence[tuple[str, str, str, bool]]
+    """URL, label, job count, and whether this is the current tab."""
+    paused: bool
+    reason: str
+    exists: bool
+
+
+class StatisticsTab(TypedDict):
+    """Figures and charts of a period."""
+
+    periods: Sequence[tuple[str, str, bool]]
+    tiles: Sequence[Mapping[str, Any]]
+    charts: Sequence[charts.Chart]
+    by_day: bool
+
+
+class RecurringTab(TypedDict):
+    """The queue's recurring jobs."""
+
+    table: Table
+
+
+class JobsTab(TypedDict):
+    """The queue's jobs in one state."""
+
+    table: Table
+    operations: Sequence[operations.Operation]
+    select_all: int | bool | None
+    bulk: str
 
 
 class QueueAdmin(JobsAdmin[Queue]):
-    def more_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [
             self.page_url("pause", self.pause_view),
             self.page_url("unpause", self.unpause_view),
             self.page_url("forget", self.forget_view),
         ]
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- pages --------------------------------------------------------------------------------------------------------
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.look(request)
+        self.check_view_permission(request)
         client = self.client()
         counts = queue_counts(client)
         groups = client.jobs.failed()
-        workers = client.workers.counts()
-        names = self.like(request, (each.name for each in counts))
-        wanted = [each for each in counts if each.name in names]
-        reasons = overview.reasons(client, [each.name for each in wanted if each.paused])
-        hours = overview.hours(client, [each.name for each in wanted[:LISTED]])
-        rows = [self._row(request, each, hours.get(each.name, ()), reasons.get(each.name, "")) for each in wanted]
-        listed = table(
+        workers, lives = client.workers.counts(), client.workers.alive()
+        unserved = coverage(client, counts, lives)
+        names = self.filter_names(request, (queue.name for queue in counts))
+        matching = [queue for queue in counts if queue.name in names]
+        reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
+        hours = overview.completed_last_hour(client, [queue.name for queue in matching[:MAX_CHARTS]])
+        rows = [
+            self._row(
+                request,
+                queue,
+                hours.get(queue.name, ()),
+                reasons.get(queue.name, ""),
+                queue.name not in unserved.queues,
+            )
+            for queue in matching
+        ]
+        queues_table = table(
             request,
             COLUMNS,
             rows,
@@ -70,106 +121,83 @@ class QueueAdmin(JobsAdmin[Queue]):
             if not counts
             else _("No queue has such a name. Take the filter away."),
         )
-        return self.listed(
+        return self.list_page(
             request,
-            listed,
+            queues_table,
             form=NameForm(request.GET),
-            tiles=overview.tiles(client, counts, groups, workers),
-            shortcuts=[(shown.list_url("about"), _("About this job queue"))],
-            more=[overview.worst(request, groups)],
+            tiles=overview.tiles(client, counts, groups, workers, lives),
+            notes=notes_of(unserved),
+            shortcuts=[(formatting.list_url("about"), _("About this job queue"))],
+            extra_tables=[overview.largest_failure_groups(request, groups)],
         )
 
-    def _row(self, request: HttpRequest, counts: QueueCounts, hour: Sequence[int], reason: str) -> Row:
-        called = counts.name
+    def _row(
+        self, request: HttpRequest, counts: QueueCounts, hour: Sequence[int], reason: str, has_worker: bool
+    ) -> Row:
+        name = counts.name
         cells: dict[str, Any] = {
-            state: shown.counted(getattr(counts, state), shown.url("queue", called, tab=state))
-            for state in (*shown.QUEUE_STATES, "recurring")
+            state: formatting.count_link(getattr(counts, state), formatting.url("queue", name, tab=state))
+            for state in (*formatting.QUEUE_STATES, "recurring")
         }
-        cells["name"] = shown.link("queue", called)
+        cells["name"] = formatting.link("queue", name)
         cells["hour"] = format_html(
-            "{} {}", shown.number(sum(hour)), charts.bars(hour, _("Completed by minute"), small=True) if hour else ""
+            "{} {}",
+            formatting.number(sum(hour)),
+            charts.bars(hour, _("Completed by minute"), small=True) if hour else "",
         )
-        cells["pause"] = overview.handed_out(counts, reason, self.may(request, "pause_queue"))
-        values = {state: getattr(counts, state) for state in (*shown.QUEUE_STATES, "recurring")}
-        return Row(cells, {**values, "name": called, "hour": sum(hour)})
+        cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
+        values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
+        return Row(cells, {**values, "name": name, "hour": sum(hour)})
 
     @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """In the address `tab`, and `period` of the statistics."""
-        self.look(request)
-        client, row = self.client(), self.model(key=named(object_id))
-        queue = client.queues[row.name]
-        counts = queue.counts()
+        """Show a queue. URL parameters: `tab`, and `period` for the statistics."""
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
         tab = request.GET.get("tab", "stats")
         tab = tab if tab in TABS else "stats"
-        here = shown.url("queue", row.name)
-        context: dict[str, Any] = {
-            "title": shown.name(row.name),
-            "object": row,
-            "on_object": True,
-            "tab": tab,
-            "tabs": [
-                (f"{here}?tab={each}", _(each.capitalize()), shown.number(getattr(counts, each, None)), each == tab)
-                for each in TABS
-            ],
-            "paused": counts.paused,
-            "reason": shown.name(overview.reasons(client, [row.name]).get(row.name, "")) if counts.paused else "",
-            "known": _known(client, row.name) or any(getattr(counts, each) for each in shown.QUEUE_STATES),
-        }
+        tab_context: StatisticsTab | RecurringTab | JobsTab
         if tab == "stats":
-            context |= self._stats(request, client, row.name)
+            tab_context = _statistics_tab(request, client, row.name)
         elif tab == "recurring":
-            context["table"] = recurring_table(request, client, [row.name])
+            tab_context = _recurring_tab(request, client, row.name)
         else:
-            scope = Scope(queue=row.name, state=tab)
-            context["table"], source = jobs_table(
-                request, client, scope, caption=_(tab.capitalize()), empty=_empty(tab, row.name)
-            )
-            context["verbs"] = [verb for verb in verbs.VERBS.values() if self.may(request, verb.permission)]
-            context["whole"] = source.counted and context["table"].pager.total
-            context["bulk"] = f"{shown.list_url('job')}bulk/" + shown.query_of({"queue": token(row.name), "state": tab})
-        return self.page(request, f"{TEMPLATES}/queue.html", context)  # type: ignore[no-any-return]
+            tab_context = self._jobs_tab(request, client, row.name, tab)
+        return self.page(request, f"{TEMPLATES}/queue.html", {**_queue_context(client, row, tab), **tab_context})
 
-    def _stats(self, request: HttpRequest, client: Any, called: str) -> dict[str, Any]:
-        period = request.GET.get("period", "hour")
-        period = period if period in charts.PERIODS else "hour"
-        now = client.clock()
-        queue = client.queues[called]
-        days = [queue.stats(day) for day in charts.days_of(period, now)]
-        today = charts.summed(days[:1])
-        config = client.config.all()
+    def _jobs_tab(self, request: HttpRequest, client: Any, name: str, state: str) -> JobsTab:
+        jobs, job_list = jobs_table(
+            request,
+            client,
+            JobFilter(queue=name, state=state),
+            caption=_(state.capitalize()),
+            empty=_empty_text(state, name),
+        )
         return {
-            "periods": [(f"?tab=stats&period={key}", _(label), key == period) for key, label in charts.PERIODS.items()],
-            "tiles": [
-                {"label": _("Failures today"), "value": shown.number(today["failures"]), "alarm": today["failures"]},
-                {"label": _("Of these still failed"), "value": shown.number(today["failed"])},
-                {"label": _("Retries today"), "value": shown.number(today["retries"])},
-                {"label": _("Lock"), "value": _limit(config, called, "heartbeat", 60, " s")},
-                {"label": _("At once"), "value": _limit(config, called, "max-concurrency", 0, "")},
-            ],
-            "charts": [
-                charts.throughput_chart(queue.throughput(), period, now),
-                charts.durations_chart(_("Waited"), [day.wait for day in days]),
-                charts.durations_chart(_("Ran"), [day.run for day in days]),
-            ],
-            "by_day": period in ("hour", "day"),
+            "table": jobs,
+            "operations": self.operations_for(request),
+            "select_all": job_list.countable and jobs.pager.total,
+            "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Queue, given: dict[str, Any]) -> tuple[str, str]:
-            queue, reason = self.client().queues[row.name], given["reason"]
-            pauses.pause(queue, reason, given["stop_jobs"])
-            said = format_html(
-                '{} <a href="{}">{}</a>', _("The queue is paused."), shown.url("queue", row.name, "unpause"), _("Undo")
+        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
+            queue, reason = self.client().queues[row.name], cleaned_data["reason"]
+            pause_with_reason(queue, reason, cleaned_data["stop_jobs"])
+            message = format_html(
+                '{} <a href="{}">{}</a>',
+                _("The queue is paused."),
+                formatting.url("queue", row.name, "unpause"),
+                _("Undo"),
             )
-            stopped = ", its running jobs stopped" if given["stop_jobs"] else ""
-            return said, f"Paused{stopped}." + (f" {printable(reason, 200)}" if reason else "")
+            stopped = ", its running jobs stopped" if cleaned_data["stop_jobs"] else ""
+            return message, f"Paused{stopped}." + (f" {printable(reason, 200)}" if reason else "")
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="pause_queue",
@@ -177,59 +205,105 @@ class QueueAdmin(JobsAdmin[Queue]):
             button=_("Pause the queue"),
             form=lambda data, row: PauseForm(data),
             perform=perform,
-            explain=DEEDS["pause"][1],
+            explain=OPERATION_HELP["pause"][1],
         )
 
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Queue, given: dict[str, Any]) -> tuple[str, str]:
-            pauses.unpause(self.client().queues[row.name])
+        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
+            unpause_and_forget_reason(self.client().queues[row.name])
             return _("The queue goes on."), "Unpaused."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="pause_queue",
             title=_("Unpause"),
             button=_("Hand out jobs again"),
             perform=perform,
-            explain=DEEDS["unpause"][1],
+            explain=OPERATION_HELP["unpause"][1],
         )
 
     def forget_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Queue, given: dict[str, Any]) -> tuple[str, str]:
+        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.client().queues[row.name].forget()
             row.gone = True  # type: ignore[attr-defined]
             return _("The queue is not listed any more."), "Forgot the queue."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="configure_jobs",
             title=_("Forget"),
             button=_("Forget the queue"),
             perform=perform,
-            explain=DEEDS["forget"][1],
+            explain=OPERATION_HELP["forget"][1],
             danger=True,
         )
 
 
-def _known(client: Any, called: str) -> bool:
-    return plain(client, "ZSCORE", "queues", called) is not None
+def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
+    counts = client.queues[row.name].counts()
+    reason = overview.pause_reasons(client, [row.name]).get(row.name, "") if counts.paused else ""
+    url = formatting.url("queue", row.name)
+    return {
+        "title": formatting.name(row.name),
+        "object": row,
+        "on_object": True,
+        "tab": tab,
+        "tabs": [
+            (f"{url}?tab={key}", _(key.capitalize()), formatting.number(getattr(counts, key, None)), key == tab)
+            for key in TABS
+        ],
+        "paused": counts.paused,
+        "reason": formatting.name(reason) if counts.paused else "",
+        "exists": _exists(client, row.name) or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
+    }
 
 
-def _limit(config: dict[str, Any], queue: str, option: str, default: int, unit: str) -> str:
+def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
+    period = request.GET.get("period", "hour")
+    period = period if period in charts.PERIODS else "hour"
+    now = client.clock()
+    queue = client.queues[name]
+    days = [queue.stats(day) for day in charts.days_of_period(period, now)]
+    today = charts.totals(days[:1])
+    config = client.config.all()
+    return {
+        "periods": [(f"?tab=stats&period={key}", _(label), key == period) for key, label in charts.PERIODS.items()],
+        "tiles": [
+            {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
+            {"label": _("Of these still failed"), "value": formatting.number(today["failed"])},
+            {"label": _("Retries today"), "value": formatting.number(today["retries"])},
+            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60, " s")},
+            {"label": _("At once"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
+        ],
+        "charts": [
+            charts.throughput_chart(queue.throughput(), period, now),
+            charts.durations_chart(_("Waited"), [day.wait for day in days]),
+            charts.durations_chart(_("Ran"), [day.run for day in days]),
+        ],
+        "by_day": period in ("hour", "day"),
+    }
+
+
+def _recurring_tab(request: HttpRequest, client: Any, name: str) -> RecurringTab:
+    return {"table": recurring_table(request, client, [name])}
+
+
+def _exists(client: Any, name: str) -> bool:
+    return redis_command(client, "ZSCORE", "queues", name) is not None
+
+
+def _limit_text(config: dict[str, Any], queue: str, option: str, default: int, unit: str) -> str:
     value = config.get(f"{queue}-{option}", config.get(option, default))
     return _("no bound") if option == "max-concurrency" and not value else f"{value}{unit}"
 
 
-def _empty(tab: str, called: str) -> str:
+def _empty_text(tab: str, name: str) -> str:
     return {
-        "waiting": _('No job waits. Put one: client.queues["%(queue)s"].put(...).') % {"queue": shown.name(called)},
+        "waiting": _('No job waits. Put one: client.queues["%(queue)s"].put(...).') % {"queue": formatting.name(name)},
         "running": _("No job runs. If jobs wait, start a worker for this queue."),
         "stalled": _("No job has lost its worker."),
         "scheduled": _("No job is scheduled. One that is put with a delay is."),
         "depends": _("No job waits for another one."),
     }[tab]
-
-
-__all__ = ["QueueAdmin"]

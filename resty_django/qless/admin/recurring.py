@@ -1,11 +1,12 @@
-"""Recurring jobs: when the next ones come, and changing the template that they are made of."""
+"""Recurring jobs: schedule, and operations on their template."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from django import forms
+from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -13,22 +14,23 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.shown import printable
+from resty_django.admin.formatting import NONE
+from resty_django.text import printable
 
-from ..declared import Declared, of_tasks
+from ..clients.recurring import RecurringJob, of_reply
+from ..clients.serialization import encode
 from ..errors import NoSuchJob
 from ..models import RecurringJob as RecurringRow
 from ..models import token
-from ..recurring import RecurringJob, of_reply
-from ..texts import encode
-from . import shown
-from .arguments import editable, restored, shown_data
-from .base import TEMPLATES, JobsAdmin, named
-from .forms import RecurringForm, VerbForm, queues_of
-from .sources import SORTED, plain, queue_counts, scored
-from .tables import PAGE, Column, Row, Table, order_of, pager, sort, table
-from .verbs import VERBS
-from .words import DEEDS
+from ..tasks.abandoned import Declared, of_tasks
+from . import formatting
+from .arguments import display_json, editable_json, edited_arguments
+from .base import TEMPLATES, JobsAdmin
+from .forms import OperationForm, RecurringForm, queues_of
+from .glossary import OPERATION_HELP
+from .job_lists import MAX_SORTED, queue_counts, redis_command, sorted_set
+from .operations import OPERATIONS
+from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sort, table
 
 COLUMNS: Final = (
     Column("jid", gettext_lazy("Recurring job")),
@@ -41,60 +43,63 @@ COLUMNS: Final = (
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
 TIMES: Final = 5
-"""Times to come that are shown."""
+"""The number of next times that are shown."""
 
 
 def recurring_table(
     request: HttpRequest, client: Any, queues: Sequence[str], declared: Sequence[Declared] | None = None
 ) -> Table:
-    """The recurring jobs of queues, those that are due first come first in each. `declared`: those of tasks."""
-    totals = [plain(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
+    """Return a table of the queues' recurring jobs, in order of queues and next times.
+
+    `declared`: the recurring jobs of tasks (None: read them).
+    """
+    totals = [redis_command(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
     count = sum(totals)
-    key, down = order_of(request, COLUMNS)
-    whole = bool(key) and count <= SORTED
-    at = pager(request, count)
-    start, wanted = (0, SORTED) if whole else (max(0, at.first - 1), PAGE)
+    key, descending = order_of(request, COLUMNS)
+    sorts_all = bool(key) and count <= MAX_SORTED
+    page = pager(request, count)
+    start, count_left = (0, MAX_SORTED) if sorts_all else (max(0, page.first - 1), PAGE_SIZE)
     due: dict[str, float] = {}
     for queue, total in zip(queues, totals, strict=True):
-        if start < total and wanted > 0:
-            found = scored(client, "ZRANGE", f"q:{queue}-recur", start, start + wanted - 1)
-            due |= found
-            wanted -= len(found)
+        if start < total and count_left > 0:
+            due_of_queue = sorted_set(client, "ZRANGE", f"q:{queue}-recur", start, start + count_left - 1)
+            due |= due_of_queue
+            count_left -= len(due_of_queue)
         start = max(0, start - total)
     now = client.clock()
-    known = {each.job.jid: each for each in (of_tasks(client) if declared is None else declared)}
-    rows = [_row(job, due[job.jid], now, known.get(job.jid)) for job in _jobs(client, list(due))]
-    if whole:
-        rows = sort(rows, key, down)[max(0, at.first - 1) : at.last]
+    declared_by_jid = {entry.job.jid: entry for entry in (of_tasks(client) if declared is None else declared)}
+    rows = [_row(job, due[job.jid], now, declared_by_jid.get(job.jid)) for job in _jobs(client, list(due))]
+    if sorts_all:
+        rows = sort(rows, key, descending)[max(0, page.first - 1) : page.last]
     return table(
         request,
         COLUMNS,
         rows,
         caption=_("Recurring jobs"),
         empty=_('No job recurs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
-        at=at,
-        sortable=count <= SORTED,
+        position=page,
+        sortable=count <= MAX_SORTED,
     )
 
 
 def _jobs(client: Any, jids: Sequence[str]) -> list[RecurringJob]:
     replies = client.call_many([("recur.get", jid) for jid in jids]) if jids else []
-    found = [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
-    return [job for job in found if job is not None]
+    jobs = [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
+    return [job for job in jobs if job is not None]
 
 
 def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -> Row:
-    by = _by(declared)
+    by = _declared_by(declared)
     return Row(
         {
-            "jid": shown.link("recurringjob", job.jid, shown.short(job.jid)),
-            "klass": shown.name(job.klass),
-            "queue": shown.link("queue", job.queue_name),
-            "interval": shown.seconds(job.interval),
-            "next": shown.moment(due, now),
-            "count": shown.number(job.count),
+            "jid": formatting.link("recurringjob", job.jid, formatting.short(job.jid)),
+            "klass": formatting.name(job.klass),
+            "queue": formatting.link("queue", job.queue_name),
+            "interval": formatting.duration(job.interval),
+            "next": formatting.relative_time(due, now),
+            "count": formatting.number(job.count),
             "by": by,
-            "tags": shown.tags(job.tags),
+            "tags": formatting.tag_links(job.tags),
         },
         {
             "jid": job.jid,
@@ -108,26 +113,61 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
     )
 
 
-def _by(declared: Declared | None) -> str:
+def _declared_by(declared: Declared | None) -> str:
     if declared is None:
         return _("people")
     return _("a task that is gone") if declared.abandoned else _("a task")
 
 
-def _about(declared: Declared | None) -> str:
-    """The same with what is known of the task."""
+def _declared_by_text(declared: Declared | None) -> str:
+    """Return who declared a recurring job, with what is known about its task."""
     if declared is None or not (declared.fault or declared.unknown):
-        return _by(declared)
+        return _declared_by(declared)
     if declared.unknown:
-        return f"{_by(declared)}: {printable(declared.unknown, 300)}"
-    ago = shown.seconds(max(0.0, declared.ago))
-    told = _("%(by)s: %(fault)s. A worker declared it %(ago)s ago.")
-    found = str(told % {"by": _by(declared), "fault": declared.fault, "ago": ago})
-    return f"{found} {_('Cancel it, or it goes on making such jobs.')}" if declared.abandoned else found
+        return f"{_declared_by(declared)}: {printable(declared.unknown, 300)}"
+    ago = formatting.duration(max(0.0, declared.ago))
+    template = _("%(by)s: %(fault)s. A worker declared it %(ago)s ago.")
+    text = str(template % {"by": _declared_by(declared), "fault": declared.fault, "ago": ago})
+    return f"{text} {_('Cancel it, or it goes on making such jobs.')}" if declared.abandoned else text
+
+
+class RecurringContext(TypedDict):
+    """What `recurring.html` needs about a recurring job that exists."""
+
+    job: RecurringJob
+    facts: Sequence[tuple[Any, Any]]
+    times: Sequence[str]
+    data: str
+    complete: bool
+    tags: Sequence[tuple[str, str, str]]
+
+
+def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
+    now, due, last = client.clock(), job.next(), job.last_spawned_jid
+    data, complete = display_json(encode(job.data).decode(), job.klass)
+    declared = next((entry for entry in of_tasks(client) if entry.job.jid == job.jid), None)
+    return {
+        "job": job,
+        "facts": [
+            (_("Class"), formatting.name(job.klass)),
+            (_("Queue"), formatting.link("queue", job.queue_name)),
+            (_("Every"), formatting.duration(job.interval)),
+            (_("Priority"), formatting.number(job.priority)),
+            (_("Retries"), formatting.number(job.retries)),
+            (_("Backlog"), formatting.number(job.backlog) if job.backlog else _("all late ones are made")),
+            (_("Made"), formatting.number(job.count)),
+            (_("The last one"), formatting.job_link(last) if last else NONE),
+            (_("Declared by"), _declared_by_text(declared)),
+        ],
+        "times": [] if due is None else [formatting.relative_time(due + n * job.interval, now) for n in range(TIMES)],
+        "data": data,
+        "complete": complete,
+        "tags": [(formatting.name(str(tag)), token(str(tag)), "") for tag in job.tags],
+    }
 
 
 class RecurringJobAdmin(JobsAdmin[RecurringRow]):
-    def more_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [
             self.page_url("edit", self.edit_view),
             self.page_url("cancel", self.cancel_view),
@@ -137,60 +177,40 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.look(request)
+        self.check_view_permission(request)
         client = self.client()
-        queues = [each.name for each in queue_counts(client) if each.recurring]
+        queues = [entry.name for entry in queue_counts(client) if entry.recurring]
         declared = of_tasks(client)
-        left = [
-            (shown.url("recurringjob", each.job.jid), _("The task of %s is gone") % shown.name(each.job.jid))
-            for each in declared
-            if each.abandoned
+        abandoned = [
+            (
+                formatting.url("recurringjob", entry.job.jid),
+                _("The task of %s is gone") % formatting.name(entry.job.jid),
+            )
+            for entry in declared
+            if entry.abandoned
         ]
-        return self.listed(request, recurring_table(request, client, queues, declared), hints=left)
+        return self.list_page(request, recurring_table(request, client, queues, declared), hints=abandoned)
 
     @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        self.look(request)
-        client, row = self.client(), self.model(key=named(object_id))
-        context: dict[str, Any] = {"title": shown.name(row.name), "object": row, "on_object": True}
-        found = _jobs(client, [row.name])
-        if not found:
-            return self.page(request, f"{TEMPLATES}/recurring.html", context, status=404)  # type: ignore[no-any-return]
-        job, now = found[0], client.clock()
-        due = job.next()
-        data, whole = shown_data(encode(job.data).decode(), job.klass)
-        last = job.last_spawned_jid
-        declared = next((each for each in of_tasks(client) if each.job.jid == job.jid), None)
-        context |= {
-            "job": job,
-            "facts": [
-                (_("Class"), shown.name(job.klass)),
-                (_("Queue"), shown.link("queue", job.queue_name)),
-                (_("Every"), shown.seconds(job.interval)),
-                (_("Priority"), shown.number(job.priority)),
-                (_("Retries"), shown.number(job.retries)),
-                (_("Backlog"), shown.number(job.backlog) if job.backlog else _("all late ones are made")),
-                (_("Made"), shown.number(job.count)),
-                (_("The last one"), shown.job_link(last) if last else shown.NONE),
-                (_("Declared by"), _about(declared)),
-            ],
-            "times": [shown.moment(due + n * job.interval, now) for n in range(TIMES)] if due is not None else [],
-            "data": data,
-            "whole": whole,
-            "tags": [(shown.name(str(tag)), token(str(tag)), "") for tag in job.tags],
-        }
-        return self.page(request, f"{TEMPLATES}/recurring.html", context)  # type: ignore[no-any-return]
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
+        context = {"title": formatting.name(row.name), "object": row, "on_object": True}
+        jobs = _jobs(client, [row.name])
+        if not jobs:
+            return self.page(request, f"{TEMPLATES}/recurring.html", context, status=404)
+        return self.page(request, f"{TEMPLATES}/recurring.html", {**context, **_recurring_context(client, jobs[0])})
 
     def recurring(self, row: Any) -> RecurringJob:
-        """Raises `NoSuchJob`."""
-        found = _jobs(self.client(), [row.name])
-        if not found:
+        """Return the row's recurring job. Raise `NoSuchJob` if it does not exist."""
+        jobs = _jobs(self.client(), [row.name])
+        if not jobs:
             raise NoSuchJob(_("There is no such recurring job any more."))
-        return found[0]
+        return jobs[0]
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def form(data: Any, row: Any) -> forms.Form:
@@ -201,24 +221,25 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
                 "priority": f"{job.priority:g}",
                 "retries": job.retries,
                 "backlog": job.backlog,
-                "arguments": editable(job.data, job.klass),
+                "arguments": editable_json(job.data, job.klass),
             }
-            return RecurringForm(data, queues_of(job.client), initial)
+            return RecurringForm(data, queues_of(job.client), initial, with_arguments=self.may(request, "start_job"))
 
-        def perform(request: HttpRequest, row: Any, given: dict[str, Any]) -> tuple[str, str]:
+        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             job = self.recurring(row)
-            given["data"] = restored(given.pop("arguments"), job.data)
-            before = {key: getattr(job, "queue_name" if key == "queue" else key) for key in given}
-            changes = {key: value for key, value in given.items() if value != before[key]}
+            if "arguments" in cleaned_data:
+                cleaned_data["data"] = edited_arguments(cleaned_data.pop("arguments"), job.data, job.klass)
+            old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in cleaned_data}
+            changes = {key: value for key, value in cleaned_data.items() if value != old_values[key]}
             if not changes:
                 return _("Nothing was changed."), "Changed nothing."
             job.update(**changes)
-            told = ", ".join(
-                key if key == "data" else f"{key} from {before[key]} to {value}" for key, value in changes.items()
+            changes_text = ", ".join(
+                key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
             )
-            return _("Changed for the jobs to come."), f"Changed {printable(told, 500)}."
+            return _("Changed for the jobs to come."), f"Changed {printable(changes_text, 500)}."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="edit_job",
@@ -226,43 +247,42 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             button=_("Change the jobs to come"),
             form=form,
             perform=perform,
-            explain=DEEDS["edit"][1],
+            explain=OPERATION_HELP["edit"][1],
         )
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Any, given: dict[str, Any]) -> tuple[str, str]:
+        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.recurring(row).cancel()
             row.gone = True
             return _("No more of these jobs are made."), "Canceled."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="cancel_job",
             title=_("Cancel"),
             button=_("Make no more of these jobs"),
             perform=perform,
-            explain=DEEDS["cancel"][1],
+            explain=OPERATION_HELP["cancel"][1],
             danger=True,
         )
 
     def _tag_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        verb = VERBS[name]
+        operation = OPERATIONS[name]
 
-        def perform(request: HttpRequest, row: Any, given: dict[str, Any]) -> tuple[str, str]:
+        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             job = self.recurring(row)
-            (job.tag if name == "tag" else job.untag)(given["tag"])
-            return _("Changed the tags of the jobs to come."), f"{verb.label} {printable(given['tag'], 200)}."
+            (job.tag if name == "tag" else job.untag)(cleaned_data["tag"])
+            return _(
+                "Changed the tags of the jobs to come."
+            ), f"{operation.label} {printable(cleaned_data['tag'], 200)}."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="edit_job",
-            title=verb.label,
-            button=verb.label,
-            form=lambda data, row: VerbForm(data, verb, []),
+            title=operation.label,
+            button=operation.label,
+            form=lambda data, row: OperationForm(data, operation, []),
             perform=perform,
         )
-
-
-__all__ = ["RecurringJobAdmin", "recurring_table"]

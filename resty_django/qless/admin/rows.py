@@ -1,20 +1,19 @@
-"""Jobs as rows of a table."""
+"""Jobs as table rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from ..clients.job import Job
 from ..errors import QlessError
-from ..job import Job
 from ..models import token
-from . import shown
-from .sources import SORTED, Scope, Source
-from .tables import PAGE, Column, Pager, Row, Table, changed, order_of, page_of, pager, sort, table
+from . import formatting
+from .job_lists import MAX_SORTED, JobFilter, JobList
+from .tables import PAGE_SIZE, Column, Pager, Row, Table, changed, order_of, page_of, pager, sort, table
 
 COLUMNS: Final = (
     Column("job", _("Job")),
@@ -28,20 +27,20 @@ COLUMNS: Final = (
 )
 
 
-def row_of(job: Job, now: float) -> Row:
+def job_row(job: Job, now: float) -> Row:
     history = history_of(job)
-    at = float(history[-1].get("when") or 0) if history else 0.0
+    changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
     return Row(
         cells={
-            "job": shown.job_link(job.jid),
-            "klass": shown.name(job.klass),
-            "state": shown.state(state),
-            "queue": shown.link("queue", job.queue_name),
-            "priority": shown.number(job.priority),
-            "tags": shown.tags(job.tags),
-            "changed": shown.moment(at, now),
-            "about": about(job, state, now),
+            "job": formatting.job_link(job.jid),
+            "klass": formatting.name(job.klass),
+            "state": formatting.state(state),
+            "queue": formatting.link("queue", job.queue_name),
+            "priority": formatting.number(job.priority),
+            "tags": formatting.tag_links(job.tags),
+            "changed": formatting.relative_time(changed_at, now),
+            "about": detail_of(job, state, now),
         },
         values={
             "job": job.jid,
@@ -49,34 +48,36 @@ def row_of(job: Job, now: float) -> Row:
             "state": state,
             "queue": job.queue_name,
             "priority": job.priority,
-            "changed": at,
+            "changed": changed_at,
         },
         pick=token(job.jid),
-        title=shown.short(job.jid),
+        title=formatting.short(job.jid),
     )
 
 
 def state_of(job: Job, now: float) -> str:
-    """As people see it: a running job whose lock has expired is stalled."""
+    """Return the state to display: a running job whose lock has expired is stalled."""
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 
-def about(job: Job, state: str, now: float) -> Any:
-    """What is of interest in this state."""
+def detail_of(job: Job, state: str, now: float) -> Any:
+    """Return details for the state: the failure, the lock, or the dependencies."""
     if state == "failed":
         failure = failure_of(job)
         message = str(failure.get("message", "")).strip()
         return format_html(
             '{} <span class="resty-quiet">{}</span>',
-            shown.link("failuregroup", str(failure.get("group", ""))),
-            shown.name(message.splitlines()[-1] if message else "", 80),
+            formatting.link("failuregroup", str(failure.get("group", ""))),
+            formatting.name(message.splitlines()[-1] if message else "", 80),
         )
     if state in ("running", "stalled"):
-        left = job.expires_at - now
-        words = _("lock for {}") if left > 0 else _("lock lost for {}")
-        return format_html("{} · {}", shown.link("worker", job.worker_name), str(words).format(shown.seconds(left)))
+        lease_left = job.expires_at - now
+        template = _("lock for {}") if lease_left > 0 else _("lock lost for {}")
+        return format_html(
+            "{} · {}", formatting.link("worker", job.worker_name), str(template).format(formatting.duration(lease_left))
+        )
     if job.dependencies:
-        return str(_("waits for {}")).format(shown.jobs(len(job.dependencies)))
+        return str(_("waits for {}")).format(formatting.job_count(len(job.dependencies)))
     return ""
 
 
@@ -88,49 +89,63 @@ def failure_of(job: Job) -> dict[str, Any]:
 
 
 def history_of(job: Job) -> list[dict[str, Any]]:
-    """What happened, oldest first, as far as it can be read."""
+    """Return the readable entries of the history, oldest first."""
     try:
-        return [each for each in job.raw_queue_history if isinstance(each, dict)]
+        return [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
     except QlessError:
         return []
 
 
 def jobs_table(
-    request: HttpRequest, client: Any, scope: Scope, *, caption: Any, empty: Any, picks: bool = True
-) -> tuple[Table, Source]:
-    """The jobs of a scope: by pages where the list is counted, else by a search that goes on."""
-    source, now = Source(client, scope), client.clock()
-    options: dict[str, Any] = {"caption": caption, "empty": empty, "picks": picks}
-    if not source.exact:
-        part = source.walk(request.GET.get("cursor", ""))
-        note = (
-            str(_("Looked at {}.")).format(shown.jobs(part.looked_at)) if part.cursor and len(part.jobs) < PAGE else ""
-        )
-        at = Pager(next=changed(request, cursor=part.cursor) if part.cursor else "", note=note)
-        if part.cursor and not part.jobs:
-            options["empty"] = _("None so far: go on with the next ones.")
-        rows = [row_of(job, now) for job in part.jobs]
-        return table(request, COLUMNS, rows, at=at, sortable=False, **options), source
-    key, down = order_of(request, COLUMNS)
-    if key and (total := source.total()) <= SORTED:
-        jobs: Sequence[Job] = source.whole(total)
-        rows = sort([row_of(job, now) for job in jobs], key, down)
-        at = pager(request, len(rows))
-        return table(request, COLUMNS, rows[max(0, at.first - 1) : at.last], at=at, **options), source
-    page = page_of(request)
-    part = source.page((page - 1) * PAGE)
-    if page > 1 and not part.jobs:  # the list has become shorter
-        page = max(1, -(-(part.total or 0) // PAGE))
-        part = source.page((page - 1) * PAGE)
-    rows = [row_of(job, now) for job in part.jobs]
-    rows += [gone_row(jid) for jid in part.gone]
-    at = pager(request, part.total or 0)
-    return table(request, COLUMNS, rows, at=at, sortable=(part.total or 0) <= SORTED, **options), source
+    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any, picks: bool = True
+) -> tuple[Table, JobList]:
+    """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
+    job_list = JobList(client, job_filter)
+    make_table = _paged_table if job_list.exact else _search_table
+    return make_table(request, job_list, client.clock(), caption, empty, picks), job_list
+
+
+def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+    page = job_list.scan(request.GET.get("cursor", ""))
+    note, next_url = "", ""
+    if page.cursor:
+        next_url = changed(request, cursor=page.cursor)
+        if len(page.jobs) < PAGE_SIZE:
+            note = str(_("Looked at {}.")).format(formatting.job_count(page.scanned))
+        if not page.jobs:
+            empty = _("None so far: go on with the next ones.")
+    rows = [job_row(job, now) for job in page.jobs]
+    position = Pager(next=next_url, note=note)
+    return table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+
+
+def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+    key, descending = order_of(request, COLUMNS)
+    if key and (total := job_list.total()) <= MAX_SORTED:
+        rows = sort([job_row(job, now) for job in job_list.all_jobs(total)], key, descending)
+        position = pager(request, len(rows))
+        rows = rows[max(0, position.first - 1) : position.last]
+        return table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position)
+    number = page_of(request)
+    page = job_list.page((number - 1) * PAGE_SIZE)
+    total = page.total or 0
+    if number > 1 and not page.jobs:  # the list has become shorter
+        page = job_list.page((max(1, -(-total // PAGE_SIZE)) - 1) * PAGE_SIZE)
+        total = page.total or 0
+    return table(
+        request,
+        COLUMNS,
+        [*(job_row(job, now) for job in page.jobs), *(gone_row(jid) for jid in page.gone)],
+        caption=caption,
+        empty=empty,
+        picks=picks,
+        position=pager(request, total),
+        sortable=total <= MAX_SORTED,
+    )
 
 
 def gone_row(jid: str) -> Row:
-    """A jid that a list still has, of a job that was canceled or has expired."""
-    return Row({"job": shown.job_link(jid), "klass": format_html('<span class="resty-quiet">{}</span>', _("gone"))})
-
-
-__all__ = ["failure_of", "history_of", "jobs_table", "row_of", "state_of"]
+    """Return a row for a jid whose job was canceled or has expired."""
+    return Row(
+        {"job": formatting.job_link(jid), "klass": format_html('<span class="resty-quiet">{}</span>', _("gone"))}
+    )

@@ -1,4 +1,4 @@
-"""One table for all lists: columns that sort, pages and filters, all of it in the address."""
+"""Tables of all lists: sorting, pages and filters, all in the URL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest, QueryDict
 
-PAGE: Final = 25
+PAGE_SIZE: Final = 25
 """Rows of a page."""
 
 
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`cells`: what is shown, by column, escaped; `values`: what is sorted by. `pick`: the value of its check box."""
+    """A row. `cells`: escaped content by column; `values`: sort keys by column; `pick`: the value of its check box."""
 
     cells: Mapping[str, Any]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Where the page is in the list. Without `total` only the next page is known, by a cursor."""
+    """The position of a page in its list. Without `total`, only the next page is known, by a cursor."""
 
     first: int = 0
     last: int = 0
@@ -81,7 +81,7 @@ def page_of(request: HttpRequest, key: str = "p") -> int:
 
 
 def changed(request: HttpRequest, **changes: Any) -> str:
-    """The address of this page with other parameters; None takes one away."""
+    """Return the page's URL query with other parameters; None removes one."""
     query: QueryDict = request.GET.copy()
     for key, value in changes.items():
         query.pop(key, None)
@@ -90,8 +90,8 @@ def changed(request: HttpRequest, **changes: Any) -> str:
     return f"?{query.urlencode()}"
 
 
-def pager(request: HttpRequest, total: int, size: int = PAGE, key: str = "p") -> Pager:
-    """Of a list whose length is known."""
+def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p") -> Pager:
+    """Return the position in a list of known length."""
     pages = max(1, -(-total // size))
     page = min(page_of(request, key), pages)
     return Pager(
@@ -106,21 +106,26 @@ def pager(request: HttpRequest, total: int, size: int = PAGE, key: str = "p") ->
 
 
 def order_of(request: HttpRequest, columns: Sequence[Column]) -> tuple[str, bool]:
-    """The column that the address asks to sort by, and whether downwards; an empty text: as it comes."""
-    asked = request.GET.get("o", "")
-    key = asked.removeprefix("-")
-    return (key, asked.startswith("-")) if any(each.key == key and each.sorts for each in columns) else ("", False)
+    """Return the column to sort by, and whether descending; an empty text means unsorted."""
+    order = request.GET.get("o", "")
+    key = order.removeprefix("-")
+    return (
+        (key, order.startswith("-")) if any(column.key == key and column.sorts for column in columns) else ("", False)
+    )
 
 
-def sort(rows: Sequence[Row], key: str, down: bool) -> list[Row]:
-    """Numbers before texts, and what has no value last."""
+def sort(rows: Sequence[Row], key: str, descending: bool) -> list[Row]:
+    """Sort rows: numbers before texts, rows without a value last."""
 
     def rank(row: Row) -> tuple[int, float, str]:
         value = row.values.get(key)
         return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value).casefold())
 
-    known = [row for row in rows if row.values.get(key) not in (None, "")]
-    return [*sorted(known, key=rank, reverse=down), *(row for row in rows if row.values.get(key) in (None, ""))]
+    with_value = [row for row in rows if row.values.get(key) not in (None, "")]
+    return [
+        *sorted(with_value, key=rank, reverse=descending),
+        *(row for row in rows if row.values.get(key) in (None, "")),
+    ]
 
 
 def table(
@@ -130,31 +135,28 @@ def table(
     *,
     caption: str,
     empty: str,
-    at: Pager | None = None,
+    position: Pager | None = None,
     sortable: bool = True,
     picks: bool = False,
 ) -> Table:
-    """A table of `rows`: all of a list, or with `at` one page of it, sorted where it can be."""
-    key, down = order_of(request, columns) if sortable else ("", False)
-    shown = list(rows)
-    if at is None:
+    """Return a table of all rows of a list, or with `position` of one page."""
+    key, descending = order_of(request, columns) if sortable else ("", False)
+    page_rows = list(rows)
+    if position is None:
         if key:
-            shown = sort(shown, key, down)
-        at = pager(request, len(shown))
-        shown = shown[max(0, at.first - 1) : at.last]
+            page_rows = sort(page_rows, key, descending)
+        position = pager(request, len(page_rows))
+        page_rows = page_rows[max(0, position.first - 1) : position.last]
     heads = []
     for column in columns:
         if not sortable or not column.sorts:
             heads.append(Head(column.label, column.number))
             continue
-        direction = ("descending" if down else "ascending") if column.key == key else ""
-        # Numbers are looked at from the largest one on.
+        direction = ("descending" if descending else "ascending") if column.key == key else ""
+        # Numbers sort from the largest one first.
         first = f"-{column.key}" if column.number else column.key
-        other = column.key if column.number else f"-{column.key}"
-        wanted = other if request.GET.get("o") == first else first
-        heads.append(Head(column.label, column.number, changed(request, o=wanted, p=None, cursor=None), direction))
-    made = [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in shown]
-    return Table(heads, made, at, caption, empty, picks and any(row.pick for row in shown))
-
-
-__all__ = ["PAGE", "Column", "Pager", "Row", "Table", "changed", "order_of", "page_of", "pager", "sort", "table"]
+        reverse = column.key if column.number else f"-{column.key}"
+        order = reverse if request.GET.get("o") == first else first
+        heads.append(Head(column.label, column.number, changed(request, o=order, p=None, cursor=None), direction))
+    cells = [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in page_rows]
+    return Table(heads, cells, position, caption, empty, picks and any(row.pick for row in page_rows))

@@ -1,31 +1,44 @@
-"""The workers, and the jobs of one; the tags, which lead to lists of jobs."""
+"""Workers with their jobs, and tags."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from ..clients.replies import WorkerLife
+from ..clients.serialization import as_list
 from ..models import Tag, Worker, name_of, token
-from . import shown
-from .base import TEMPLATES, JobsAdmin, named
+from . import formatting
+from .base import JobsAdmin
 from .forms import NameForm
+from .glossary import OPERATION_HELP
+from .job_lists import MAX_SORTED, JobFilter, redis_command, sorted_set
 from .rows import jobs_table
-from .sources import SORTED, Scope, plain, scored
-from .tables import PAGE, Column, Row, order_of, page_of, pager, table
-from .words import DEEDS
+from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Worker")),
+    Column("state", gettext_lazy("State")),
+    Column("queues", gettext_lazy("Queues"), sorts=False),
     Column("jobs", gettext_lazy("Running"), number=True),
     Column("stalled", gettext_lazy("Stalled"), number=True),
-    Column("seen", gettext_lazy("Last pop")),
+    Column("seen", gettext_lazy("Last sign of life")),
 )
+MOST_QUEUES: Final = 5
+"""The most queues of a worker that are listed."""
+STATES: Final = {
+    "alive": gettext_lazy("It gives a sign of life every 10 seconds."),
+    "silent": gettext_lazy("No sign for 30 seconds: it is blocked, stopped, or cut off from the server."),
+    "gone": gettext_lazy("No sign for two minutes. After ten minutes it is not listed any more."),
+}
 TAG_COLUMNS: Final = (
     Column("name", gettext_lazy("Tag")),
     Column("count", gettext_lazy("Jobs"), number=True),
@@ -33,122 +46,134 @@ TAG_COLUMNS: Final = (
 
 
 class WorkerAdmin(JobsAdmin[Worker]):
-    def more_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [self.page_url("deregister", self.deregister_view)]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.look(request)
+        self.check_view_permission(request)
         client = self.client()
         now = client.clock()
-        found = client.workers.counts()
-        names = self.like(request, (each.name for each in found))
-        seen = scored(client, "ZREVRANGE", "workers", 0, -1)
+        workers = client.workers.counts()
+        names = self.filter_names(request, (worker.name for worker in workers))
+        last_seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
+        lives = {worker.name: worker for worker in client.workers.alive()}
         rows = [
             Row(
                 {
-                    "name": shown.link("worker", each.name),
-                    "jobs": shown.number(each.jobs),
-                    "stalled": shown.number(each.stalled),
-                    "seen": shown.moment(seen.get(each.name), now),
+                    "name": formatting.link("worker", worker.name),
+                    "state": _state(lives.get(worker.name)),
+                    "queues": _queues(lives.get(worker.name)),
+                    "jobs": formatting.number(worker.jobs),
+                    "stalled": formatting.number(worker.stalled),
+                    "seen": formatting.relative_time(last_seen.get(worker.name), now),
                 },
-                {"name": each.name, "jobs": each.jobs, "stalled": each.stalled, "seen": seen.get(each.name, 0)},
+                {
+                    "name": worker.name,
+                    "state": lives[worker.name].state if worker.name in lives else "",
+                    "jobs": worker.jobs,
+                    "stalled": worker.stalled,
+                    "seen": last_seen.get(worker.name, 0),
+                },
             )
-            for each in found
-            if each.name in names
+            for worker in workers
+            if worker.name in names
         ]
         empty = (
             _("No worker has such a name. Take the filter away.")
-            if found
+            if workers
             else _("No worker is known. Start one, and it is listed with its first look for a job.")
         )
-        listed = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty)
-        return self.listed(request, listed, form=NameForm(request.GET))
+        workers_table = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty)
+        return self.list_page(request, workers_table, form=NameForm(request.GET))
 
     @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        self.look(request)
-        client, row = self.client(), self.model(key=named(object_id))
-        held = client.workers[row.name]
-        listed, _source = jobs_table(
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
+        worker = client.workers[row.name]
+        jobs_of_worker, _job_list = jobs_table(
             request,
             client,
-            Scope(worker=row.name),
+            JobFilter(worker=row.name),
             caption=_("Jobs of the worker"),
             empty=_("The worker runs no job now, or is not known any more."),
             picks=False,
         )
-        context = {
-            "title": shown.name(row.name),
-            "object": row,
-            "on_object": True,
-            "table": listed,
-            "tiles": [
-                {"label": _("Running"), "value": shown.number(len(held.jobs))},
-                {"label": _("Stalled"), "value": shown.number(len(held.stalled)), "alarm": held.stalled},
+        actions = [(formatting.url("worker", row.name, "history"), _("History"), False)]
+        if self.may(request, "configure_jobs"):
+            actions.insert(0, (formatting.url("worker", row.name, "deregister"), _("Deregister"), True))
+        return self.list_page(
+            request,
+            jobs_of_worker,
+            title=formatting.name(row.name),
+            object=row,
+            on_object=True,
+            tiles=[
+                {"label": _("Running"), "value": formatting.number(len(worker.jobs))},
+                {"label": _("Stalled"), "value": formatting.number(len(worker.stalled)), "alarm": worker.stalled},
             ],
-            "actions": [
-                *(
-                    [(shown.url("worker", row.name, "deregister"), _("Deregister"), True)]
-                    if self.may(request, "configure_jobs")
-                    else []
-                ),
-                (shown.url("worker", row.name, "history"), _("History"), False),
-            ],
-        }
-        return self.page(request, f"{TEMPLATES}/list.html", context)  # type: ignore[no-any-return]
+            actions=actions,
+        )
 
     def deregister_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Worker, given: dict[str, Any]) -> tuple[str, str]:
+        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.client().workers.deregister(row.name)
             row.gone = True  # type: ignore[attr-defined]
             return _("The worker is not listed any more."), "Deregistered."
 
-        return self.change(
+        return self.operation_view(
             request,
             object_id,
             permission="configure_jobs",
             title=_("Deregister"),
             button=_("Deregister the worker"),
             perform=perform,
-            explain=DEEDS["deregister"][1],
+            explain=OPERATION_HELP["deregister"][1],
             danger=True,
         )
+
+
+def _state(life: WorkerLife | None) -> Any:
+    """Return a worker's state; empty for workers of other clients, which do not send signs of life."""
+    return "" if life is None else format_html('<span title="{}">{}</span>', STATES[life.state], life.state)
+
+
+def _queues(life: WorkerLife | None) -> Any:
+    names = [] if life is None else [str(name) for name in as_list(life.queues)]
+    return format_html_join(", ", "{}", ((formatting.link("queue", name),) for name in names[:MOST_QUEUES]))
 
 
 class TagAdmin(JobsAdmin[Tag]):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.look(request)
+        self.check_view_permission(request)
         client = self.client()
-        total = plain(client, "ZCOUNT", "tags", 2, "+inf")
-        whole = bool(order_of(request, TAG_COLUMNS)[0]) and total <= SORTED
-        start, wanted = (0, SORTED) if whole else ((page_of(request) - 1) * PAGE, PAGE)
-        tags = [str(each) for each in client.tags(start, wanted)]
+        total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
+        sorts_all = bool(order_of(request, TAG_COLUMNS)[0]) and total <= MAX_SORTED
+        start, count_wanted = (0, MAX_SORTED) if sorts_all else ((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
+        tags = [str(tag) for tag in client.tags(start, count_wanted)]
         rows = [
-            Row({"name": shown.tags([tag]), "count": shown.number(count)}, {"name": tag, "count": count})
+            Row({"name": formatting.tag_links([tag]), "count": formatting.number(count)}, {"name": tag, "count": count})
             for tag, count in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
         ]
-        listed = table(
+        tags_table = table(
             request,
             TAG_COLUMNS,
             rows,
             caption=_("Tags"),
             empty=_("No tag is used twice. Tags are given with a job, or on its page; the search finds rarer ones."),
-            at=None if whole else pager(request, total),
-            sortable=total <= SORTED,
+            position=None if sorts_all else pager(request, total),
+            sortable=total <= MAX_SORTED,
         )
-        return self.listed(request, listed)
+        return self.list_page(request, tags_table)
 
     @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """The jobs that have it."""
-        self.look(request)
-        return HttpResponseRedirect(shown.list_url("job", tag=token(name_of(named(object_id)))))
-
-
-__all__ = ["TagAdmin", "WorkerAdmin"]
+        """Redirect to the jobs with this tag."""
+        self.check_view_permission(request)
+        return HttpResponseRedirect(formatting.list_url("job", tag=token(name_of(unquote(object_id)))))

@@ -7,16 +7,22 @@
 | `GET queues/<name>/stats/` | its statistics of a day | `resty_qless.view_job` |
 | `GET queues/<name>/throughput/` | jobs completed by minute, hour and day | `resty_qless.view_job` |
 | `GET queues/<name>/jobs/` | its jobs in one state, page by page | `resty_qless.view_job` |
-| `POST queues/<name>/pause/`, `POST queues/<name>/unpause/` | stops and goes on | `resty_qless.pause_queue` |
+| `POST queues/<name>/pause/`, `POST queues/<name>/unpause/` | pauses and unpauses it | `resty_qless.pause_queue` |
 | `GET jobs/` | a search | `resty_qless.view_job` |
 | `GET jobs/<jid>/` | one job, with its arguments, history and result | `resty_qless.view_job` |
 | `DELETE jobs/<jid>/` | cancels it | `resty_qless.cancel_job` |
-| `POST jobs/<jid>/retry/` | lets a failed job wait again | `resty_qless.retry_job` |
+| `POST jobs/<jid>/retry/` | retries a failed job | `resty_qless.retry_job` |
 | `GET failed/`, `GET failed/<group>/` | failed jobs by group | `resty_qless.view_job` |
-| `POST failed/<group>/retry/` | lets those of a group wait again | `resty_qless.retry_job` |
+| `POST failed/<group>/retry/` | retries the failed jobs of a group | `resty_qless.retry_job` |
 | `GET workers/`, `GET workers/<name>/` | workers and their jobs | `resty_qless.view_job` |
 | `GET recurring/`, `GET recurring/<jid>/` | recurring jobs | `resty_qless.view_job` |
 
-Every address needs an authenticated user. Arguments are shown as `resty_django.qless.redact` shows them. Names in
+Every address needs an authenticated user. Arguments are shown as `resty_django.qless.redaction` shows them. Names in
 addresses are escaped twice, as in `resty_django.ids.api`.
 """
+
+from __future__ import annotations
+
+from resty_django import extras
+
+extras.require("The HTTP interfaces need", "rest_framework")

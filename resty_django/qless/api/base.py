@@ -1,8 +1,7 @@
-"""What the views share."""
+"""Base class of the views."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +11,15 @@ from rest_framework.response import Response
 
 from resty_django.api.views import JsonView
 from resty_django.health import described
+from resty_django.text import logger
 
-from ..clients import Client
-from ..default import default_client
-from ..history import note
+from ..audit import note
+from ..clients.client import Client
+from ..clients.default import default_client
 from ..models import Named
 from .errors import exception_handler
 
-log = logging.getLogger("resty_django.qless")
+log = logger("resty_django.qless")
 
 VIEW = "resty_qless.view_job"
 PAUSE = "resty_qless.pause_queue"
@@ -28,31 +28,31 @@ RETRY = "resty_qless.retry_job"
 
 
 class QlessView(JsonView):
-    """A view whose errors may be those of the job queue."""
+    """View that turns errors of the job queue into responses."""
 
     @property
     def jobs_client(self) -> Client:
-        """The client of the settings."""
+        """Return the qless client of the settings."""
         return default_client()
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         return exception_handler
 
     @staticmethod
-    def done(request: Request, row: Named, what: str, *jids: str) -> None:
-        """Note who did what to `row`, and so to the jobs `jids`: in the log, and in the history of the admin.
+    def log_operation(request: Request, row: Named, operation: str, *jids: str) -> None:
+        """Log who did `operation` to `row`, and so to the jobs `jids`: in the log, and in the history of the admin.
 
-        What was done to jobs stays done, so a database that does not answer now makes no error of the request.
+        The operation is not undone, so a database error is only logged and the request succeeds.
         """
-        about = ", ".join(map(repr, (row.name, *jids)))
-        log.info("%s, over HTTP by %s: %s %s", what, _name(request.user), row._meta.model_name, about)
+        subjects = ", ".join(map(repr, (row.name, *jids)))
+        log.info("%s, over HTTP by %s: %s %s", operation, _username(request.user), row._meta.model_name, subjects)
         try:
-            note(request.user, [row], f"{what}, over HTTP.")
+            note(request.user, [row], f"{operation}, over HTTP.")
         except DatabaseError as error:
-            log.error("%s, over HTTP: the history has no entry of it: %s", what, described(error))
+            log.error("%s, over HTTP: the history has no entry of it: %s", operation, described(error))
 
 
-def _name(user: Any) -> str:
-    """Of any user that the site's authentication gives, or of none."""
-    named = getattr(user, "get_username", None)
-    return str((named() if callable(named) else user) or "somebody unknown")
+def _username(user: Any) -> str:
+    """Return the name of any user that the site's authentication returns, or of none."""
+    get_username = getattr(user, "get_username", None)
+    return str((get_username() if callable(get_username) else user) or "somebody unknown")

@@ -1,4 +1,4 @@
-"""What the API takes and gives, as JSON."""
+"""JSON of requests and responses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictC
 MOST: Final = 100
 """Jobs of one page."""
 MOST_RETRIED: Final = 500
+FARTHEST: Final = 10**9
+"""The largest offset."""
+LONGEST_DELAY: Final = 10**9
+"""Seconds: 31 years. The server counts in floating point, which has no whole numbers of any length."""
+LONGEST_CURSOR: Final = 1000
+DIGITS: Final = len(str(FARTHEST)) - 1
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
 SEARCHED: Final = ("waiting", "running", "scheduled", "depends", "recurring", "failed", "complete")
 
 
-# --- asked ------------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 class PageQuerySerializer(serializers.Serializer[Any]):
-    offset = serializers.IntegerField(required=False, default=0, min_value=0, help_text="How many to leave out.")
+    offset = serializers.IntegerField(
+        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="How many to leave out."
+    )
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
 
 
@@ -41,7 +49,20 @@ class SearchQuerySerializer(serializers.Serializer[Any]):
     queue = serializers.CharField(required=False, trim_whitespace=False)
     tag = serializers.CharField(required=False, trim_whitespace=False, help_text="In place of all others.")
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
-    cursor = serializers.CharField(required=False, default="", allow_blank=True, help_text="That of the last answer.")
+    cursor = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=LONGEST_CURSOR,
+        help_text="That of the last answer.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """With a tag the cursor is an offset."""
+        cursor = attrs["cursor"]
+        if "tag" in attrs and cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= DIGITS):
+            raise serializers.ValidationError({"cursor": ["Give the cursor of the last answer for this tag."]})
+        return attrs
 
 
 class PauseSerializer(KnownFieldsOnly):
@@ -63,18 +84,24 @@ class RetrySerializer(KnownFieldsOnly):
     """Where a job goes."""
 
     queue = StrictCharField(required=False, default="", allow_blank=True, help_text="Its own queue when left out.")
-    delay = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds until it waits.")
+    delay = StrictIntegerField(
+        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds until it waits."
+    )
 
 
 class RetryGroupSerializer(KnownFieldsOnly):
     """How many of a group, and how fast."""
 
     count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=MOST_RETRIED)
-    delay = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds until the first waits.")
-    spread = StrictIntegerField(required=False, default=0, min_value=0, help_text="Seconds between one and the next.")
+    delay = StrictIntegerField(
+        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds until the first waits."
+    )
+    spread = StrictIntegerField(
+        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds between one and the next."
+    )
 
 
-# --- given ------------------------------------------------------------------------------------------------------------
+# --- responses --------------------------------------------------------------------------------------------------------
 
 
 class QueueSerializer(serializers.Serializer[Any]):

@@ -6,9 +6,9 @@ from typing import Any
 from django.db import connections, transaction
 from django.urls import path, register_converter
 
-from resty_django.api.text import NameConverter
+from resty_django.api.converters import NameConverter
 
-from . import verbs, views
+from . import views
 from .base import QlessView
 
 app_name = "resty_qless_api"
@@ -16,12 +16,12 @@ app_name = "resty_qless_api"
 register_converter(NameConverter, "resty_qless_name")
 
 
-def _changing(view: type[QlessView]) -> Callable[..., Any]:
-    """Outside of the transaction of a request: an error takes back neither what was done to jobs nor its history."""
-    made: Callable[..., Any] = view.as_view()
+def _outside_transactions(view: type[QlessView]) -> Callable[..., Any]:
+    """Return the view outside of the request's transaction: an error must not roll back the history of operations."""
+    wrapped: Callable[..., Any] = view.as_view()
     for alias in connections:
-        made = transaction.non_atomic_requests(using=alias)(made)
-    return made
+        wrapped = transaction.non_atomic_requests(using=alias)(wrapped)
+    return wrapped
 
 
 urlpatterns = [
@@ -30,14 +30,14 @@ urlpatterns = [
     path("queues/<resty_qless_name:name>/stats/", views.StatsView.as_view(), name="stats"),
     path("queues/<resty_qless_name:name>/throughput/", views.ThroughputView.as_view(), name="throughput"),
     path("queues/<resty_qless_name:name>/jobs/", views.QueueJobsView.as_view(), name="queue-jobs"),
-    path("queues/<resty_qless_name:name>/pause/", _changing(verbs.PauseView), name="pause"),
-    path("queues/<resty_qless_name:name>/unpause/", _changing(verbs.UnpauseView), name="unpause"),
+    path("queues/<resty_qless_name:name>/pause/", _outside_transactions(views.PauseView), name="pause"),
+    path("queues/<resty_qless_name:name>/unpause/", _outside_transactions(views.UnpauseView), name="unpause"),
     path("jobs/", views.SearchView.as_view(), name="jobs"),
-    path("jobs/<resty_qless_name:jid>/", _changing(verbs.JobView), name="job"),
-    path("jobs/<resty_qless_name:jid>/retry/", _changing(verbs.RetryView), name="retry"),
+    path("jobs/<resty_qless_name:jid>/", _outside_transactions(views.JobView), name="job"),
+    path("jobs/<resty_qless_name:jid>/retry/", _outside_transactions(views.RetryView), name="retry"),
     path("failed/", views.FailedView.as_view(), name="failed"),
     path("failed/<resty_qless_name:group>/", views.GroupView.as_view(), name="group"),
-    path("failed/<resty_qless_name:group>/retry/", _changing(verbs.RetryGroupView), name="retry-group"),
+    path("failed/<resty_qless_name:group>/retry/", _outside_transactions(views.RetryGroupView), name="retry-group"),
     path("workers/", views.WorkersView.as_view(), name="workers"),
     path("workers/<resty_qless_name:name>/", views.WorkerView.as_view(), name="worker"),
     path("recurring/", views.RecurringView.as_view(), name="recurring"),

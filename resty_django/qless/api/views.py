@@ -1,4 +1,4 @@
-"""The views that look; verbs.py has those that change something."""
+"""Views of the job queue: those that read, then those that change something."""
 
 from __future__ import annotations
 
@@ -10,165 +10,279 @@ from rest_framework.response import Response
 
 from resty_django.api.views import checked
 
-from ..errors import NoSuchJob
-from ..recurring import RecurringJob
-from . import docs, serializers, shown
-from .base import VIEW, QlessView
+from ..clients.client import Client
+from ..clients.job import Job
+from ..clients.queue import pause_with_reason, unpause_and_forget_reason
+from ..clients.recurring import RecurringJob
+from ..errors import NoSuchJob, QlessError
+from ..models import FailureGroup, Queue
+from ..models import Job as JobRow
+from . import openapi, representations, serializers
+from .base import CANCEL, PAUSE, RETRY, VIEW, QlessView
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 class QueuesView(QlessView):
-    """All queues."""
+    """List all queues."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.queues
+    @openapi.queues
     def get(self, request: Request) -> Response:
-        return Response({"queues": shown.value(self.jobs_client.queues.counts())})
+        return Response({"queues": representations.to_json(self.jobs_client.queues.counts())})
 
 
 class QueueView(QlessView):
-    """One queue; one that was never used is empty."""
+    """Show one queue; a queue that was never used is empty."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.queue
+    @openapi.queue
     def get(self, request: Request, name: str) -> Response:
-        return Response(shown.value(self.jobs_client.queues[name].counts()))
+        return Response(representations.to_json(self.jobs_client.queues[name].counts()))
 
 
 class StatsView(QlessView):
-    """A queue on one day."""
+    """Show the statistics of a queue on one day."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.stats
+    @openapi.stats
     def get(self, request: Request, name: str) -> Response:
-        asked = checked(serializers.DateQuerySerializer(data=request.query_params))
-        day = asked.get("date")
+        query = checked(serializers.DateQuerySerializer(data=request.query_params))
+        day = query.get("date")
         moment = None if day is None else datetime.combine(day, time(), UTC).timestamp()
-        return Response(shown.value(self.jobs_client.queues[name].stats(moment)))
+        return Response(representations.to_json(self.jobs_client.queues[name].stats(moment)))
 
 
 class ThroughputView(QlessView):
-    """Jobs completed."""
+    """Show how many jobs were completed."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.throughput
+    @openapi.throughput
     def get(self, request: Request, name: str) -> Response:
-        return Response(shown.value(self.jobs_client.queues[name].throughput()))
+        return Response(representations.to_json(self.jobs_client.queues[name].throughput()))
 
 
 class QueueJobsView(QlessView):
-    """The jobs of a queue in one state."""
+    """List the jobs of a queue in one state."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.queue_jobs
+    @openapi.queue_jobs
     def get(self, request: Request, name: str) -> Response:
-        asked = checked(serializers.StateQuerySerializer(data=request.query_params))
-        queue, state = self.jobs_client.queues[name], asked["state"]
-        jids = getattr(queue.jobs, state)(asked["offset"], asked["count"])
-        jobs = shown.briefs(self.jobs_client.jobs.multiget(*jids))
+        query = checked(serializers.StateQuerySerializer(data=request.query_params))
+        queue, state = self.jobs_client.queues[name], query["state"]
+        jids = queue.jobs.in_state(state, query["offset"], query["count"])
+        jobs = representations.job_summaries(self.jobs_client.jobs.multiget(*jids))
         return Response({"total": getattr(queue.counts(), state), "jobs": jobs})
 
 
 class SearchView(QlessView):
-    """Jobs wherever they are. Each call looks at a bounded number of them; `cursor` goes on."""
+    """Search all jobs. Each call scans a bounded number of jobs; `cursor` continues the search."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.search
+    @openapi.search
     def get(self, request: Request) -> Response:
-        asked = checked(serializers.SearchQuerySerializer(data=request.query_params))
+        query = checked(serializers.SearchQuerySerializer(data=request.query_params))
         jobs = self.jobs_client.jobs
-        tag = asked.pop("tag", None)
+        tag = query.pop("tag", None)
         if tag is None:
-            found = jobs.search(**asked)
-            jids, cursor = found.jobs, shown.value(found.cursor)
+            search = jobs.search(**query)
+            jids, cursor = search.jobs, representations.to_json(search.cursor)
         else:
-            offset = int(asked["cursor"]) if asked["cursor"].isdecimal() else 0
-            part = jobs.tagged(tag, offset, asked["count"])
-            jids, end = part.jobs, offset + len(part.jobs)
-            cursor = str(end) if jids and end < part.total else ""
-        return Response({"jobs": shown.briefs(jobs.multiget(*jids)), "cursor": cursor})
+            offset = int(query["cursor"] or 0)
+            tagged = jobs.tagged(tag, offset, query["count"])
+            jids, end = tagged.jobs, offset + len(tagged.jobs)
+            cursor = str(end) if jids and end < tagged.total else ""
+        return Response({"jobs": representations.job_summaries(jobs.multiget(*jids)), "cursor": cursor})
 
 
 class FailedView(QlessView):
-    """Failed jobs by group."""
+    """Count failed jobs by group."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.failed
+    @openapi.failed
     def get(self, request: Request) -> Response:
         groups = sorted(self.jobs_client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))
-        return Response({"groups": shown.value([{"group": group, "count": count} for group, count in groups])})
+        return Response(
+            {"groups": representations.to_json([{"group": group, "count": count} for group, count in groups])}
+        )
 
 
 class GroupView(QlessView):
-    """The failed jobs of a group, newest first."""
+    """List the failed jobs of a group, newest first."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.group
+    @openapi.group
     def get(self, request: Request, group: str) -> Response:
-        asked = checked(serializers.PageQuerySerializer(data=request.query_params))
-        found = self.jobs_client.jobs.failed(group, asked["offset"], asked["count"])
-        return Response({"total": found.total, "jobs": shown.briefs(found.jobs)})
+        query = checked(serializers.PageQuerySerializer(data=request.query_params))
+        failures = self.jobs_client.jobs.failed(group, query["offset"], query["count"])
+        return Response({"total": failures.total, "jobs": representations.job_summaries(failures.jobs)})
 
 
 class WorkersView(QlessView):
-    """All workers, those seen last first."""
+    """List all workers, most recently seen first."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.workers
+    @openapi.workers
     def get(self, request: Request) -> Response:
-        return Response({"workers": shown.value(self.jobs_client.workers.counts())})
+        return Response({"workers": representations.to_json(self.jobs_client.workers.counts())})
 
 
 class WorkerView(QlessView):
-    """The jobs of one worker; one that is not known has none."""
+    """List the jobs of one worker; an unknown worker has none."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.worker
+    @openapi.worker
     def get(self, request: Request, name: str) -> Response:
-        found = self.jobs_client.workers[name]
-        return Response(shown.value({"name": name, "jobs": found.jobs, "stalled": found.stalled}))
+        worker = self.jobs_client.workers[name]
+        return Response(representations.to_json({"name": name, "jobs": worker.jobs, "stalled": worker.stalled}))
 
 
 class RecurringView(QlessView):
-    """Recurring jobs of one queue or of all."""
+    """List the recurring jobs of one queue or of all queues."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.recurring
+    @openapi.recurring
     def get(self, request: Request) -> Response:
-        asked = checked(serializers.RecurringQuerySerializer(data=request.query_params))
-        client, offset, left = self.jobs_client, asked["offset"], asked["count"]
-        counted = [client.queues[asked["queue"]].counts()] if "queue" in asked else client.queues.counts()
+        query = checked(serializers.RecurringQuerySerializer(data=request.query_params))
+        client, offset, count_left = self.jobs_client, query["offset"], query["count"]
+        counts = [client.queues[query["queue"]].counts()] if "queue" in query else client.queues.counts()
         jids: list[str] = []
-        for queue in counted:
-            if offset < queue.recurring and left:
-                part = client.queues[queue.name].jobs.recurring(offset, left)
-                jids += part
-                left -= len(part)
+        for queue in counts:
+            if offset < queue.recurring and count_left:
+                queue_jids = client.queues[queue.name].jobs.recurring(offset, count_left)
+                jids += queue_jids
+                count_left -= len(queue_jids)
             offset = max(0, offset - queue.recurring)
         jobs = [job for jid in jids if isinstance(job := client.jobs.get(jid), RecurringJob)]
         return Response(
-            {"total": sum(queue.recurring for queue in counted), "jobs": [shown.recurring(job) for job in jobs]}
+            {
+                "total": sum(queue.recurring for queue in counts),
+                "jobs": [representations.recurring_job(job) for job in jobs],
+            }
         )
 
 
 class RecurringJobView(QlessView):
-    """One recurring job."""
+    """Show one recurring job."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @docs.recurring_job
+    @openapi.recurring_job
     def get(self, request: Request, jid: str) -> Response:
-        found = self.jobs_client.jobs.get(jid)
-        if not isinstance(found, RecurringJob):
+        job = self.jobs_client.jobs.get(jid)
+        if not isinstance(job, RecurringJob):
             raise NoSuchJob(f"There is no recurring job {jid}.")
-        return Response(shown.recurring(found))
+        return Response(representations.recurring_job(job))
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+class JobView(QlessView):
+    """Show or cancel one job."""
+
+    permissions: ClassVar = {"GET": VIEW, "DELETE": CANCEL}
+
+    @openapi.job
+    def get(self, request: Request, jid: str) -> Response:
+        job = _job(self.jobs_client, jid)
+        return Response(representations.job_detail(job, job.result()))
+
+    @openapi.cancel
+    def delete(self, request: Request, jid: str) -> Response:
+        job = _job(self.jobs_client, jid)
+        if job.state == "complete":
+            raise QlessError(f"The job {jid} is complete: it goes by itself, after the seconds of jobs-history.")
+        job.cancel()
+        self.log_operation(request, JobRow.from_name(jid), "Canceled")
+        return Response({"jids": [jid]})
+
+
+class RetryView(QlessView):
+    """Retry a failed job."""
+
+    permissions: ClassVar = {"POST": RETRY}
+
+    @openapi.retry
+    def post(self, request: Request, jid: str) -> Response:
+        options = checked(serializers.RetrySerializer(data=request.data))
+        job = _job(self.jobs_client, jid)
+        if job.state != "failed":
+            raise QlessError(f"The job {jid} has not failed, it is {job.state}.")
+        job.requeue(options["queue"] or job.queue_name, delay=options["delay"])
+        queue_text = f" in the queue {options['queue']}" if options["queue"] else ""
+        delay_text = f" after {options['delay']} s" if options["delay"] else ""
+        self.log_operation(request, JobRow.from_name(jid), f"Retried{queue_text}{delay_text}")
+        return Response({"jids": [jid]})
+
+
+class RetryGroupView(QlessView):
+    """Retry failed jobs of a group, newest first, each in its own queue."""
+
+    permissions: ClassVar = {"POST": RETRY}
+
+    @openapi.retry_group
+    def post(self, request: Request, group: str) -> Response:
+        options = checked(serializers.RetryGroupSerializer(data=request.data))
+        failures = self.jobs_client.jobs.failed(group, 0, options["count"])
+        jids: list[str] = []
+        try:
+            for number, job in enumerate(failures.jobs):
+                try:
+                    job.requeue(job.queue_name, delay=options["delay"] + number * options["spread"])
+                except NoSuchJob:  # canceled meanwhile
+                    continue
+                jids.append(job.jid)
+        finally:  # log the jobs that were retried before an error
+            if jids:
+                self.log_operation(
+                    request, FailureGroup.from_name(group), f"Retried {len(jids)} of {failures.total}", *jids
+                )
+        return Response(representations.to_json({"jids": jids}))
+
+
+class PauseView(QlessView):
+    """Pause a queue."""
+
+    permissions: ClassVar = {"POST": PAUSE}
+
+    @openapi.pause
+    def post(self, request: Request, name: str) -> Response:
+        options = checked(serializers.PauseSerializer(data=request.data))
+        queue = self.jobs_client.queues[name]
+        pause_with_reason(queue, options["reason"], options["stop_jobs"])
+        stopped = ", its running jobs stopped" if options["stop_jobs"] else ""
+        reason = f" ({options['reason']})" if options["reason"] else ""
+        self.log_operation(request, Queue.from_name(name), f"Paused{stopped}{reason}")
+        return Response(representations.to_json(queue.counts()))
+
+
+class UnpauseView(QlessView):
+    """Unpause a queue."""
+
+    permissions: ClassVar = {"POST": PAUSE}
+
+    @openapi.unpause
+    def post(self, request: Request, name: str) -> Response:
+        queue = self.jobs_client.queues[name]
+        unpause_and_forget_reason(queue)
+        self.log_operation(request, Queue.from_name(name), "Unpaused")
+        return Response(representations.to_json(queue.counts()))
+
+
+def _job(client: Client, jid: str) -> Job:
+    job = client.jobs.get(jid)
+    if not isinstance(job, Job):
+        raise NoSuchJob(f"There is no job {jid}.")
+    return job

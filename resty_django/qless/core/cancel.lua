@@ -2,18 +2,22 @@
 -- priority  jid number            Reply: the number
 -- depends   jid on jid ...        Reply: 1. Only for a job that waits for others
 -- depends   jid off jid ... | all Reply: 1
+-- stage     jid jid ...           Reply: how many. The next put of the first job, with `staged`, lets it wait for the
+--                                 others: where these are too many for one call. Forgotten after an hour
 -- log       jid message [json]    Appends to the history
 -- Cost      one step for each job, and for each tag and dependency of a canceled one
 if command == 'cancel' then
   need('Cancel', 'jid', ARGV[3])
   settings()
-  local given = {}
+  local canceled = {}
   for n = 3, #ARGV do
-    given[ARGV[n]] = true
+    canceled[ARGV[n]] = true
   end
-  for n = 3, #ARGV do
-    for _, other in ipairs(call('SMEMBERS', JOB .. ARGV[n] .. '-dependents')) do
-      if not given[other] then
+  local pending = call('EXISTS', prefix .. 'pending') == 1 -- then some may be listed that do not wait any more
+  for n = 3, #ARGV do -- where there are more than all that are given, one of so many more is not among these
+    local key = JOB .. ARGV[n] .. '-dependents'
+    for _, other in ipairs(pending and call('SMEMBERS', key) or call('SRANDMEMBER', key, #ARGV)) do
+      if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', ARGV[n]) == 1) then
         error('Cancel(): ' .. ARGV[n] .. ' is a dependency of ' .. other .. ' but is not mentioned to be canceled')
       end
     end
@@ -35,16 +39,20 @@ if command == 'cancel' then
     if not state then
       return
     end
-    for _, place in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
-      call('ZREM', QUEUE .. queue .. place, jid)
+    for _, suffix in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
+      call('ZREM', QUEUE .. queue .. suffix, jid)
     end
-    for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
-      call('SREM', JOB .. other .. '-dependents', jid)
+    if call('SCARD', key .. '-dependencies') > STEP then
+      later().link(jid, nil, 'u')
+    else
+      for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
+        call('SREM', JOB .. other .. '-dependents', jid)
+      end
     end
     if state == 'failed' then
-      seldom().unsink(jid, job[4], queue)
+      lazy_helpers().unmark_failed(jid, job[4], queue)
     end
-    seldom().tag(jid, job[5], -1)
+    lazy_helpers().tag(jid, job[5], -1)
     if call('ZSCORE', prefix .. 'tracked', jid) then
       call('PUBLISH', prefix .. 'canceled', jid)
       if fixed('tracked-clean') then
@@ -58,6 +66,7 @@ if command == 'cancel' then
     cancel(ARGV[n])
     jids[n - 2] = ARGV[n]
   end
+  lazy_helpers().remove_from_groups()
   return jids
 end
 
@@ -89,20 +98,38 @@ if command == 'depends' then
   if job[1] ~= 'depends' then
     error('Depends(): Job ' .. jid .. ' not in the depends state: ' .. tostring(job[1]))
   end
-  local others = {unpack(ARGV, 5)}
+  local others = {}
+  for n = 5, #ARGV do
+    others[n - 4] = ARGV[n]
+  end
   if action == 'on' then
-    seldom().refuse_cycle(title, jid, others)
-    seldom().link(jid, others)
+    lazy_helpers().refuse_cycle(title, jid, others)
+    lazy_helpers().link(jid, others)
     return 1
   end
-  seldom().link(jid, others[1] == 'all' and call('SMEMBERS', JOB .. jid .. '-dependencies') or others, true)
-  if call('SCARD', JOB .. jid .. '-dependencies') == 0 then
+  local all, key = others[1] == 'all', JOB .. jid .. '-dependencies'
+  if all and call('SCARD', key) > STEP or #others > STEP then
+    later().link(jid, not all and others or nil, 'o')
+    return 1
+  end
+  lazy_helpers().link(jid, all and call('SMEMBERS', key) or others, true)
+  if call('SCARD', key) == 0 then
     call('ZREM', QUEUE .. job[2] .. '-depends', jid)
     call('ZADD', QUEUE .. job[2] .. '-work', (tonumber(job[3]) or 0) - now / 10000000000, jid)
     call('HSET', JOB .. jid, 'state', 'waiting')
     call('PUBLISH', prefix .. 'wake:' .. job[2], now)
   end
   return 1
+end
+
+if command == 'stage' then
+  local jid, others = need('Stage', 'jid', ARGV[3]), {}
+  need('Stage', 'jid', ARGV[4])
+  for n = 4, #ARGV do
+    others[n - 3] = ARGV[n]
+  end
+  later().stage(jid, others)
+  return #others
 end
 
 if command == 'log' then
@@ -116,6 +143,6 @@ if command == 'log' then
     error('Log(): Job ' .. jid .. ' does not exist')
   end
   extra = extra and encode(extra)
-  happened(jid, moment, encode(message), extra and extra ~= '{}' and string.match(extra, '^{(.*)}$'))
+  append_history(jid, moment, encode(message), extra and extra ~= '{}' and string.match(extra, '^{(.*)}$'))
   return
 end

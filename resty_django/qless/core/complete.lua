@@ -1,6 +1,7 @@
--- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s]
---           Reply: `complete`, or with `next` the state that the job is in there: `waiting`, `scheduled`, `depends`
--- Cost      O(log n); and one step for each dependent, and for each old complete job that expires
+-- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s] [pending 1]
+--           Reply: `complete`, or with `next` the state that the job is in there: `waiting`, `scheduled`, `depends`;
+--           with `pending`, where jobs that wait for it are left to later calls, `pending`
+-- Cost      O(log n); and one step for each dependent and each old complete job that expires, of either 100 at most
 if command == 'complete' then
   local title = 'Complete'
   local jid, worker = need(title, 'jid', ARGV[3]), need(title, 'worker', ARGV[4])
@@ -8,7 +9,7 @@ if command == 'complete' then
   local life, kept = settings('jobs-history', 'jobs-history-count')
   life, kept = tonumber(life) or 604800, tonumber(kept) or 50000
   need(title, 'data', data, 'json')
-  local next_queue, result, ttl
+  local next_queue, result, ttl, pending
   local delay, depends = 0, {}
   for n = 7, #ARGV - 1, 2 do
     local name, value = ARGV[n], ARGV[n + 1]
@@ -19,10 +20,12 @@ if command == 'complete' then
     elseif name == 'depends' then
       depends = need(title, name, value, 'list')
     elseif name == 'result' then
-      need(title, name, value, 'json')
+      need(title, name, value, 'value')
       result = value
     elseif name == 'ttl' then
       ttl = need(title, name, value, 'number')
+    elseif name == 'pending' then
+      pending = value ~= '0'
     end
   end
   if not next_queue and delay ~= 0 then
@@ -43,10 +46,10 @@ if command == 'complete' then
     error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
   end
   if depends[1] then
-    seldom().refuse_cycle(title, jid, depends)
+    lazy_helpers().refuse_cycle(title, jid, depends)
   end
 
-  happened(jid, moment, '"done"')
+  append_history(jid, moment, '"done"')
   local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', key .. '-dependents') > 0
   call('ZREM', QUEUE .. queue .. '-work', jid)
   call('ZREM', QUEUE .. queue .. '-locks', jid)
@@ -54,8 +57,8 @@ if command == 'complete' then
     call('ZREM', QUEUE .. queue .. '-scheduled', jid)
   end
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-  measure('run', queue, {now - (tonumber(job[6]) or now)})
-  passed(queue)
+  record_duration('run', queue, {now - (tonumber(job[6]) or now)})
+  record_completion(queue)
   if result then
     call('HSET', prefix .. 'x:' .. jid, 'result', result)
     call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(ttl or life + 86400)))
@@ -68,11 +71,11 @@ if command == 'complete' then
     local name, priority, due = encode(next_queue), tonumber(job[4]) or 0, now
     call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)
       .. ',"to":' .. name .. '}')
-    happened(jid, moment, '"put"', '"q":' .. name)
+    append_history(jid, moment, '"put"', '"q":' .. name)
     call('ZADD', prefix .. 'queues', 'NX', now, next_queue)
     local reply, state = 'waiting', 'waiting'
     if depends[1] then
-      seldom().link(jid, depends)
+      lazy_helpers().link(jid, depends)
     end
     local blocked = depends[1] and call('SCARD', key .. '-dependencies') > 0
     if blocked then
@@ -102,45 +105,12 @@ if command == 'complete' then
   local completed = prefix .. 'completed'
   call('ZADD', completed, now, jid)
 
-  for step = 1, kept >= 0 and 2 or 1 do
-    local expired = step == 1 and call('ZRANGEBYSCORE', completed, 0, now - life)
-      or call('ZRANGE', completed, 0, -1 - floor(kept))
-    for _, old in ipairs(expired) do
-      local tags = call('HGET', JOB .. old, 'tags')
-      if tags and #tags > 2 then
-        seldom().tag(old, tags, -1)
-      end
-      call('DEL', JOB .. old, JOB .. old .. '-history', prefix .. 'x:' .. old)
-      if fixed('expired-keys') then
-        call('DEL', JOB .. old .. '-dependencies')
-      end
-      if fixed('tracked-clean') then
-        call('ZREM', prefix .. 'tracked', old)
-      end
-      call('ZREM', completed, old)
-    end
+  if call('ZCARD', completed) > kept or call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, 1)[1] then
+    later().expire(life, kept, STEP / 2)
   end
-
-  local dependents = rare and call('SMEMBERS', key .. '-dependents') or {}
-  for _, other in ipairs(dependents) do
-    call('SREM', JOB .. other .. '-dependencies', jid)
-    local waiting = call('HMGET', JOB .. other, 'state', 'queue', 'priority', 'scheduled')
-    if waiting[1] and call('SCARD', JOB .. other .. '-dependencies') == 0 then
-      local place, due = waiting[2], tonumber(waiting[4])
-      call('ZREM', QUEUE .. place .. '-depends', other)
-      if due then
-        call('ZADD', QUEUE .. place .. '-scheduled', due, other)
-        call('HSET', JOB .. other, 'state', 'scheduled')
-        call('HDEL', JOB .. other, 'scheduled')
-      else
-        call('ZADD', QUEUE .. place .. '-work', (tonumber(waiting[3]) or 0) - now / 10000000000, other)
-        call('HSET', JOB .. other, 'state', 'waiting')
-      end
-      call('PUBLISH', prefix .. 'wake:' .. place, due or now)
-    end
-  end
-  if dependents[1] then
-    call('DEL', key .. '-dependents')
+  if rare and later().release(jid) then
+    later().step(STEP)
+    return pending and 'pending' or 'complete'
   end
   return 'complete'
 end

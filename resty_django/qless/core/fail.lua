@@ -9,8 +9,8 @@ if command == 'heartbeat' then
   need(title, 'worker', need(title, 'jid', jid) and worker)
   local key = JOB .. jid
   local job = call('HMGET', key, 'state', 'worker', 'queue')
-  local own, common = settings((job[3] or '') .. '-heartbeat', 'heartbeat')
-  local given = data and need(title, 'data', data, 'json')
+  local queue_heartbeat, general_heartbeat = settings((job[3] or '') .. '-heartbeat', 'heartbeat')
+  local decoded = data and need(title, 'data', data, 'json')
   if not job[1] then
     error('Heartbeat(): Job ' .. jid .. ' does not exist')
   elseif job[1] ~= 'running' then
@@ -18,9 +18,9 @@ if command == 'heartbeat' then
   elseif job[2] ~= worker then
     error('Heartbeat(): Job ' .. jid .. ' given out to another worker: ' .. job[2])
   end
-  local expires = now + (tonumber(own) or tonumber(common) or 60)
+  local expires = now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60)
   if data then
-    call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixed('keep-text') and data or encode(given))
+    call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixed('keep-text') and data or encode(decoded))
   else
     call('HSET', key, 'expires', expires, 'worker', worker)
   end
@@ -31,11 +31,11 @@ if command == 'heartbeat' then
 end
 
 if command == 'fail' then
-  local sink = seldom().sink
+  local mark_failed = lazy_helpers().mark_failed
   local title, jid, worker = 'Fail', need('Fail', 'jid', ARGV[3]), need('Fail', 'worker', ARGV[4])
   local group, message, data = need(title, 'group', ARGV[5]), need(title, 'message', ARGV[6]), ARGV[7]
   settings()
-  local given = data and need(title, 'data', data, 'json')
+  local decoded = data and need(title, 'data', data, 'json')
   local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue')
   if not job[1] then
     error('Fail(): Job ' .. jid .. ' does not exist')
@@ -51,18 +51,18 @@ if command == 'fail' then
     call('PUBLISH', prefix .. 'failed', jid)
   end
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-  for _, place in ipairs({'-work', '-locks', '-scheduled'}) do
-    call('ZREM', QUEUE .. queue .. place, jid)
+  for _, suffix in ipairs({'-work', '-locks', '-scheduled'}) do
+    call('ZREM', QUEUE .. queue .. suffix, jid)
   end
   if data then
-    call('HSET', JOB .. jid, 'data', fixed('keep-text') and data or encode(given))
+    call('HSET', JOB .. jid, 'data', fixed('keep-text') and data or encode(decoded))
   end
-  sink(jid, queue, group, message, moment, worker, ',"worker":' .. name)
+  mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name)
   return jid
 end
 
 if command == 'retry' then
-  local sink = seldom().sink
+  local mark_failed = lazy_helpers().mark_failed
   local title, jid, queue = 'Retry', need('Retry', 'jid', ARGV[3]), need('Retry', 'queue', ARGV[4])
   local worker, delay = need(title, 'worker', ARGV[5]), need(title, 'delay', ARGV[6] or 0, 'number')
   local group, message = ARGV[7], ARGV[8]
@@ -84,9 +84,9 @@ if command == 'retry' then
   if remaining < 0 then
     group = group or 'failed-retries-' .. queue
     if message then
-      sink(jid, queue, group, message, moment, worker)
+      mark_failed(jid, queue, group, message, moment, worker)
     else
-      sink(jid, queue, group, 'Job exhausted retries in queue "' .. job[3] .. '"', now, '')
+      mark_failed(jid, queue, group, 'Job exhausted retries in queue "' .. job[3] .. '"', now, '')
     end
     if call('ZSCORE', prefix .. 'tracked', jid) then
       call('PUBLISH', prefix .. 'failed', jid)
@@ -102,7 +102,7 @@ if command == 'retry' then
   end
   call('HSET', key, 'state', delay > 0 and 'scheduled' or 'waiting')
   if message then
-    call('HSET', key, 'failure', seldom().failure(group, message, moment, worker))
+    call('HSET', key, 'failure', lazy_helpers().failure(group, message, moment, worker))
   end
   if fixed('retry-clean') then
     call('HSET', key, 'queue', queue, 'worker', '', 'expires', 0)
@@ -123,14 +123,14 @@ if command == 'timeout' then
     elseif job[1] ~= 'running' then
       error('Timeout(): Job ' .. jid .. ' not running')
     end
-    happened(jid, moment, '"timed-out"')
+    append_history(jid, moment, '"timed-out"')
     call('ZREM', QUEUE .. job[3] .. '-locks', jid)
     call('ZADD', QUEUE .. job[3] .. '-work', '+inf', jid)
     call('HSET', JOB .. jid, 'state', 'stalled', 'expires', 0)
     if fixed('timeout-clean') then
       call('ZREM', prefix .. 'w:' .. job[2] .. ':jobs', jid)
     end
-    seldom().lock_lost(jid, job[2])
+    lazy_helpers().lock_lost(jid, job[2])
     call('PUBLISH', prefix .. 'wake:' .. job[3], now)
   end
   return

@@ -2,6 +2,16 @@
 -- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
 -- unfail    queue group [count=25] Reply: how many jobs of the group, oldest first, wait in the queue now
 -- Cost      O(k) for k groups or jobs
+if command == 'page' and ARGV[3] == 'failed' then
+  local cursor, limit = page()
+  local scanned = call('SSCAN', prefix .. 'failures', format('%.0f', cursor), 'COUNT', limit)
+  local counts = {}
+  for n, name in ipairs(scanned[2]) do
+    counts[n] = encode(name) .. ':' .. call('LLEN', prefix .. 'f:' .. name)
+  end
+  return '{"items":{' .. table.concat(counts, ',') .. '},"cursor":"' .. (scanned[1] == '0' and '' or scanned[1]) .. '"}'
+end
+
 if command == 'failed' then
   local group = ARGV[3]
   if group then
@@ -19,12 +29,12 @@ end
 
 if command == 'unfail' then
   local queue, group = need('Unfail', 'queue', ARGV[3]), need('Unfail', 'group', ARGV[4])
-  local wanted = floor(need('Unfail', 'count', ARGV[5] or 25, 'number'))
+  local count = floor(need('Unfail', 'count', ARGV[5] or 25, 'number'))
   settings()
   local key, moved = prefix .. 'f:' .. group, 0
-  local jids = wanted > 0 and call('LRANGE', key, -wanted, -1) or {}
+  local jids = count > 0 and call('LRANGE', key, -count, -1) or {}
   if jids[1] then
-    call('LTRIM', key, 0, -1 - wanted)
+    call('LTRIM', key, 0, -1 - count)
   end
   if call('EXISTS', key) == 0 then
     call('SREM', prefix .. 'failures', group)
@@ -33,12 +43,12 @@ if command == 'unfail' then
     local jid = jids[n]
     local job = call('HMGET', JOB .. jid, 'priority', 'retries', 'failure', 'queue')
     if job[1] then
-      happened(jid, moment, '"put"', '"q":' .. encode(queue))
+      append_history(jid, moment, '"put"', '"q":' .. encode(queue))
       call('HSET', JOB .. jid, 'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'remaining', job[2])
       call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[1]) or 0) - now / 10000000000, jid)
       moved = moved + 1
       if fixed('unfail-clean') then
-        seldom().unsink(jid, job[3], job[4])
+        lazy_helpers().unmark_failed(jid, job[3], job[4], true)
         call('HSET', JOB .. jid, 'failure', '{}')
       end
     end

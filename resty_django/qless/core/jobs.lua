@@ -11,7 +11,7 @@ if command == 'get' then
   local jid = need('Get', 'jid', ARGV[3])
   local job = read(jid, true)
   job[TRACKED] = call('ZSCORE', prefix .. 'tracked', jid)
-  return job[KLASS] and show(jid, job, true)
+  return job[KLASS] and job_json(jid, job, true)
 end
 
 if command == 'multiget' then
@@ -19,7 +19,7 @@ if command == 'multiget' then
   for n = 3, #ARGV do
     jids[n - 2] = ARGV[n]
   end
-  return show_all(jids)
+  return jobs_json(jids)
 end
 
 if command == 'jobs' then
@@ -40,80 +40,101 @@ if command == 'jobs' then
     return call('ZREVRANGE', prefix .. 'completed', offset, last)
   end
   local key = QUEUE .. queue .. places[kind]
-  if kind == 'running' then
-    return call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', offset, number)
-  elseif kind == 'stalled' then
-    return call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', offset, number)
-  elseif kind == 'recurring' then
-    return call('ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', offset, number)
-  elseif kind == 'waiting' then
+  if kind == 'waiting' then
     return call('ZREVRANGE', key, offset, number < 0 and -1 or last)
-  elseif kind == 'scheduled' then
-    seldom().bring_due(queue, -1)
+  elseif kind == 'scheduled' then -- those that are due wait, also where they are too many to be moved now
+    lazy_helpers().enqueue_due(queue, STEP)
+    local due = call('ZCOUNT', key, 0, now)
+    return call('ZRANGE', key, offset < 0 and offset or due + offset, last < 0 and last or due + last)
+  elseif kind == 'depends' then
+    return call('ZRANGE', key, offset, last)
   end
-  return call('ZRANGE', key, offset, last)
+  -- By rank, which is as fast for the last page as for the first.
+  local first, final = 0, call('ZCARD', key)
+  if kind == 'running' then
+    first = call('ZCOUNT', key, '-inf', '(' .. format('%.17g', now))
+  elseif kind == 'stalled' then
+    final = call('ZCOUNT', key, '-inf', now)
+  end
+  if number >= 0 then
+    final = math.min(final, first + offset + number)
+  end
+  return offset >= 0 and final > first + offset and call('ZRANGE', key, first + offset, final - 1) or {}
 end
 
 if command == 'search' then
-  local title, given = 'Search', {}
+  local title, options = 'Search', {}
   for n = 3, #ARGV, 2 do
-    given[ARGV[n]] = need(title, ARGV[n], ARGV[n + 1])
+    options[ARGV[n]] = need(title, ARGV[n], ARGV[n + 1])
   end
-  local wanted = need(title, 'count', given.count or 25, 'number')
-  local scan = need(title, 'scan', given.scan or 1000, 'number')
-  local at, offset = string.match(given.cursor or '1:0', '^(%d+):(%d+)$')
+  local limit = need(title, 'count', options.count or 25, 'number')
+  local scan = math.min(10 * STEP, need(title, 'scan', options.scan or 1000, 'number'))
+  local at, offset = string.match(options.cursor or '1:0', '^(%d+):(%d+)$')
   at, offset = tonumber(at), tonumber(offset)
   if not at then
-    error('Search(): Arg "cursor" not from an answer of search: ' .. given.cursor)
-  elseif wanted < 1 or scan < 1 then
+    error('Search(): Arg "cursor" not from an answer of search: ' .. options.cursor)
+  elseif limit < 1 or scan < 1 then
     error('Search(): Args "count" and "scan" must be 1 or more')
   end
   local states = {{'waiting', '-work'}, {'running', '-locks'}, {'scheduled', '-scheduled'}, {'depends', '-depends'},
     {'recurring', '-recur'}, {'failed'}, {'complete'}}
-  local sources, known = {}, not given.state
+  local queues = options.queue and {options.queue} or call('ZRANGE', prefix .. 'queues', 0, -1)
+  local groups, valid_state, sources = {}, not options.state, 0
   for _, state in ipairs(states) do
-    local name, place = unpack(state)
-    known = known or name == given.state
-    if given.state and name ~= given.state then
-      place = nil
-    elseif place then
-      for _, queue in ipairs(given.queue and {given.queue} or call('ZRANGE', prefix .. 'queues', 0, -1)) do
-        sources[#sources + 1] = {'ZRANGE', QUEUE .. queue .. place, name == 'recurring' and prefix .. 'r:' or JOB}
-      end
+    local name, suffix = unpack(state)
+    valid_state = valid_state or name == options.state
+    if options.state and name ~= options.state then
+      state[3] = 0
     elseif name == 'complete' then
-      sources[#sources + 1] = not given.queue and {'ZREVRANGE', prefix .. 'completed', JOB} or nil
+      state[3] = options.queue and 0 or 1
+    elseif suffix then
+      state[3] = #queues
     else
-      local groups = call('SMEMBERS', prefix .. 'failures')
+      groups = call('SMEMBERS', prefix .. 'failures')
       table.sort(groups)
-      for _, group in ipairs(groups) do
-        sources[#sources + 1] = {'LRANGE', prefix .. 'f:' .. group, JOB}
+      state[3] = #groups
+    end
+    sources = sources + state[3]
+  end
+  if not valid_state then
+    error('Search(): Unknown state "' .. options.state .. '"')
+  end
+  local function source(number)
+    for _, state in ipairs(states) do
+      local name, suffix, size = unpack(state, 1, 3)
+      if number > size then
+        number = number - size
+      elseif name == 'complete' then
+        return 'ZREVRANGE', prefix .. 'completed', JOB
+      elseif suffix then
+        return 'ZRANGE', QUEUE .. queues[number] .. suffix, name == 'recurring' and prefix .. 'r:' or JOB
+      else
+        return 'LRANGE', prefix .. 'f:' .. groups[number], JOB
       end
     end
   end
-  if not known then
-    error('Search(): Unknown state "' .. given.state .. '"')
-  end
-  local found = {}
-  while at <= #sources and scan > 0 and #found < wanted do
-    local kind, key, hashes = unpack(sources[at])
-    local part = math.min(scan, 100)
-    local jids = call(kind, key, offset, offset + part - 1)
+  local jids_found = {}
+  while at <= sources and scan > 0 and #jids_found < limit do
+    local kind, key, hashes = source(at)
+    local page_size = math.min(scan, 100)
+    local jids = call(kind, key, offset, offset + page_size - 1)
     for _, jid in ipairs(jids) do
       local job = call('HMGET', hashes .. jid, 'klass', 'queue')
       offset = offset + 1
-      if job[1] and (not given.klass or job[1] == given.klass) and (not given.queue or job[2] == given.queue) then
-        found[#found + 1] = jid
-        if #found == wanted then
+      if job[1] and (not options.klass or job[1] == options.klass)
+        and (not options.queue or job[2] == options.queue) then
+        jids_found[#jids_found + 1] = jid
+        if #jids_found == limit then
           break
         end
       end
     end
     scan = scan - math.max(#jids, 1)
-    if #jids < part and #found < wanted then
+    if #jids < page_size and #jids_found < limit then
       at, offset = at + 1, 0
     end
   end
-  return '{"jobs":' .. list(found) .. ',"cursor":"' .. (at <= #sources and at .. ':' .. offset or '') .. '"}'
+  return '{"jobs":' .. list(jids_found) .. ',"cursor":"' .. (at <= sources and at .. ':' .. offset or '') .. '"}'
 end
 
 if command == 'result' then
@@ -122,8 +143,8 @@ if command == 'result' then
   if not state then
     return
   end
-  local known = call('HMGET', prefix .. 'x:' .. jid, 'result', 'progress', 'message', 'at')
-  return '{"jid":' .. encode(jid) .. ',"state":"' .. state .. '","result":' .. encode(known[1]) .. ',"progress":'
-    .. encode(tonumber(known[2]) or false) .. ',"message":' .. encode(known[3]) .. ',"at":'
-    .. encode(tonumber(known[4]) or false) .. '}'
+  local fields = call('HMGET', prefix .. 'x:' .. jid, 'result', 'progress', 'message', 'at')
+  return '{"jid":' .. encode(jid) .. ',"state":"' .. state .. '","result":' .. encode(fields[1]) .. ',"progress":'
+    .. encode(tonumber(fields[2]) or false) .. ',"message":' .. encode(fields[3]) .. ',"at":'
+    .. encode(tonumber(fields[4]) or false) .. '}'
 end

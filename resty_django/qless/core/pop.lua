@@ -4,9 +4,10 @@
 if command == 'pop' then
   local queue, worker = need('Pop', 'queue', ARGV[3]), need('Pop', 'worker', ARGV[4])
   local wanted = floor(need('Pop', 'count', ARGV[5], 'number'))
-  local own, common, limit, grace = settings(queue .. '-heartbeat', 'heartbeat', queue .. '-max-concurrency',
-    'grace-period')
-  local time, expires = format('%.20f', now), format('%.17g', now + (tonumber(own) or tonumber(common) or 60))
+  local queue_heartbeat, general_heartbeat, limit, grace = settings(queue .. '-heartbeat', 'heartbeat',
+    queue .. '-max-concurrency', 'grace-period')
+  local time, expires = format('%.20f', now),
+    format('%.17g', now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60))
   if wanted < 0 and fixed('pop-count') then
     error('Pop(): Arg "count" must not be negative: ' .. wanted)
   elseif wanted < 0 then -- all but so many
@@ -16,9 +17,12 @@ if command == 'pop' then
   local locks = QUEUE .. queue .. '-locks'
 
   local rare = call('EXISTS', prefix .. 'paused_queues', prefix .. 'tracked', QUEUE .. queue .. '-recur',
-    QUEUE .. queue .. '-scheduled') > 0
+    QUEUE .. queue .. '-scheduled', prefix .. 'pending') > 0
   if rare and call('SISMEMBER', prefix .. 'paused_queues', queue) == 1 then
     return '{}'
+  end
+  if rare and call('EXISTS', prefix .. 'pending') == 1 then
+    later().step(math.max(STEP / 4, math.min(wanted, STEP)))
   end
   call('ZADD', prefix .. 'workers', time, worker)
   if limit > 0 then
@@ -33,7 +37,7 @@ if command == 'pop' then
   local jids, jobs = {}, {}
   local late = call('ZCOUNT', locks, '-inf', time) > 0
   local expired = late and call('ZRANGEBYSCORE', locks, '-inf', now, 'LIMIT', 0, wanted) or {}
-  local made = expired[1] and seldom()
+  local helpers = expired[1] and lazy_helpers()
   for _, jid in ipairs(expired) do
     local job = read(jid, true)
     local holder, noticed = job[WORKER] or '', call('HGET', JOB .. jid, 'grace') == '1'
@@ -44,11 +48,11 @@ if command == 'pop' then
       if call('ZSCORE', prefix .. 'tracked', jid) then
         call('PUBLISH', prefix .. 'stalled', jid)
       end
-      happened(jid, moment, '"timed-out"')
+      append_history(jid, moment, '"timed-out"')
       call('HSET', JOB .. jid, 'grace', 1)
-      made.lock_lost(jid, holder)
+      helpers.lock_lost(jid, holder)
       call('ZADD', locks, now + grace, jid)
-      made.count(queue, 'retries')
+      helpers.count(queue, 'retries')
     end
     if job[KLASS] and (noticed or grace <= 0) then
       local remaining = (tonumber(job[REMAINING]) or 0) - 1
@@ -59,11 +63,11 @@ if command == 'pop' then
         jids[#jids + 1], jobs[#jobs + 1] = jid, job
         call('ZREM', QUEUE .. queue .. '-work', jid)
       else
-        for _, place in ipairs({'-work', '-locks', '-scheduled'}) do
-          call('ZREM', QUEUE .. queue .. place, jid)
+        for _, suffix in ipairs({'-work', '-locks', '-scheduled'}) do
+          call('ZREM', QUEUE .. queue .. suffix, jid)
         end
         local group, message = 'failed-retries-' .. queue, 'Job exhausted retries in queue "' .. queue .. '"'
-        made.sink(jid, queue, group, message, now, '')
+        helpers.mark_failed(jid, queue, group, message, now, '')
         if call('ZSCORE', prefix .. 'tracked', jid) then
           call('PUBLISH', prefix .. 'failed', jid)
         end
@@ -76,7 +80,7 @@ if command == 'pop' then
   local lost = #jids
   if wanted > lost then
     if rare then
-      seldom().bring_due(queue, wanted - lost, true)
+      lazy_helpers().enqueue_due(queue, wanted - lost, true)
     end
     local best = call('ZPOPMAX', QUEUE .. queue .. '-work', wanted - lost)
     for n = 1, #best, 2 do
@@ -90,16 +94,16 @@ if command == 'pop' then
     return '{}'
   end
 
-  local waits, held, ties = {0}, {0, 0}, {0, 0} -- of the length that most pops need
+  local waits, lock_pairs, link_keys = {0}, {0, 0}, {0, 0} -- of the length that most pops need
   local popped = '"worker":' .. encode(worker)
   local entry = '{' .. popped .. ',"when":' .. moment .. ',"what":"popped"}'
   for n, jid in ipairs(jids) do
     local job, key = jobs[n], JOB .. jid
-    happened(jid, moment, '"popped"', popped)
+    append_history(jid, moment, '"popped"', popped)
     call('HSET', key, 'time', time, 'worker', worker, 'expires', expires, 'state', 'running')
     waits[n] = now - (tonumber(job[TIME]) or now)
-    held[2 * n - 1], held[2 * n] = expires, jid
-    ties[2 * n - 1], ties[2 * n] = key .. '-dependencies', key .. '-dependents'
+    lock_pairs[2 * n - 1], lock_pairs[2 * n] = expires, jid
+    link_keys[2 * n - 1], link_keys[2 * n] = key .. '-dependencies', key .. '-dependents'
     job[STATE], job[WORKER], job[EXPIRES] = 'running', worker, expires
     job[TRACKED] = rare and call('ZSCORE', prefix .. 'tracked', jid)
     if job[TRACKED] then
@@ -107,15 +111,15 @@ if command == 'pop' then
     end
   end
   local tied = false
-  for n = 1, #held, 1000 do
-    local last = math.min(n + 999, #held)
-    call('ZADD', prefix .. 'w:' .. worker .. ':jobs', unpack(held, n, last))
-    call('ZADD', locks, unpack(held, n, last))
-    tied = call('EXISTS', unpack(ties, n, last)) > 0 or tied
+  for n = 1, #lock_pairs, 1000 do
+    local last = math.min(n + 999, #lock_pairs)
+    call('ZADD', prefix .. 'w:' .. worker .. ':jobs', unpack(lock_pairs, n, last))
+    call('ZADD', locks, unpack(lock_pairs, n, last))
+    tied = call('EXISTS', unpack(link_keys, n, last)) > 0 or tied
   end
-  measure('wait', queue, waits)
+  record_duration('wait', queue, waits)
   for n, jid in ipairs(jids) do
-    jids[n] = show(jid, jobs[n], tied, max_history ~= 1 and entry)
+    jids[n] = job_json(jid, jobs[n], tied, max_history ~= 1 and entry)
   end
   return '[' .. table.concat(jids, ',') .. ']'
 end
@@ -124,17 +128,36 @@ local function list(items)
   return items[1] and encode(items) or '{}'
 end
 
+-- The first place, and how many, of what `page` is to show: all, where that is not the command.
+local function page()
+  if command ~= 'page' then
+    return 0, 1000000000
+  end
+  local cursor = need('Page', 'cursor', ARGV[4] and ARGV[4] ~= '' and ARGV[4] or 0, 'number')
+  local limit = need('Page', 'count', ARGV[5] or STEP, 'number')
+  return math.max(0, floor(cursor)), math.max(1, math.min(floor(limit), 10 * STEP))
+end
+
+-- The reply of such a command: JSON of what is shown, each item JSON already.
+local function paged(elements, cursor, limit)
+  local items = elements[1] and '[' .. table.concat(elements, ',') .. ']' or '{}'
+  if command ~= 'page' then
+    return items
+  end
+  return '{"items":' .. items .. ',"cursor":"' .. (#elements < limit and '' or cursor + limit) .. '"}'
+end
+
 -- JSON list of the jobs that exist.
-local function show_all(jids)
-  local shown = {}
+local function jobs_json(jids)
+  local jobs = {}
   for _, jid in ipairs(jids) do
     local job = read(jid, true)
     if job[KLASS] then
       job[TRACKED] = call('ZSCORE', prefix .. 'tracked', jid)
-      shown[#shown + 1] = show(jid, job, true)
+      jobs[#jobs + 1] = job_json(jid, job, true)
     end
   end
-  return shown[1] and '[' .. table.concat(shown, ',') .. ']' or '{}'
+  return jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}'
 end
 
 if command == 'peek' then
@@ -151,10 +174,10 @@ if command == 'peek' then
   end
   local jids = call('ZRANGEBYSCORE', QUEUE .. queue .. '-locks', '-inf', now, 'LIMIT', 0, wanted)
   if #jids < wanted then
-    seldom().bring_due(queue, wanted - #jids, true)
+    lazy_helpers().enqueue_due(queue, wanted - #jids, true)
     for _, jid in ipairs(call('ZREVRANGE', QUEUE .. queue .. '-work', 0, wanted - #jids - 1)) do
       jids[#jids + 1] = jid
     end
   end
-  return show_all(jids)
+  return jobs_json(jids)
 end

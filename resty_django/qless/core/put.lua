@@ -1,6 +1,7 @@
 -- put       worker queue jid klass data delay [priority p] [tags json] [retries n] [depends json] [txid text]
---                                               [unique word]
+--                                               [unique word] [staged 1]
 --           Reply: jid. A job that exists is moved, and keeps the priority, tags, retries and dependencies not given.
+--           With `staged`, in place of `depends`, it waits for the jobs that were staged for it.
 --           With `unique` it is left as it is: `ever`; or `pending`: unless it is complete or failed
 -- requeue   the same for a job that exists
 -- put.many  worker queue, and for each job: jid klass data delay options (a JSON object of the options above, or '')
@@ -10,57 +11,64 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
   local queue_text = encode(queue)
 
-  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique)
+  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged)
     local key = JOB .. jid
     local old = call('HMGET', key, 'state', 'queue', 'worker', 'priority', 'tags', 'retries', 'failure', 'scheduled')
-    local state, holder, kept = old[1], old[3], old[5]
+    local state, holder, old_tags = old[1], old[3], old[5]
     if unique and state and (unique == 'ever' or state ~= 'complete' and state ~= 'failed') then
       return
     end
     priority, retries = priority or tonumber(old[4]) or 0, retries or tonumber(old[6]) or 5
-    if kept and #kept > 2 then
-      seldom().tag(jid, kept, -1)
+    if old_tags and #old_tags > 2 then
+      lazy_helpers().tag(jid, old_tags, -1)
     end
-    if depends and depends[1] then
-      local wanted, unwanted = {}, {}
-      for _, other in ipairs(depends) do
-        wanted[other] = true
+    if staged or depends and depends[1] then
+      local before = state and call('SCARD', key .. '-dependencies') or 0
+      if before > STEP or staged and before > 0 then -- what is wanted again is left by the task
+        later().link(jid, nil, 'u')
+      elseif before > 0 then
+        local kept_jids, unwanted = {}, {}
+        for _, other in ipairs(depends) do
+          kept_jids[other] = true
+        end
+        for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
+          unwanted[#unwanted + 1] = not kept_jids[other] and other or nil
+        end
+        lazy_helpers().link(jid, unwanted, true)
       end
-      for _, other in ipairs(call('SMEMBERS', key .. '-dependencies')) do
-        unwanted[#unwanted + 1] = not wanted[other] and other or nil
-      end
-      seldom().link(jid, unwanted, true)
     end
 
     call('PUBLISH', prefix .. 'log', '{"event":"put","jid":' .. encode(jid) .. ',"queue":' .. queue_text .. '}')
-    happened(jid, moment, '"put"', '"q":' .. queue_text, not state)
+    append_history(jid, moment, '"put"', '"q":' .. queue_text, not state)
     if state then
-      for _, place in ipairs(old[2] ~= '' and {'-work', '-locks', '-depends', '-scheduled'} or {}) do
-        call('ZREM', QUEUE .. old[2] .. place, jid)
+      for _, suffix in ipairs(old[2] ~= '' and {'-work', '-locks', '-depends', '-scheduled'} or {}) do
+        call('ZREM', QUEUE .. old[2] .. suffix, jid)
       end
       if holder and holder ~= '' then
         call('ZREM', prefix .. 'w:' .. holder .. ':jobs', jid)
         if holder ~= worker then
-          seldom().lock_lost(jid, holder)
+          lazy_helpers().lock_lost(jid, holder)
         end
       end
       if state == 'complete' then
         call('ZREM', prefix .. 'completed', jid)
       elseif state == 'failed' then
-        seldom().unsink(jid, old[7], fixed('failed-stats') and old[2] or queue)
+        lazy_helpers().unmark_failed(jid, old[7], fixed('failed-stats') and old[2] or queue)
       end
       if old[8] then
         call('HDEL', key, 'scheduled')
       end
       call('DEL', prefix .. 'x:' .. jid)
     end
-    tags = tags and (tags[1] and encode(tags) or '{}') or kept or '{}'
+    tags = tags and (tags[1] and encode(tags) or '{}') or old_tags or '{}'
     if #tags > 2 then
-      seldom().tag(jid, tags, 1)
+      lazy_helpers().tag(jid, tags, 1)
     end
 
-    if depends then
-      seldom().link(jid, depends)
+    if staged then
+      later().link(jid, nil, 'l')
+    elseif depends then
+      lazy_helpers().link(jid, depends)
     end
     local due = now
     local rare = call('EXISTS', key .. '-dependencies', prefix .. 'tracked') > 0
@@ -98,7 +106,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if #ARGV % 2 == 1 then
       error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 9))
     end
-    local priority, tags, retries, depends, txid, unique
+    local priority, tags, retries, depends, txid, unique, staged
     for n = 9, #ARGV, 2 do
       local name, value = ARGV[n], ARGV[n + 1]
       if name == 'priority' then
@@ -113,15 +121,23 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
         txid = value
       elseif name == 'unique' then
         unique = value
+      elseif name == 'staged' then
+        staged = value ~= '0'
       end
     end
     if command == 'requeue' and call('EXISTS', JOB .. jid) == 0 then
       error('Requeue(): Job ' .. jid .. ' does not exist')
     end
     if depends then
-      seldom().refuse_cycle('Put', jid, depends)
+      lazy_helpers().refuse_cycle('Put', jid, depends)
     end
-    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique)
+    if staged and call('EXISTS', prefix .. 'p:s:' .. jid) == 0 then
+      error('Put(): No jobs are staged for ' .. jid)
+    end
+    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique, staged)
+    if lazy_helpers_made then
+      lazy_helpers().remove_from_groups()
+    end
     call('ZADD', prefix .. 'queues', 'NX', now, queue)
     return jid
   end
@@ -135,25 +151,28 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     need('Put', 'data', ARGV[n + 2], 'json')
     need('Put', 'delay', ARGV[n + 3], 'number')
     if ARGV[n + 4] ~= '' then
-      local given = need('Put', 'options', ARGV[n + 4], 'json')
-      if type(given) ~= 'table' then
+      local spec = need('Put', 'options', ARGV[n + 4], 'json')
+      if type(spec) ~= 'table' then
         error('Put(): Arg "options" not a JSON object: ' .. ARGV[n + 4])
       end
       for name, kind in pairs({priority = 'number', tags = 'list', retries = 'number', depends = 'list'}) do
-        if given[name] ~= nil then
-          given[name] = need('Put', name, kind == 'list' and encode(given[name]) or tostring(given[name]), kind)
+        if spec[name] ~= nil then
+          spec[name] = need('Put', name, kind == 'list' and encode(spec[name]) or tostring(spec[name]), kind)
         end
       end
-      options[n], planned[ARGV[n]] = given, given.depends
+      options[n], planned[ARGV[n]] = spec, spec.depends
     end
   end
   for jid, depends in pairs(planned) do
-    seldom().refuse_cycle('Put', jid, depends, planned)
+    lazy_helpers().refuse_cycle('Put', jid, depends, planned)
   end
   for n = 5, #ARGV, 5 do
-    local given = options[n] or {}
-    put(ARGV[n], ARGV[n + 1], ARGV[n + 2], tonumber(ARGV[n + 3]), given.priority, given.tags, given.retries,
-      given.depends, given.txid and tostring(given.txid), given.unique)
+    local spec = options[n] or {}
+    put(ARGV[n], ARGV[n + 1], ARGV[n + 2], tonumber(ARGV[n + 3]), spec.priority, spec.tags, spec.retries,
+      spec.depends, spec.txid and tostring(spec.txid), spec.unique)
+  end
+  if lazy_helpers_made then
+    lazy_helpers().remove_from_groups()
   end
   call('ZADD', prefix .. 'queues', 'NX', now, queue)
   return (#ARGV - 4) / 5

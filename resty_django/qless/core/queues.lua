@@ -1,4 +1,7 @@
 -- queues    [queue]                Reply: JSON counts of the queue, or of all in the order they were first seen
+-- page      queues|workers|tracked|failed [cursor] [count]
+--                                  Reply: JSON {items, cursor}: a part of what `queues`, `workers`, `track` and
+--                                  `failed` reply; the cursor goes into the next call; '' is the end
 -- length    queue                  Reply: how many jobs are running, waiting or scheduled
 -- pause     queue ...              No job is handed out
 -- unpause   queue ...
@@ -7,26 +10,37 @@
 -- stats     queue date             Reply: JSON statistics of the day that holds the date
 -- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the present one last
 -- Cost      O(k log n) for k queues
-if command == 'queues' then
+if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
+  local cursor, limit = page()
   settings()
+  local paused, moved = call('EXISTS', prefix .. 'paused_queues') == 1, 0
   local function counts(queue)
-    seldom().bring_due(queue, -1)
     local key = QUEUE .. queue
-    local stalled = call('ZCOUNT', key .. '-locks', '-inf', now)
-    return '{"name":' .. encode(queue) .. ',"waiting":' .. call('ZCARD', key .. '-work') .. ',"stalled":' .. stalled
-      .. ',"running":' .. call('ZCARD', key .. '-locks') - stalled
-      .. ',"scheduled":' .. call('ZCARD', key .. '-scheduled') .. ',"depends":' .. call('ZCARD', key .. '-depends')
-      .. ',"recurring":' .. call('ZCARD', key .. '-recur')
-      .. ',"paused":' .. (call('SISMEMBER', prefix .. 'paused_queues', queue) == 1 and 'true' or 'false') .. '}'
+    local places = {'-work', '-locks', '-scheduled', '-depends', '-recur'}
+    local count, sum = {}, call('EXISTS', key .. '-work', key .. '-locks', key .. '-scheduled', key .. '-depends',
+      key .. '-recur')
+    for n = 1, 5 do
+      count[n] = sum > 0 and call('ZCARD', key .. places[n]) or 0
+      sum = count[n] > 0 and sum - 1 or sum
+    end
+    local stalled = count[2] > 0 and call('ZCOUNT', key .. '-locks', '-inf', now) or 0
+    local due = count[3] > 0 and call('ZCOUNT', key .. '-scheduled', 0, now) or 0 -- they wait, for whoever asks
+    if due > 0 and moved < STEP then
+      moved = moved + lazy_helpers().enqueue_due(queue, STEP - moved)
+    end
+    return '{"name":' .. encode(queue) .. ',"waiting":' .. count[1] + due .. ',"stalled":' .. stalled
+      .. ',"running":' .. count[2] - stalled .. ',"scheduled":' .. count[3] - due .. ',"depends":' .. count[4]
+      .. ',"recurring":' .. count[5] .. ',"paused":'
+      .. (paused and call('SISMEMBER', prefix .. 'paused_queues', queue) == 1 and 'true' or 'false') .. '}'
   end
-  if ARGV[3] then
+  if command == 'queues' and ARGV[3] then
     return counts(ARGV[3])
   end
-  local shown = call('ZRANGE', prefix .. 'queues', 0, -1)
-  for n, queue in ipairs(shown) do
-    shown[n] = counts(queue)
+  local items = call('ZRANGE', prefix .. 'queues', cursor, cursor + limit - 1)
+  for n, queue in ipairs(items) do
+    items[n] = counts(queue)
   end
-  return shown[1] and '[' .. table.concat(shown, ',') .. ']' or '{}'
+  return paged(items, cursor, limit)
 end
 
 if command == 'length' then
@@ -59,8 +73,8 @@ if command == 'due' then
       if call('EXISTS', key .. '-work') == 1 then
         earliest = now
       end
-      for _, place in ipairs({'-locks', '-scheduled', '-recur'}) do
-        local due = tonumber(call('ZRANGE', key .. place, 0, 0, 'WITHSCORES')[2])
+      for _, suffix in ipairs({'-locks', '-scheduled', '-recur'}) do
+        local due = tonumber(call('ZRANGE', key .. suffix, 0, 0, 'WITHSCORES')[2])
         earliest = due and math.min(due, earliest or due) or earliest
       end
     end
@@ -78,13 +92,13 @@ if command == 'stats' then
     end
   end
   local function measured(kind)
-    local found = call('HMGET', prefix .. 's:' .. kind .. ':' .. day .. ':' .. queue, unpack(fields))
-    for n = 1, #found do
-      found[n] = tonumber(found[n]) or 0
+    local values = call('HMGET', prefix .. 's:' .. kind .. ':' .. day .. ':' .. queue, unpack(fields))
+    for n = 1, #values do
+      values[n] = tonumber(values[n]) or 0
     end
-    local total, mean, vk = found[1], found[2], found[3]
+    local total, mean, vk = values[1], values[2], values[3]
     return '{"count":' .. total .. ',"mean":' .. mean .. ',"std":' .. (total > 1 and math.sqrt(vk / (total - 1)) or 0)
-      .. ',"histogram":[' .. table.concat(found, ',', 4) .. ']}'
+      .. ',"histogram":[' .. table.concat(values, ',', 4) .. ']}'
   end
   local counts = call('HMGET', prefix .. 's:stats:' .. day .. ':' .. queue, 'retries', 'failed', 'failures')
   return '{"retries":' .. (counts[1] or 0) .. ',"failed":' .. (counts[2] or 0) .. ',"failures":' .. (counts[3] or 0)
@@ -94,10 +108,10 @@ end
 if command == 'throughput' then
   local key = prefix .. 'h:' .. need('Throughput', 'queue', ARGV[3])
   settings()
-  local found, sums = call('HGETALL', key), {}
-  for n = 1, #found, 2 do
-    local kind, at = string.match(found[n], '^(%a)(-?%d+)$')
-    local number = tonumber(found[n + 1])
+  local fields, sums = call('HGETALL', key), {}
+  for n = 1, #fields, 2 do
+    local kind, at = string.match(fields[n], '^(%a)(-?%d+)$')
+    local number = tonumber(fields[n + 1])
     at = tonumber(at)
     for _, step in ipairs({{'m', 'h', 60}, {'h', 'd', 24}, {'d'}}) do
       if kind == step[1] then

@@ -9,8 +9,8 @@
 -- Who declares, changes or cancels it makes it their own: a worker notes in `declared` that a task did, after that.
 local RECUR, DECLARED = prefix .. 'r:', prefix .. 'declared'
 
-local function positive(given)
-  return given > 0 and given or error('Recur(): Arg "interval" must be greater than 0')
+local function positive(interval)
+  return interval > 0 and interval or error('Recur(): Arg "interval" must be greater than 0')
 end
 
 if command == 'recur' then
@@ -116,24 +116,24 @@ if command == 'recur.tag' or command == 'recur.untag' then
   if not tags then
     error(title .. '(): Job ' .. jid .. ' does not exist')
   end
-  local given, left = {}, {}
+  local changed, tags_left = {}, {}
   for n = 4, #ARGV do
-    given[ARGV[n]] = true
+    changed[ARGV[n]] = true
   end
   for _, name in ipairs(#tags > 2 and cjson.decode(tags) or {}) do
-    if title == 'Tag' or not given[name] then
-      left[#left + 1] = name
+    if title == 'Tag' or not changed[name] then
+      tags_left[#tags_left + 1] = name
     end
-    given[name] = nil
+    changed[name] = nil
   end
   for n = 4, title == 'Tag' and #ARGV or 0 do
-    if given[ARGV[n]] then
-      left[#left + 1] = ARGV[n]
-      given[ARGV[n]] = nil
+    if changed[ARGV[n]] then
+      tags_left[#tags_left + 1] = ARGV[n]
+      changed[ARGV[n]] = nil
     end
   end
-  call('HSET', RECUR .. jid, 'tags', list(left))
-  return list(left)
+  call('HSET', RECUR .. jid, 'tags', list(tags_left))
+  return list(tags_left)
 end
 
 if command == 'unrecur' then

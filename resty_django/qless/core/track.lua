@@ -4,21 +4,27 @@
 -- tag       get tag [offset=0] [count=25]  Reply: JSON {total, jobs: [jid]}, oldest tagging first
 -- tag       top [offset=0] [count=25]      Reply: JSON list of the tags used twice or more, most used first
 -- Cost      O(k log n) for k jobs or tags
-if command == 'track' then
+if command == 'track' or command == 'page' and ARGV[3] == 'tracked' then
   local action, jid = ARGV[3] and string.lower(ARGV[3]), ARGV[4]
-  if not action then
+  if not action or command == 'page' then
     local jobs, expired = {}, {}
-    for _, each in ipairs(call('ZRANGE', prefix .. 'tracked', 0, -1)) do
-      local job = read(each, true)
+    local cursor, limit = page()
+    local tracked = call('ZRANGE', prefix .. 'tracked', cursor, cursor + limit - 1)
+    for _, tracked_jid in ipairs(tracked) do
+      local job = read(tracked_jid, true)
       if job[KLASS] then
         job[TRACKED] = true
-        jobs[#jobs + 1] = show(each, job, true)
+        jobs[#jobs + 1] = job_json(tracked_jid, job, true)
       else
-        expired[#expired + 1] = each
+        expired[#expired + 1] = tracked_jid
       end
     end
-    return '{"jobs":' .. (jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}') .. ',"expired":'
+    local reply = '{"jobs":' .. (jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}') .. ',"expired":'
       .. list(expired) .. '}'
+    if command == 'page' then
+      return '{"items":' .. reply .. ',"cursor":"' .. (#tracked < limit and '' or cursor + limit) .. '"}'
+    end
+    return reply
   elseif action ~= 'track' and action ~= 'untrack' then
     error('Track(): Unknown action "' .. ARGV[3] .. '"')
   end
@@ -55,14 +61,14 @@ if command == 'tag' then
         all[#all + 1] = name
       end
       has[name] = action == 'add'
-      seldom().tag(jid, {name}, action == 'add' and 1 or -1)
+      lazy_helpers().tag(jid, {name}, action == 'add' and 1 or -1)
     end
-    local left = {}
+    local tags_left = {}
     for _, name in ipairs(all) do
-      left[#left + 1] = has[name] and name or nil
+      tags_left[#tags_left + 1] = has[name] and name or nil
     end
-    call('HSET', JOB .. jid, 'tags', list(left))
-    return list(left)
+    call('HSET', JOB .. jid, 'tags', list(tags_left))
+    return list(tags_left)
   elseif action == 'get' then
     local name = need(title, 'tag', ARGV[4])
     local offset = need(title, 'offset', ARGV[5] or 0, 'number')
@@ -73,7 +79,9 @@ if command == 'tag' then
   elseif action == 'top' then
     local offset = need(title, 'offset', ARGV[4] or 0, 'number')
     local number = need(title, 'count', ARGV[5] or 25, 'number')
-    return list(call('ZREVRANGEBYSCORE', prefix .. 'tags', '+inf', 2, 'LIMIT', offset, number))
+    local often = call('ZCOUNT', prefix .. 'tags', 2, '+inf')
+    local last = number < 0 and often or math.min(often, offset + number)
+    return list(offset >= 0 and last > offset and call('ZREVRANGE', prefix .. 'tags', offset, last - 1) or {})
   end
   error('Tag(): First argument must be "add", "remove", "get" or "top"')
 end

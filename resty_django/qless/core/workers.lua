@@ -1,35 +1,57 @@
 -- workers   [worker]               Reply: JSON list {name, jobs, stalled}, latest sign of life first; of one worker
 --                                  {jobs: [jid], stalled: [jid]}, latest expiry first
+-- tidy      worker                 Carries on what calls have left to later ones: jobs that wait for others, complete
+--                                  jobs and workers that are too old. Reply: 1: call it again; 0: nothing is left, or
+--                                  another worker has called it within a second
 -- worker.deregister  worker ...    The worker is not listed any more; its jobs stay
 -- config.get   [option]            Reply: JSON of all with a default or a value; or the value or default of one, or nil
 -- config.set   option value
 -- config.unset option
 -- Cost      O(k log n) for k workers
-if command == 'workers' then
-  local worker, age = ARGV[3], settings('max-worker-age')
+if command == 'workers' or command == 'page' and ARGV[3] == 'workers' then
+  local cursor, limit = page()
+  local worker, age = command == 'workers' and ARGV[3], settings('max-worker-age')
   local workers, oldest = prefix .. 'workers', now - (tonumber(age) or 86400)
-  for _, name in ipairs(call('ZRANGEBYSCORE', workers, '-inf', oldest)) do
-    call('DEL', prefix .. 'w:' .. name .. ':jobs')
-    call('ZREM', workers, name)
-  end
+  later().forget(oldest, STEP)
   if worker then
     local key = prefix .. 'w:' .. worker .. ':jobs'
     return '{"jobs":' .. list(call('ZREVRANGEBYSCORE', key, now + 8640000, now)) .. ',"stalled":'
       .. list(call('ZREVRANGEBYSCORE', key, now, 0)) .. '}'
   end
-  local shown = call('ZREVRANGE', workers, 0, -1)
-  for n, name in ipairs(shown) do
+  local total = call('ZCOUNT', workers, '(' .. format('%.17g', oldest), '+inf') -- some that are too old may be left
+  local last = math.min(total, cursor + limit)
+  local items = last > cursor and call('ZREVRANGE', workers, cursor, last - 1) or {}
+  for n, name in ipairs(items) do
     local key = prefix .. 'w:' .. name .. ':jobs'
-    shown[n] = '{"name":' .. encode(name) .. ',"jobs":' .. call('ZCOUNT', key, now, now + 8640000) .. ',"stalled":'
+    items[n] = '{"name":' .. encode(name) .. ',"jobs":' .. call('ZCOUNT', key, now, now + 8640000) .. ',"stalled":'
       .. call('ZCOUNT', key, 0, now) .. '}'
   end
-  return shown[1] and '[' .. table.concat(shown, ',') .. ']' or '{}'
+  return paged(items, cursor, limit)
+end
+
+if command == 'tidy' then
+  local life, kept, age = settings('jobs-history', 'jobs-history-count', 'max-worker-age')
+  local worker, key = need('Tidy', 'worker', ARGV[3]), prefix .. 'tidying'
+  if not call('SET', key, worker, 'NX', 'PX', 1000) and call('GET', key) ~= worker then
+    return 0
+  end
+  local left = later().step(STEP)
+  left = later().expire(tonumber(life) or 604800, tonumber(kept) or 50000, STEP) or left
+  left = later().forget(now - (tonumber(age) or 86400), STEP) or left
+  if left then
+    call('SET', key, worker, 'PX', 1000)
+    return 1
+  end
+  call('DEL', key)
+  return 0
 end
 
 if command == 'worker.deregister' then
   need('Worker.Deregister', 'worker', ARGV[3])
   for n = 3, #ARGV do
     call('ZREM', prefix .. 'workers', ARGV[n])
+    call('ZREM', prefix .. 'alive', ARGV[n])
+    call('HDEL', prefix .. 'alive-queues', ARGV[n])
   end
   return
 end
@@ -41,9 +63,9 @@ if command == 'config.get' then
   if option then
     return call('HGET', prefix .. 'config', option) or defaults[option]
   end
-  local found = call('HGETALL', prefix .. 'config')
-  for n = 1, #found, 2 do
-    defaults[found[n]] = found[n + 1]
+  local options = call('HGETALL', prefix .. 'config')
+  for n = 1, #options, 2 do
+    defaults[options[n]] = options[n + 1]
   end
   return encode(defaults)
 end

@@ -1,6 +1,6 @@
-"""Workers of the job queue: `manage.py runqless`. docs/qless/worker.md tells of them.
+"""Workers of the job queue: `manage.py runqless`. See docs/qless/worker.md.
 
-Jobs and their modules need this of it:
+Jobs and their modules import:
 
     from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater, job_failed
     from resty_django.qless.worker.middleware import Retry, Timeout
@@ -9,7 +9,7 @@ Jobs and their modules need this of it:
 from __future__ import annotations
 
 from ..errors import LostLock
-from .outcomes import JobTimeout, Outcome, RequeueLater, RetryLater, Stopping
-from .signals import job_failed
+from ..signals import job_failed
+from .control import JobTimeout, Outcome, RequeueLater, RetryLater, Stopping
 
 __all__ = ["JobTimeout", "LostLock", "Outcome", "RequeueLater", "RetryLater", "Stopping", "job_failed"]

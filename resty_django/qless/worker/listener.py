@@ -1,27 +1,28 @@
-"""Hears of new jobs and of lost locks: one connection to the server, in a thread of its own."""
+"""The thread that receives the notifications of new jobs and lost locks, on one connection to the server."""
 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from ..clients import Client
+from resty_django.text import logger
 
-log = logging.getLogger("resty_django.qless.worker")
+if TYPE_CHECKING:
+    from ..clients.client import Client
+
+log = logger("resty_django.qless.worker")
 
 PAUSE: Final = 5.0
-"""Seconds until it is tried again where the server refuses the channels."""
+"""Seconds until the next attempt where the server refuses the channels."""
 
 
 class Listener:
-    """Calls `woken(queue)`, `lost(jid)`, and `subscribed()` each time that messages may have been missed before.
+    """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, and `on_reconnect()` after messages may have been missed.
 
-    The functions are called in the listener's thread. A queue that was told is not told again before `again(queue)`, so
-    that a flood of puts costs a busy worker little.
+    The functions are called in the listener's thread. A queue is reported once until `rearm(queue)` is called, so that
+    a flood of puts costs a busy worker little.
     """
 
     def __init__(
@@ -30,49 +31,46 @@ class Listener:
         queues: Sequence[str],
         worker: str,
         *,
-        woken: Callable[[str], None],
-        lost: Callable[[str], None],
-        subscribed: Callable[[], None],
+        on_job_available: Callable[[str], None],
+        on_lock_lost: Callable[[str], None],
+        on_reconnect: Callable[[], None],
     ) -> None:
         self._queues = {f"wake:{queue}": queue for queue in queues}
-        self._own = f"w:{worker}"
-        self._woken, self._lost, self._subscribed = woken, lost, subscribed
-        self._told: set[str] = set()
-        self._ended = threading.Event()
+        self._worker_channel = f"w:{worker}"
+        self.on_job_available, self.on_lock_lost, self.on_reconnect = on_job_available, on_lock_lost, on_reconnect
+        self._reported: set[str] = set()
+        self._stopped = threading.Event()
         self._events = client.events()
-        self._events.on_ready(self._ready)
-        self._thread = threading.Thread(target=self._run, name="qless-listener", daemon=True)
+        self._events.on_ready(self._on_ready)
+        self.thread = threading.Thread(target=self._run, name="qless-listener", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
-    def again(self, queue: str) -> None:
-        """To be called before a queue is asked."""
-        self._told.discard(queue)
+    def rearm(self, queue: str) -> None:
+        """Report the queue again at its next message. To be called before the queue is polled."""
+        self._reported.discard(queue)
 
     def stop(self) -> None:
-        self._ended.set()
+        self._stopped.set()
         self._events.stop()
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._stopped.is_set():
             try:
-                self._events.listen([self._own, *self._queues], self._take)
-            except Exception as error:  # the worker goes on, and looks for jobs by itself
+                self._events.listen([self._worker_channel, *self._queues], self._on_message)
+            except Exception as error:  # the worker continues, and polls
                 log.error("the server does not tell of new jobs, which are looked for instead: %s", error)
-                self._ended.wait(PAUSE)
+                self._stopped.wait(PAUSE)
 
-    def _ready(self) -> None:
-        self._told.clear()
-        self._subscribed()
+    def _on_ready(self) -> None:
+        self._reported.clear()
+        self.on_reconnect()
 
-    def _take(self, channel: str, message: str) -> None:
+    def _on_message(self, channel: str, message: str) -> None:
         queue = self._queues.get(channel)
         if queue is None:
-            self._lost(str(json.loads(message)["jid"]))
-        elif queue not in self._told:
-            self._told.add(queue)
-            self._woken(queue)
-
-
-__all__ = ["Listener"]
+            self.on_lock_lost(str(json.loads(message)["jid"]))
+        elif queue not in self._reported:
+            self._reported.add(queue)
+            self.on_job_available(queue)

@@ -1,4 +1,4 @@
-"""What a worker is told: by the settings, and by the command line over them."""
+"""Options of a worker: the settings, overridden by the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .reservers import RESERVERS, Reserver
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost, and when the
-    grace time ends. `name`: what the names of the processes begin with. `via`: "celery": others run the jobs."""
+    grace time ends. `name`: the prefix of the names of the processes. `via`: "celery": Celery's workers run the jobs.
+    """
 
     queues: tuple[str, ...]
     reserver: str
@@ -30,21 +31,21 @@ class Options:
     via: str = ""
 
     def make_reserver(self) -> Reserver:
-        """Raises `ImproperlyConfigured`."""
-        made: Any = RESERVERS.get(self.reserver)
-        if made is None:
+        """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""
+        reserver_class: Any = RESERVERS.get(self.reserver)
+        if reserver_class is None:
             try:
-                made = import_string(self.reserver)
+                reserver_class = import_string(self.reserver)
             except ImportError as error:
                 names = ", ".join(RESERVERS)
                 raise ImproperlyConfigured(
                     f"The reserver {self.reserver!r} is none of {names}, and no path of a class either: {error}"
                 ) from error
-        return made(self.queues)  # type: ignore[no-any-return]
+        return reserver_class(self.queues)  # type: ignore[no-any-return]
 
 
-def options(**given: Any) -> Options:
-    """Those of the settings; what is given and not None takes their place. Raises `ImproperlyConfigured`."""
+def options(**overrides: Any) -> Options:
+    """Return the options of the settings, with those `overrides` that are not None. Raises `ImproperlyConfigured`."""
     worker = conf.qless.worker
     values: dict[str, Any] = {
         "queues": worker.queues,
@@ -56,8 +57,5 @@ def options(**given: Any) -> Options:
         "interrupt": worker.interrupt,
         "name": conf.qless.worker_name or socket.gethostname(),
     }
-    values.update({name: value for name, value in given.items() if value is not None})
+    values.update({name: value for name, value in overrides.items() if value is not None})
     return Options(**values)
-
-
-__all__ = ["Options", "options"]

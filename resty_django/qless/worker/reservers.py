@@ -1,4 +1,4 @@
-"""In which order a worker asks its queues for jobs. Pure."""
+"""Queue polling strategies. No I/O."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, Protocol
 
 
 class Reserver(Protocol):
-    """What a class of your own has; it is called with the names of the queues, in the order of `--queues`."""
+    """The interface of a strategy. A class is called with the names of the queues, in the order of `--queues`."""
 
     def order(self) -> Iterable[str]:
-        """The queues to ask now, the first one first. Those known to be empty are skipped."""
+        """Return the queues to poll now, the first one first. Those known to be empty are skipped."""
 
     def asked(self, queue: str) -> None:
-        """That queue was asked just now."""
+        """Note that the queue is polled now."""
 
 
 class Ordered:
-    """The first queue until it is empty, then the next; for each job it begins with the first again."""
+    """The first queue until it is empty, then the next; each poll starts with the first again."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
@@ -28,11 +28,11 @@ class Ordered:
         return self._queues
 
     def asked(self, queue: str) -> None:
-        """It makes no difference."""
+        """Do nothing."""
 
 
 class RoundRobin:
-    """Goes on at the queue after the one that was asked last."""
+    """The queues in turn: the next one is the one after the queue that was polled last."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
@@ -46,7 +46,7 @@ class RoundRobin:
 
 
 class Shuffled:
-    """In a new random order each time."""
+    """A new random order for each poll."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = list(queues)
@@ -56,12 +56,10 @@ class Shuffled:
         return tuple(self._queues)
 
     def asked(self, queue: str) -> None:
-        """It makes no difference."""
+        """Do nothing."""
 
 
 RESERVERS: Final[Mapping[str, type[Ordered | RoundRobin | Shuffled]]] = MappingProxyType(
     {"ordered": Ordered, "round_robin": RoundRobin, "shuffled": Shuffled}
 )
-"""Those that have a name; any other is a dotted path."""
-
-__all__ = ["RESERVERS", "Ordered", "Reserver", "RoundRobin", "Shuffled"]
+"""Strategies by name; any other is a dotted path."""

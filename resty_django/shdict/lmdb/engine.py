@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Any, ClassVar, Final
 
 from .. import codec
@@ -13,6 +14,7 @@ from ..codec import (
     BYTES,
     FLOAT,
     INT,
+    LIST,
     TEXT,
     WHOLE,
     check_flags,
@@ -20,21 +22,25 @@ from ..codec import (
     encode,
     encode_key,
     milliseconds,
+    unreadable,
 )
-from ..errors import BadValue, NotANumber, NotFound
-from .calls import name_of
-from .lists import Lists
-from .memory import StoreError
+from ..errors import BadValue, NotANumber, NotFound, WrongKind
+from .atomic import RevisionMixin
+from .environment import StoreError
+from .items import NoSpace, name_of
 from .records import (
     COUNT,
     COUNTER,
     COUNTER_SIZE,
+    ENDS,
+    ENTRY,
     FORCIBLE,
     FORM,
     FRONT,
     HEAD,
     LONG_KEY,
     LONGEST_NAME,
+    MIDDLE,
     PAGE,
     SEQ,
     SIZE,
@@ -43,11 +49,10 @@ from .records import (
     head_of,
     key_in,
     order_key,
+    part_key,
     short_name,
     with_key,
 )
-from .revisions import Revisions
-from .shelf import Crowded
 
 ALWAYS: Final = 0
 IF_ABSENT: Final = 1
@@ -60,7 +65,7 @@ WINDOW: Final = 128
 """Items that one transaction looks at, so that none is long."""
 
 
-class LmdbDict(Lists, Revisions, SharedDict):
+class LmdbDict(RevisionMixin, SharedDict):
     """A dictionary in the memory of this machine.
 
     `size`: bytes of the file, of which three quarters hold items. `path`: the folder of the file (None: memory).
@@ -101,7 +106,10 @@ class LmdbDict(Lists, Revisions, SharedDict):
                 name_of(key)  # LMDB wants a key that is not empty, as we do
                 tries = self._recover(error, tries)
         txn = None  # the traceback of an error must not keep a transaction alive
-        return payload.decode() if kind == TEXT else self._value(kind, payload)
+        try:
+            return payload.decode() if kind == TEXT else self._value(kind, payload)
+        except UnicodeDecodeError as error:
+            raise unreadable(error) from None
 
     def get_item(self, key: object) -> Item | None:
         return self._look(key, with_stale=False)
@@ -136,18 +144,18 @@ class LmdbDict(Lists, Revisions, SharedDict):
         return self._read(key, look)
 
     def get_keys(self, limit: int = 1024) -> list[str]:
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         start = 0
         tries = 0
         while start >= 0:
             try:
-                start = self._some_keys(found, start, limit)
+                start = self._some_keys(keys, start, limit)
             except StoreError as error:
                 tries = self._recover(error, tries)
-        return list(found)
+        return list(keys)
 
-    def _some_keys(self, found: dict[str, None], start: int, limit: int) -> int:
-        """Keys of a window of items, the first being that of number `start`; returns where the next begins, or -1."""
+    def _some_keys(self, keys: dict[str, None], start: int, limit: int) -> int:
+        """Add the keys of a window of items from number `start` on; return where the next window begins, or -1."""
         with self._begin(self._items) as txn:
             now = int(self._clock() * 1000)
             cursor = txn.cursor(self._order)
@@ -160,8 +168,8 @@ class LmdbDict(Lists, Revisions, SharedDict):
                 if self._live(record, now):
                     form = record[FORM]
                     key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
-                    found[codec.decode_key(key)] = None
-                    if len(found) == limit:
+                    keys[codec.decode_key(key)] = None
+                    if len(keys) == limit:
                         break
             return -1
 
@@ -196,6 +204,8 @@ class LmdbDict(Lists, Revisions, SharedDict):
         tries = 0
         while True:
             try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     now = int(self._clock() * 1000)
                     record = txn.get(name)
@@ -209,7 +219,7 @@ class LmdbDict(Lists, Revisions, SharedDict):
                     expires = now + life if life else 0
                     forced = self._save(txn, name, record, head, kind, body, form, flags, expires, now, safe)
                 return Outcome.FORCED if forced else Outcome.STORED
-            except (Crowded, StoreError) as error:
+            except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe)
 
     def _store_nothing(self, key: object, when: int) -> Outcome:
@@ -227,10 +237,10 @@ class LmdbDict(Lists, Revisions, SharedDict):
         return self._write(key, delete) is True
 
     def delete_if(self, key: object, value: Any) -> bool:
-        wanted = encode(value)
+        expected = encode(value)
 
         def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
-            if not live or (head_of(record).kind, self._payload(txn, record)) != wanted:
+            if not live or (FRONT(record)[1], self._payload(txn, record)) != expected:
                 return False
             self._remove(txn, name, record)
             return True
@@ -243,12 +253,12 @@ class LmdbDict(Lists, Revisions, SharedDict):
     def expire_if(self, key: object, value: Any, ttl: float) -> bool:
         return self._expire(key, ttl, encode(value))
 
-    def _expire(self, key: object, ttl: float, wanted: tuple[int, bytes] | None) -> bool:
+    def _expire(self, key: object, ttl: float, expected: tuple[int, bytes] | None) -> bool:
         life = milliseconds(ttl)
 
         def expire(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
             head = head_of(record)
-            if not live or (wanted is not None and (head.kind, self._payload(txn, record)) != wanted):
+            if not live or (expected is not None and (head.kind, self._payload(txn, record)) != expected):
                 return False
             expires, due = (now + life if life else 0), head.due
             if expires and (not due or expires < due):
@@ -270,8 +280,8 @@ class LmdbDict(Lists, Revisions, SharedDict):
             raise BadValue(f"{init!r} is not a number.")
         name = encode_key(key)
         life = milliseconds(init_ttl) if init_ttl else 0
-        whole = type(by) is int and -LARGE < by < LARGE
-        if not whole and type(by) is int:
+        is_small_int = type(by) is int and -LARGE < by < LARGE
+        if not is_small_int and type(by) is int:
             encode(by)  # raises where it has more than 64 bits, as Redis has to, even where the sum would fit
         form = 0
         long_key = b""
@@ -280,9 +290,11 @@ class LmdbDict(Lists, Revisions, SharedDict):
         tries = 0
         while True:
             try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
-                    if whole and record is not None and len(record) == COUNTER_SIZE:
+                    if is_small_int and record is not None and len(record) == COUNTER_SIZE:
                         expires, kind, generation, number = COUNTER(record)
                         if (
                             kind == INT
@@ -312,7 +324,7 @@ class LmdbDict(Lists, Revisions, SharedDict):
                         body = with_key(long_key, body)
                     self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
                 return total
-            except (Crowded, StoreError) as error:
+            except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=False)
 
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
@@ -325,6 +337,8 @@ class LmdbDict(Lists, Revisions, SharedDict):
         while True:
             called = False
             try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
                     now = int(self._clock() * 1000)
@@ -370,10 +384,106 @@ class LmdbDict(Lists, Revisions, SharedDict):
                         body = with_key(long_key, body)
                     self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
                 return change.result
-            except (Crowded, StoreError) as error:
+            except (NoSpace, StoreError) as error:
                 if called and "closed" in str(error):
                     raise RuntimeError(f"The function of update() of {self.name!r} forked or closed it.") from error
                 tries = self._mend(error, tries, name, safe=False)
+
+    # --- lists ---
+
+    def lpush(self, key: object, value: Any) -> int:
+        return self._push(key, value, at_head=True)
+
+    def rpush(self, key: object, value: Any) -> int:
+        return self._push(key, value, at_head=False)
+
+    def _push(self, key: object, value: Any, at_head: bool) -> int:
+        kind, data = encode(value)
+        if kind not in (TEXT, INT, FLOAT, BYTES):
+            raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
+        key_bytes = encode_key(key)
+        name = key_bytes if len(key_bytes) <= LONGEST_NAME else short_name(key_bytes)
+
+        def push(txn: Txn) -> int:
+            now = int(self._clock() * 1000)
+            record, flags, expires = txn.get(name), 0, 0
+            if record is not None and not self._live(record, now):
+                self._remove(txn, name, record)
+                record = None
+            if record is None:
+                owner, first, end = self._next_seq(txn), MIDDLE, MIDDLE
+            else:
+                head = head_of(record)
+                owner, first, end = self._ends(txn, record)
+                flags, expires = head.flags, head.expires
+            need = len(data) + ENTRY
+            if need > self._room:
+                self._make_room(txn, name, need, now, safe=True)
+            self._room -= need
+            first, end = (first - 1, end) if at_head else (first, end + 1)
+            self._save_list(txn, key_bytes, name, record, (owner, first, end), flags, expires, now)
+            item = bytes((kind,)) + data
+            txn.put(part_key(owner, first if at_head else end - 1), item, True, True, False, self._parts)
+            return end - first
+
+        return self._transaction(push, name=name)
+
+    def lpop(self, key: object) -> Any:
+        return self._pop(key, at_head=True)
+
+    def rpop(self, key: object) -> Any:
+        return self._pop(key, at_head=False)
+
+    def _pop(self, key: object, at_head: bool) -> Any:
+        key_bytes = encode_key(key)
+
+        def pop(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> Any:
+            if not live:
+                return None
+            owner, first, end = self._ends(txn, record)
+            item = txn.pop(part_key(owner, first if at_head else end - 1), self._parts)
+            first, end = (first + 1, end) if at_head else (first, end - 1)
+            if first == end:
+                self._remove(txn, name, record)
+            else:
+                head = head_of(record)
+                self._save_list(txn, key_bytes, name, record, (owner, first, end), head.flags, head.expires, now)
+            return decode(item[0], item[1:])
+
+        return self._write(key, pop)
+
+    def llen(self, key: object) -> int:
+        def look(txn: Txn, name: bytes) -> int:
+            record = txn.get(name)
+            if record is None or not self._live(record, int(self._clock() * 1000)):
+                return 0
+            _, first, end = self._ends(txn, record)
+            return end - first
+
+        return self._read(key, look)
+
+    def _ends(self, txn: Txn, record: bytes) -> tuple[int, int, int]:
+        if head_of(record).kind != LIST:
+            raise WrongKind("The value is not a list. Use get().")
+        owner, first, end = ENDS.unpack(self._payload(txn, record))
+        return owner, first, end
+
+    def _save_list(
+        self,
+        txn: Txn,
+        key: bytes,
+        name: bytes,
+        record: bytes | None,
+        ends: tuple[int, int, int],
+        flags: int,
+        expires: int,
+        now: int,
+    ) -> None:
+        body, form = ENDS.pack(*ends), 0
+        if key != name:
+            body, form = with_key(key, body), LONG_KEY
+        head = None if record is None else head_of(record)
+        self._save(txn, name, record, head, LIST, body, form, flags, expires, now, True)
 
     # --- the whole ---
 
@@ -385,9 +495,9 @@ class LmdbDict(Lists, Revisions, SharedDict):
 
     def flush_expired(self, limit: int = 0) -> int:
         total = 0
-        more = True
-        while more and (not limit or total < limit):
-            freed, more = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
+        unfinished = True
+        while unfinished and (not limit or total < limit):
+            freed, unfinished = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
             total += freed
         return total
 

@@ -32,7 +32,7 @@ INLINE: Final = 1900
 """A record whose name and body are longer than this keeps its body in pieces, since LMDB would want adjoining pages."""
 PIECE: Final = PAGE - 16
 ENTRY: Final = 80
-"""About what an item takes beside its name and body."""
+"""About what an item takes besides its name and body."""
 
 IN_PARTS: Final = 1
 LONG_KEY: Final = 2
@@ -81,12 +81,12 @@ def head_of(record: bytes) -> Head:
 
 
 def short_name(key: bytes) -> bytes:
-    """The name of a key that is too long to be one."""
+    """Return the name of a key that is too long to be one."""
     return hashlib.blake2b(key).digest().ljust(DIGEST, b"\0")
 
 
 def with_key(key: bytes, payload: bytes) -> bytes:
-    """The body of an item whose name is a digest."""
+    """Return the body of an item whose name is a digest."""
     return len(key).to_bytes(2, "little") + key + payload
 
 
@@ -99,4 +99,4 @@ def payload_in(body: bytes) -> bytes:
 
 
 Txn = Any
-"""An LMDB transaction; only `memory` knows the library."""
+"""An LMDB transaction; only `environment` imports the library."""

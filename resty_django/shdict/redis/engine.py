@@ -1,28 +1,31 @@
 """The calls for one key: each one Lua script and one round trip, `update` two, and one more for each conflict.
 
 Each item is one hash under the prefix of the dictionary and its key, so on a cluster the items spread over the nodes.
-The time is the server's.
+The time is the server's. Calls about the whole dictionary look through all keys; none of them is one step: what others
+write meanwhile is met or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
+from urllib.parse import quote
 
-from resty_django.redis import Script
+from resty_django.redis import Script, StoreError, StoreFull, async_connection, connection
+from resty_django.redis.keys import amemory, ascan, memory, scan
 
-from ..base import Change, Item, Keep, Outcome
-from ..codec import milliseconds
-from ..errors import Unavailable
-from .scripts import ADD, DELETE, EXPIRE, GET, INCR, LLEN, LOOK, POP, PUSH, REPLACE, SET, SWAP, TTL
-from .whole import Whole
+from ..base import Change, Item, Keep, Outcome, SharedDict, Stats
+from ..codec import decode_key, encode_key, milliseconds
+from ..errors import NoMemory, SharedDictError, Unavailable
+from .scripts import ADD, DELETE, EXPIRE, FLUSH, FREE, GET, INCR, LIVE, LLEN, LOOK, POP, PUSH, REPLACE, SET, SWAP, TTL
 from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
 TRIES: Final = 1000
 """How often `update` tries to write before it gives up; each time somebody else was quicker."""
 
 
-class RedisDict(Whole):
+class RedisDict(SharedDict):
     """A dictionary on the Redis of the cache `alias`.
 
     `prefix`: what its keys begin with (None: made of the name). `stale`: seconds that an expired item stays for
@@ -34,6 +37,23 @@ class RedisDict(Whole):
 
     engine: ClassVar[str] = "redis"
     stats_search: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        alias: str = "default",
+        prefix: str | None = None,
+        stale: float = 60.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.alias = alias
+        # Quoted, so that no name of a dictionary with its colon begins another's, and none has braces for a slot.
+        self.prefix = prefix or f"resty:dict:{quote(name, safe='')}:"
+        self._prefix = self.prefix.encode()
+        self._stale = milliseconds(stale)
+        self._clock = clock
 
     # --- reading ---
 
@@ -58,12 +78,12 @@ class RedisDict(Whole):
         return item(await self._acall(LOOK, key), stale=True)
 
     def ttl(self, key: object) -> float | None:
-        left = self._call(TTL, key)
-        return None if left is None else left / 1000
+        remaining = self._call(TTL, key)
+        return None if remaining is None else remaining / 1000
 
     async def attl(self, key: object) -> float | None:
-        left = await self._acall(TTL, key)
-        return None if left is None else left / 1000
+        remaining = await self._acall(TTL, key)
+        return None if remaining is None else remaining / 1000
 
     def llen(self, key: object) -> int:
         return length(self._call(LLEN, key))
@@ -167,7 +187,7 @@ class RedisDict(Whole):
     def _update(
         self, key: object, function: Callable[[Any], Change | Keep]
     ) -> Generator[tuple[Script, Sent], bytes | None, Any]:
-        """Yields a script and its arguments, is sent the reply, and returns the result."""
+        """Yield a script and its arguments, receive the reply, and return the result."""
         old = (yield GET, ()) or b""
         for _ in range(TRIES):
             change = function(unpacked(old) if old else None)
@@ -176,10 +196,10 @@ class RedisDict(Whole):
             if not isinstance(change, Change):
                 raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
             new, ttl = b"" if change.value is None else packed(change.value), change.ttl
-            found = yield SWAP, (old, new) if ttl is None else (old, new, milliseconds(ttl), self._stale)
-            if found is None:
+            stored = yield SWAP, (old, new) if ttl is None else (old, new, milliseconds(ttl), self._stale)
+            if stored is None:
                 return change.result
-            old = found
+            old = stored
         raise Unavailable(
             f"update() of the key {key!r} in {self} has been overtaken by other writers {TRIES} times. "
             "Spread the writes over several keys."
@@ -208,3 +228,150 @@ class RedisDict(Whole):
 
     async def arpop(self, key: object) -> Any:
         return popped(await self._acall(POP, key, b"r"))
+
+    # --- the whole dictionary: all keys of the server, or of all masters of a cluster ---
+
+    def get_keys(self, limit: int = 1024) -> list[str]:
+        names: dict[bytes, None] = {}
+        with self._faults():
+            client = connection(self.alias)
+            for batch in scan(client, self._prefix):
+                names.update(_true(LIVE.each(client, batch, self._clock_args())))
+                if 0 < limit <= len(names):
+                    break
+        return self._names(names, limit)
+
+    async def aget_keys(self, limit: int = 1024) -> list[str]:
+        names: dict[bytes, None] = {}
+        with self._faults():
+            client = async_connection(self.alias)
+            async for batch in ascan(client, self._prefix):
+                names.update(_true(await LIVE.run_each(client, batch, self._clock_args())))
+                if 0 < limit <= len(names):
+                    break
+        return self._names(names, limit)
+
+    def flush_all(self) -> None:
+        with self._faults():
+            client = connection(self.alias)
+            for batch in scan(client, self._prefix):
+                FLUSH.each(client, batch, (self._stale, *self._clock_args()))
+
+    async def aflush_all(self) -> None:
+        with self._faults():
+            client = async_connection(self.alias)
+            async for batch in ascan(client, self._prefix):
+                await FLUSH.run_each(client, batch, (self._stale, *self._clock_args()))
+
+    def flush_expired(self, limit: int = 0) -> int:
+        freed = 0
+        with self._faults():
+            client = connection(self.alias)
+            for batch in scan(client, self._prefix):
+                while batch and (not limit or freed < limit):
+                    size = limit - freed if limit else len(batch)
+                    chunk, batch = batch[:size], batch[size:]
+                    freed += sum(FREE.each(client, chunk, self._clock_args()).values())
+                if batch:
+                    break
+        return freed
+
+    async def aflush_expired(self, limit: int = 0) -> int:
+        freed = 0
+        with self._faults():
+            client = async_connection(self.alias)
+            async for batch in ascan(client, self._prefix):
+                while batch and (not limit or freed < limit):
+                    size = limit - freed if limit else len(batch)
+                    chunk, batch = batch[:size], batch[size:]
+                    replies = await FREE.run_each(client, chunk, self._clock_args())
+                    freed += sum(replies.values())
+                if batch:
+                    break
+        return freed
+
+    def capacity(self) -> int:
+        with self._faults():
+            return memory(connection(self.alias))[0]
+
+    async def acapacity(self) -> int:
+        with self._faults():
+            return (await amemory(async_connection(self.alias)))[0]
+
+    def free_space(self) -> int:
+        with self._faults():
+            return memory(connection(self.alias))[1]
+
+    async def afree_space(self) -> int:
+        with self._faults():
+            return (await amemory(async_connection(self.alias)))[1]
+
+    def stats(self) -> Stats:
+        """Return figures; `keys` includes expired items while they are readable, and evictions are unknown."""
+        with self._faults():
+            client = connection(self.alias)
+            return Stats(sum(len(batch) for batch in scan(client, self._prefix)), *memory(client), None)
+
+    async def astats(self) -> Stats:
+        with self._faults():
+            client = async_connection(self.alias)
+            keys = 0
+            async for batch in ascan(client, self._prefix):
+                keys += len(batch)
+            return Stats(keys, *await amemory(client), None)
+
+    def close(self) -> None:
+        """Do nothing: the connections belong to the cache."""
+
+    async def aclose(self) -> None:
+        """Do nothing: the connections belong to the cache; they end with the loop."""
+
+    # --- from a call to a script, and from an error of Redis to one of the dictionary ---
+
+    def _call(self, script: Script, key: object, *args: bytes | int) -> Any:
+        name = self._prefix + encode_key(key)
+        if self._clock is not None:
+            args += self._clock_args()
+        try:
+            return script(connection(self.alias), (name,), args)
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    async def _acall(self, script: Script, key: object, *args: bytes | int) -> Any:
+        name = self._prefix + encode_key(key)
+        if self._clock is not None:
+            args += self._clock_args()
+        try:
+            return await script.run(async_connection(self.alias), (name,), args)
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    def _clock_args(self) -> tuple[bytes, ...]:
+        """Return the time for a script to take instead of the server's (item.lua)."""
+        return () if self._clock is None else (b"@%d" % (self._clock() * 1000),)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: StoreError) -> SharedDictError:
+        if isinstance(error, StoreFull):
+            return NoMemory(
+                f"There is no room in the shared dictionary {self.name!r}: the Redis of the cache {self.alias!r} has "
+                "used its maxmemory. Raise it, or set a maxmemory-policy that throws items out."
+            )
+        return Unavailable(
+            f"The shared dictionary {self.name!r} cannot be used now, because of the Redis of the cache "
+            f"{self.alias!r}: {error}"
+        )
+
+    def _names(self, names: dict[bytes, None], limit: int) -> list[str]:
+        ordered = list(names)
+        return [decode_key(name[len(self._prefix) :]) for name in (ordered[:limit] if limit else ordered)]
+
+
+def _true(replies: dict[bytes, Any]) -> dict[bytes, None]:
+    return {name: None for name, reply in replies.items() if reply}

@@ -1,6 +1,6 @@
 """What the Redis engine sends to its scripts, and what their replies mean. Pure.
 
-A value travels as a digit for its kind and a payload: that of the codec, but whole numbers as decimal text, so that
+A value travels as a digit for its kind and a payload: the codec's, but whole numbers as decimal text, so that
 the server can add to them exactly.
 """
 
@@ -21,6 +21,7 @@ from ..codec import (
     decode,
     encode,
     milliseconds,
+    unreadable,
 )
 from ..errors import BadValue, NotANumber, NotFound, WrongKind
 
@@ -32,25 +33,28 @@ WRONG_KIND: Final = -1
 
 
 def packed(value: Any) -> bytes:
-    """A value as it is sent. Raises `BadValue`."""
+    """Return a value as it is sent. Raises `BadValue`."""
     kind, data = encode(value)
     return b"1%d" % value if kind == INT else DIGITS[kind] + data
 
 
 def unpacked(data: bytes) -> Any:
-    """A value as it is replied. Raises `WrongKind`."""
-    kind = data[0] - ZERO
-    if kind == TEXT:
-        return data[1:].decode()
-    if kind == INT:
-        return int(data[1:])
+    """Return a value as it is replied. Raises `WrongKind`, `Unreadable`."""
+    try:
+        kind = data[0] - ZERO
+        if kind == TEXT:
+            return data[1:].decode()
+        if kind == INT:
+            return int(data[1:])
+    except (ValueError, IndexError) as error:
+        raise unreadable(error) from None
     if kind == LIST:
         raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
     return decode(kind, data[1:])
 
 
 def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
-    """A new item: value, life, stale, flags, without those at the end that are not needed. Raises `BadValue`."""
+    """Return a new item: value, life, stale and flags, as far as they are needed. Raises `BadValue`."""
     data = packed(value)
     if flags:
         return data, milliseconds(ttl), stale, check_flags(flags)
@@ -58,7 +62,7 @@ def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
 
 
 def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
-    """Number to add, new item, life, stale, without those at the end that are not needed. Raises `BadValue`."""
+    """Return the number to add, new item, life and stale, as far as they are needed. Raises `BadValue`."""
     added = number(by)
     if init is None:
         if init_ttl:
@@ -72,7 +76,7 @@ def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
 
 
 def number(value: Any) -> bytes:
-    """A number as it is sent; those that count as True or False are none. Raises `BadValue`."""
+    """Return a number as it is sent; booleans are not numbers. Raises `BadValue`."""
     if type(value) is int and MIN_INT <= value <= MAX_INT:
         return b"1%d" % value
     if type(value) is int or type(value) is float:
@@ -81,7 +85,7 @@ def number(value: Any) -> bytes:
 
 
 def total(data: bytes | None, key: object, by: Any) -> Any:
-    """The sum that incr.lua made. Raises `NotFound`, `NotANumber`, `BadValue`."""
+    """Return the sum that incr.lua replied. Raises `NotFound`, `NotANumber`, `BadValue`."""
     if data is None:
         raise NotFound(f"The key {key!r} is not there, and incr() was given no init.")
     if data == b"N":
@@ -91,15 +95,15 @@ def total(data: bytes | None, key: object, by: Any) -> Any:
     return unpacked(data)
 
 
-def item(found: list[Any] | None, stale: bool) -> Item | None:
-    """What look.lua found; an expired one only if `stale`. Raises `WrongKind`."""
-    if found is None or (found[2] and not stale):
+def item(reply: list[Any] | None, stale: bool) -> Item | None:
+    """Return the item that look.lua replied; an expired one only if `stale`. Raises `WrongKind`."""
+    if reply is None or (reply[2] and not stale):
         return None
-    return Item(unpacked(found[0]), int(found[1]), bool(found[2]))
+    return Item(unpacked(reply[0]), int(reply[1]), bool(reply[2]))
 
 
 def packed_item(value: Any) -> bytes:
-    """An item of a list. Raises `BadValue`."""
+    """Return an item of a list. Raises `BadValue`."""
     kind, data = encode(value)
     if kind not in (TEXT, INT, FLOAT, BYTES):
         raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
@@ -107,14 +111,14 @@ def packed_item(value: Any) -> bytes:
 
 
 def length(reply: int) -> int:
-    """The length of a list. Raises `WrongKind`."""
+    """Return the length of a list. Raises `WrongKind`."""
     if reply == WRONG_KIND:
         raise WrongKind("The value is not a list. Use get().")
     return reply
 
 
 def popped(reply: bytes | int | None) -> Any:
-    """The item taken from a list. Raises `WrongKind`."""
+    """Return the item taken from a list. Raises `WrongKind`."""
     if isinstance(reply, int):
         return length(reply)
     return None if reply is None else decode(reply[0], reply[1:])

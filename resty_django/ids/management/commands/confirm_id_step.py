@@ -12,13 +12,14 @@ from resty_django.ids.errors import IdError
 from resty_django.ids.models import IdCounter
 from resty_django.ids.operations import Refused, confirm_step, highest_bound
 from resty_django.ids.store import database
+from resty_django.text import one_line
 
 
 class Command(BaseCommand):
     help = (
-        "List the counters that were made with another step than RESTY_DJANGO['IDS']['STEP'], and with --floor take "
-        "them over to it. No node, on this database or another, may have given out numbers of this cycle from the "
-        "floor on: read the counters of every node, and stop the nodes, before you confirm."
+        "List the counters that were made with another step than RESTY_DJANGO['IDS']['STEP'], and with --floor and "
+        "--rule take those of one rule over to it. No node, on this database or another, may have given out numbers of "
+        "this cycle from the floor on: read the counters of every node, and stop the nodes, before you confirm."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,16 +27,18 @@ class Command(BaseCommand):
             "--floor",
             type=int,
             metavar="N",
-            help="Every node goes on at its first number of at least N. Without it: list.",
+            help="Every node goes on at its first number of at least N; needs --rule. Without it: list.",
         )
-        parser.add_argument("--rule", help="Only counters of this rule.")
+        parser.add_argument("--rule", help="Only counters of this rule; --floor needs it.")
         parser.add_argument("--app", help="Only counters of this application name; it may be empty.")
         parser.add_argument("--yes", action="store_true", help="Do not ask.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         step, floor = conf.ids.step, options["floor"]
         if floor is not None and floor < 0:
-            raise CommandError(f"--floor is {floor}; it must be at least 0.")
+            raise CommandError(f"--floor is {floor}. It must be at least 0.")
+        if floor is not None and options["rule"] is None:
+            raise CommandError("--floor applies to one rule. Name it with --rule.")
         families = self._families(options["rule"], options["app"])
         if not families:
             self.stdout.write(f"No counter differs from STEP {step}; there is nothing to confirm.")
@@ -43,29 +46,33 @@ class Command(BaseCommand):
         try:
             self._list(families, step)
             if floor is None:
-                self.stdout.write("To take them over, run this again with --floor N, above all that any node gave out.")
+                self.stdout.write(
+                    "To take those of a rule over, run this again with --rule NAME --floor N, above all that any node "
+                    "gave out."
+                )
                 return
             if not options["yes"]:
                 self._ask(floor)
             done = self._confirm(families, floor)
         except IdError as error:
-            raise CommandError(f"{error} Nothing was changed.") from error
+            raise CommandError(f"{one_line(error)} Nothing was changed.") from error
         for counter in done:
             self.stdout.write(
-                f"{counter.rule.name}/{counter.app_name}: node {counter.node_offset} goes on at {counter.bound}"
+                f"{one_line(counter.rule.name)}/{one_line(counter.app_name)}: "
+                f"node {counter.node_offset} goes on at {counter.bound}"
             )
         self.stdout.write(self.style.SUCCESS(f"All nodes of {len(done)} names are at step {step} now."))
 
     @staticmethod
     def _families(rule: str | None, app: str | None) -> list[IdCounter]:
-        """One counter for each rule and application name whose step differs."""
-        found = IdCounter.objects.using(database()).exclude(step=conf.ids.step).select_related("rule")
+        """Return one counter for each rule and application name whose step differs."""
+        counters = IdCounter.objects.using(database()).exclude(step=conf.ids.step).select_related("rule")
         if rule is not None:
-            found = found.filter(rule__name=rule)
+            counters = counters.filter(rule__name=rule)
         if app is not None:
-            found = found.filter(app_name=app)
+            counters = counters.filter(app_name=app)
         families: dict[tuple[int, str], IdCounter] = {}
-        for counter in found.order_by("rule__name", "app_name", "node_offset"):
+        for counter in counters.order_by("rule__name", "app_name", "node_offset"):
             families.setdefault((counter.rule_id, counter.app_name), counter)
         return list(families.values())
 
@@ -73,7 +80,7 @@ class Command(BaseCommand):
         self.stdout.write(f"Made with another step than {step} (STEP):")
         for counter in families:
             self.stdout.write(
-                f"  {counter.rule.name}/{counter.app_name}: step {counter.step}; "
+                f"  {one_line(counter.rule.name)}/{one_line(counter.app_name)}: step {counter.step}; "
                 f"all that is reserved here lies below {highest_bound(counter)}"
             )
 
@@ -85,7 +92,7 @@ class Command(BaseCommand):
         try:
             typed = input(f"Type the floor ({floor}) to confirm: ")
         except EOFError:
-            raise CommandError("Nobody is there to confirm; use --yes. Nothing was changed.") from None
+            raise CommandError("Nobody is there to confirm. Use --yes. Nothing was changed.") from None
         if typed.strip() != str(floor):
             raise CommandError("That is not the floor. Nothing was changed.")
 
@@ -97,5 +104,5 @@ class Command(BaseCommand):
                 try:
                     done.append(confirm_step(counter, floor=floor))
                 except Refused as error:
-                    raise Refused(f"{counter.rule.name}/{counter.app_name}: {error}") from error
+                    raise Refused(f"{one_line(counter.rule.name)}/{one_line(counter.app_name)}: {error}") from error
             return done

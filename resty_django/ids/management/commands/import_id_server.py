@@ -1,4 +1,4 @@
-"""`manage.py import_id_server CONFIG`: take over from the original id_server."""
+"""`manage.py import_id_server CONFIG`: take over from id_server."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.ids.importing import Plan, PlannedRule, Refused, make_plan, read_config, read_rows
+from resty_django.ids.legacy import Plan, PlannedRule, Refused, make_plan, read_config, read_rows
+from resty_django.text import one_line
 
 
 class Command(BaseCommand):
     help = (
         "Take over the rules of an id_server configuration and, with --database, the counters of its table, all or "
-        "nothing. Stop the original first, and wait until it has ended: what it gives out after the import would come "
+        "nothing. Stop id_server first, and wait until it has ended: what it gives out after the import would come "
         "twice. See what would happen with --dry-run."
     )
 
@@ -27,7 +28,7 @@ class Command(BaseCommand):
             "--lua-dir",
             type=Path,
             metavar="DIR",
-            help="Where relative paths of scripts start: the folder that the original was started in. Default: the "
+            help="Where relative paths of scripts start: the folder that id_server was started in. Default: the "
             "folder of the configuration, or else the folder above it.",
         )
         parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
@@ -41,9 +42,9 @@ class Command(BaseCommand):
             plan = make_plan(config, rows, update=options["update"])
             self._table(plan)
             for notice in plan.notices:
-                self.stdout.write(self.style.WARNING(notice))
+                self.stdout.write(self.style.WARNING(one_line(notice)))
             if rows is None:
-                where = f" ({config.database})" if config.database else ""
+                where = f" ({one_line(config.database)})" if config.database else ""
                 self.stdout.write(
                     self.style.WARNING(
                         f"Counters are not taken over: name the entry of DATABASES that holds their table{where} with "
@@ -55,7 +56,7 @@ class Command(BaseCommand):
                 return
             plan.apply()
         except Refused as error:
-            raise CommandError(f"{error} Nothing was written.") from error
+            raise CommandError(f"{one_line(error)} Nothing was written.") from error
         counters = sum(len(planned.counters) for planned in plan.rules)
         self.stdout.write(self.style.SUCCESS(f"{len(plan.rules)} rules and {counters} counters were taken over."))
 
@@ -71,7 +72,7 @@ def _cells(planned: PlannedRule) -> tuple[str, ...]:
     rule, counters = planned.rule, planned.counters
     going = [standing for standing in counters if standing.goes_on]
     return (
-        rule.name,
+        one_line(rule.name, 100),
         "new" if planned.is_new else "replaced",
         f"{rule.min_counter} to {rule.max_counter}",
         f"each {rule.reset_seconds} s" if rule.reset_seconds else "never",

@@ -10,14 +10,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from resty_django.conf import conf
+from resty_django.text import one_line
 
 from ...udp import batch as batched
-from ...udp import run
+from ...udp import main
 
 
 class Command(BaseCommand):
     help = (
-        "Serve IDs as JSON over UDP, for clients of the original id_server and for resty_django.ids.client. "
+        "Serve IDs as JSON over UDP, for clients of id_server and for resty_django.ids.client. "
         "SIGTERM answers what has arrived, returns unused numbers and ends; SIGUSR1 prints a line of figures."
     )
 
@@ -39,13 +40,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         host, port, processes = options["host"], options["port"], options["processes"]
+        if not host.isprintable():
+            raise CommandError(f"--host {host!r} is not a host name or address.")
         if processes < 1:
-            raise CommandError("--processes is at least 1")
+            raise CommandError("--processes must be at least 1.")
         batch = options["batch"]
         if batch is None:
             batch = conf.ids.udp.batch if batched.available() else 0
         elif batch and not batched.available():
-            raise CommandError("--batch needs recvmmsg and sendmmsg of 64-bit Linux")
+            raise CommandError("--batch needs recvmmsg and sendmmsg of 64-bit Linux.")
         live = sys.stdout.isatty()
         interval = options["stats"] if options["stats"] is not None else (1.0 if live else 60.0)
 
@@ -63,12 +66,14 @@ class Command(BaseCommand):
 
         try:
             if processes == 1:
-                run.run_one(host, port, show, interval, ready, batch=batch)
+                main.run_one(host, port, show, interval, ready, batch=batch)
             else:
-                run.run_many(host, port, processes, show, interval, ready, batch=batch)
+                main.run_many(host, port, processes, show, interval, ready, batch=batch)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise CommandError(f"UDP port {port} of {host} is in use; choose another with --port") from error
-            raise CommandError(f"cannot serve on {host}:{port}: {error}") from error
+                raise CommandError(
+                    f"UDP port {port} of {one_line(host)} is in use. Choose another with --port."
+                ) from error
+            raise CommandError(f"Cannot serve on {one_line(host)}:{port}: {one_line(error)}") from error
         if live:
             self.stdout.write("")

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.limits import exchange
+from resty_django.limits.policies import export
+from resty_django.text import one_line
 
 
 class Command(BaseCommand):
@@ -18,16 +19,18 @@ class Command(BaseCommand):
         parser.add_argument("--output", type=Path, metavar="FILE", help="Write there instead.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = exchange.stored()
+        rows = export.stored()
         for name in options["names"]:
             if name not in rows:
-                raise CommandError(f"There is no policy {name!r}; there are {', '.join(sorted(rows)) or 'none'}.")
+                raise CommandError(
+                    f"There is no policy {name!r}; there are {one_line(', '.join(sorted(rows))) or 'none'}."
+                )
         names = options["names"] or rows
-        text = exchange.write(rows[name].spec() for name in dict.fromkeys(names))
+        text = export.write(rows[name].spec() for name in dict.fromkeys(names))
         if options["output"] is None:
             self.stdout.write(text, ending="")
             return
         try:
             options["output"].write_text(text, encoding="utf-8")
         except OSError as error:
-            raise CommandError(f"cannot write {options['output']}: {error}") from error
+            raise CommandError(f"Cannot write {one_line(options['output'])}: {one_line(error)}.") from error

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.limits import exchange
+from resty_django.limits.policies import export
+from resty_django.text import one_line, printable
 
 
 class Command(BaseCommand):
@@ -27,18 +28,18 @@ class Command(BaseCommand):
             file = options["file"]
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"cannot read {options['file']}: {error}") from error
+            raise CommandError(f"Cannot read {one_line(options['file'])}: {one_line(error)}.") from error
         try:
-            policies = exchange.read(text)
-        except exchange.BadFile as error:
-            raise CommandError(f"{error}\nNothing was written.") from error
-        planned = exchange.plan(policies, prune=options["prune"])
+            policies = export.read(text)
+        except export.BadFile as error:
+            raise CommandError(f"{printable(str(error), 10_000)}\nNothing was written.") from error
+        planned = export.plan(policies, prune=options["prune"])
         for change in planned.acting:
-            self.stdout.write(f"{change.what:>8}  {change.name}")
+            self.stdout.write(f"{change.what:>8}  {one_line(change.name)}")
             for line in change.lines:
-                self.stdout.write(f"          {line}")
+                self.stdout.write(f"          {one_line(line)}")
         if options["dry_run"]:
             self.stdout.write(f"{planned}. Nothing was written (--dry-run).")
             return
-        exchange.apply(policies, prune=options["prune"])
+        export.apply(policies, prune=options["prune"])
         self.stdout.write(self.style.SUCCESS(f"{planned}."))

@@ -1,4 +1,4 @@
-"""`manage.py qless_core`: the Lua script of the job queue, for clients in any language."""
+"""`manage.py qless_core`: prints the Lua script of the job queue, for clients in any language."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Command(BaseCommand):
         try:
             text = (source if options["print"] else sha1)(options["prefix"])
         except ValueError as error:
-            raise CommandError(f"--{error}.") from None
+            raise CommandError(f"--prefix: {error}") from None
         self.stdout.write(text, ending="" if options["print"] else "\n")

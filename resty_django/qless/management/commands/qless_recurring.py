@@ -1,18 +1,20 @@
-"""`manage.py qless_recurring`: the recurring jobs, and an end to those whose task is gone."""
+"""`manage.py qless_recurring`: lists the recurring jobs, and cancels those whose task no longer exists."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.redis import StoreError
+from resty_django.redis.errors import StoreError
+from resty_django.text import one_line
 
-from ...clients import Client
-from ...declared import QUIET, Declared, of_tasks
-from ...default import default_client
+from ...clients.client import Client
+from ...clients.default import default_client
+from ...clients.recurring import RecurringJob, of_reply
 from ...errors import QlessError
-from ...recurring import RecurringJob, of_reply
+from ...tasks.abandoned import QUIET, Declared, of_tasks
 from ..tables import lines, named
 
 EXIT_DOWN: Final = 2
@@ -41,62 +43,67 @@ class Command(BaseCommand):
                 self._prune(declared, dry=options["dry_run"])
             else:
                 self._list(client, declared)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error), returncode=EXIT_DOWN) from error
         except (StoreError, QlessError) as error:
-            raise CommandError(f"The job queue does not answer: {error}", returncode=EXIT_DOWN) from error
+            raise CommandError(f"The job queue does not answer: {one_line(error)}", returncode=EXIT_DOWN) from error
 
     def _prune(self, declared: list[Declared], *, dry: bool) -> None:
-        gone = [each for each in declared if each.abandoned]
-        for each in gone:
+        abandoned = [entry for entry in declared if entry.abandoned]
+        for entry in abandoned:
             if not dry:
-                each.job.cancel()
+                entry.job.cancel()
             word = "Would cancel" if dry else "Canceled"
-            self.stdout.write(f"{word} {named(each.job.jid)} of the queue {named(each.job.queue_name)}: {each.fault}.")
-        for each in declared:
-            if (each.fault and not each.abandoned) or each.unknown:
-                self.stdout.write(f"Kept {_told(each)}")
-        if not gone:
+            self.stdout.write(
+                f"{word} {named(entry.job.jid)} of the queue {named(entry.job.queue_name)}: {one_line(entry.fault)}."
+            )
+        for entry in declared:
+            if (entry.fault and not entry.abandoned) or entry.unknown:
+                self.stdout.write(f"Kept {_problem(entry)}")
+        if not abandoned:
             self.stdout.write("There is nothing to cancel.")
 
     def _list(self, client: Client, declared: list[Declared]) -> None:
-        known = {each.job.jid: each for each in declared}
-        jobs = _all(client)
+        declared_by_jid = {entry.job.jid: entry for entry in declared}
+        jobs = _recurring_jobs(client)
         if not jobs:
             self.stdout.write("No job recurs.")
             return
         rows = [
             (
                 *(job.jid, named(job.klass), named(job.queue_name), f"{job.interval:g} s", f"{job.count:,}"),
-                _word(known.get(job.jid)),
+                _declared_by(declared_by_jid.get(job.jid)),
             )
             for job in jobs
         ]
-        head, *rest = lines(("recurring job", "class", "queue", "every", "made", "declared by"), rows)
+        head, *body = lines(("recurring job", "class", "queue", "every", "made", "declared by"), rows)
         self.stdout.write(self.style.MIGRATE_HEADING(head))
-        for line in rest:
+        for line in body:
             self.stdout.write(line)
-        for each in declared:
-            if each.fault or each.unknown:
-                self.stdout.write(_told(each) + (" --prune cancels it." if each.abandoned else ""))
+        for entry in declared:
+            if entry.fault or entry.unknown:
+                self.stdout.write(_problem(entry) + (" --prune cancels it." if entry.abandoned else ""))
 
 
-def _all(client: Client) -> list[RecurringJob]:
-    found = []
+def _recurring_jobs(client: Client) -> list[RecurringJob]:
+    jobs: list[RecurringJob | None] = []
     for queue in client.queues.counts():
         jids = client.queues[queue.name].jobs.recurring(0, -1) if queue.recurring else []
         for first in range(0, len(jids), BATCH):
             replies = client.call_many([("recur.get", jid) for jid in jids[first : first + BATCH]])
-            found += [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
-    return sorted((job for job in found if job is not None), key=lambda job: (job.queue_name, job.jid))
+            jobs += [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
+    return sorted((job for job in jobs if job is not None), key=lambda job: (job.queue_name, job.jid))
 
 
-def _word(declared: Declared | None) -> str:
+def _declared_by(declared: Declared | None) -> str:
     if declared is None:
         return "people"
     return "a task that is gone" if declared.abandoned else "a task"
 
 
-def _told(declared: Declared) -> str:
-    """A sentence about one that is not in the code."""
+def _problem(declared: Declared) -> str:
+    """Say why the code does not declare it, or cannot be asked."""
     if declared.unknown:
-        return f"{named(declared.job.jid)}: {declared.unknown}."
-    return f"{named(declared.job.jid)}: {declared.fault}; a worker declared it {max(0.0, declared.ago):,.0f} s ago."
+        return f"{named(declared.job.jid)}: {one_line(declared.unknown)}."
+    ago = max(0.0, declared.ago)
+    return f"{named(declared.job.jid)}: {one_line(declared.fault)}; a worker declared it {ago:,.0f} s ago."

@@ -1,4 +1,4 @@
-"""`manage.py qless_stats`: queues, failures and workers of the job queue in a terminal, and for monitoring."""
+"""`manage.py qless_stats`: queues, failures and workers of the job queue, for a terminal and for monitoring."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.redis import StoreError
+from resty_django.redis.errors import StoreError
+from resty_django.text import one_line
 
-from ...default import default_client
+from ...clients.default import default_client
+from ...clients.statistics import STATES, JobStatistics, QueueStatistics, collect_statistics
 from ...errors import QlessError
-from ...figures import STATES, JobFigures, QueueFigures, figures
 from ..tables import lines
 
 EXIT_LIMIT: Final = 1
@@ -62,57 +64,63 @@ class Command(BaseCommand):
 
     def _once(self, options: dict[str, Any]) -> None:
         try:
-            found = figures(default_client(), options["queue"])
+            snapshot = collect_statistics(default_client(), options["queue"])
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error), returncode=EXIT_DOWN) from error
         except (StoreError, QlessError) as error:
-            raise CommandError(f"The job queue does not answer: {error}", returncode=EXIT_DOWN) from error
-        missing = sorted(set(options["queue"]) - {queue.name for queue in found.queues})
-        exceeded = [f"There is no queue {name}." for name in missing] + limits_exceeded(found, options)
+            raise CommandError(f"The job queue does not answer: {one_line(error)}", returncode=EXIT_DOWN) from error
+        missing = sorted(set(options["queue"]) - {queue.name for queue in snapshot.queues})
+        exceeded = [f"There is no queue {name}." for name in missing] + limits_exceeded(snapshot, options)
         if options["json"]:
-            self.stdout.write(json.dumps(as_json(found, exceeded), ensure_ascii=True))
+            self.stdout.write(json.dumps(as_json(snapshot, exceeded), ensure_ascii=True))
         else:
-            self._tables(found)
+            self._tables(snapshot)
         if exceeded:
-            raise CommandError(" ".join(exceeded), returncode=EXIT_LIMIT)
+            raise CommandError(one_line(" ".join(exceeded), 10_000), returncode=EXIT_LIMIT)
 
-    def _tables(self, found: JobFigures) -> None:
-        self._table(("queue", *HEADS), [_row(queue) for queue in found.queues], "There is no queue yet.")
-        groups = [(group, f"{count:,}") for group, count in found.failed.items()]
+    def _tables(self, snapshot: JobStatistics) -> None:
+        self._table(("queue", *HEADS), [_row(queue) for queue in snapshot.queues], "There is no queue yet.")
+        groups = [(group, f"{count:,}") for group, count in snapshot.failed.items()]
         self._table(("failed group", "jobs"), groups, "No job has failed.")
-        workers = [(one.name, f"{one.jobs:,}", f"{one.stalled:,}") for one in found.workers]
-        self._table(("worker", "running", "stalled"), workers, "There is no worker.")
+        states = snapshot.states
+        workers = [
+            (worker.name, states.get(worker.name, ""), f"{worker.jobs:,}", f"{worker.stalled:,}")
+            for worker in snapshot.workers
+        ]
+        self._table(("worker", "state", "running", "stalled"), workers, "There is no worker.")
 
     def _table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
         if not rows:
             self.stdout.write(empty)
             return
-        head, *rest = lines(heads, rows)
-        for line in (self.style.MIGRATE_HEADING(head), *rest, ""):
+        head, *body = lines(heads, rows)
+        for line in (self.style.MIGRATE_HEADING(head), *body, ""):
             self.stdout.write(line)
 
 
-def limits_exceeded(found: JobFigures, options: dict[str, Any]) -> list[str]:
-    """A sentence for each threshold that is passed."""
-    said = []
-    for queue in found.queues:
+def limits_exceeded(snapshot: JobStatistics, options: dict[str, Any]) -> list[str]:
+    """Return a sentence for each threshold that is exceeded."""
+    sentences = []
+    for queue in snapshot.queues:
         for state in ("waiting", "stalled", "scheduled"):
             most, count = options[f"max_{state}"], getattr(queue.counts, state)
             if most is not None and count > most:
-                said.append(f"The queue {queue.name} has {count} {state} jobs, more than {most}.")
+                sentences.append(f"The queue {queue.name} has {count} {state} jobs, more than {most}.")
         longest = options["max_wait"]
         if longest is not None and queue.stats is not None and queue.stats.wait.mean > longest:
-            said.append(
+            sentences.append(
                 f"Jobs of the queue {queue.name} waited {queue.stats.wait.mean:.1f} s, more than {longest:g} s."
             )
-    failed = sum(found.failed.values())
+    failed = sum(snapshot.failed.values())
     if options["max_failed"] is not None and failed > options["max_failed"]:
-        said.append(f"{failed} jobs have failed, more than {options['max_failed']}.")
-    if options["min_workers"] is not None and len(found.workers) < options["min_workers"]:
-        said.append(f"There are {len(found.workers)} workers, fewer than {options['min_workers']}.")
-    return said
+        sentences.append(f"{failed} jobs have failed, more than {options['max_failed']}.")
+    if options["min_workers"] is not None and snapshot.alive < options["min_workers"]:
+        sentences.append(f"There are {snapshot.alive} workers, fewer than {options['min_workers']}.")
+    return sentences
 
 
-def as_json(found: JobFigures, exceeded: list[str]) -> dict[str, Any]:
-    """The figures as JSON has them."""
+def as_json(snapshot: JobStatistics, exceeded: list[str]) -> dict[str, Any]:
+    """Return the figures as JSON-serialisable objects."""
     return {
         "queues": [
             {
@@ -125,20 +133,28 @@ def as_json(found: JobFigures, exceeded: list[str]) -> dict[str, Any]:
                 "wait": _series(queue, "wait"),
                 "run": _series(queue, "run"),
             }
-            for queue in found.queues
+            for queue in snapshot.queues
         ],
-        "failed": found.failed,
-        "workers": [{"name": one.name, "running": one.jobs, "stalled": one.stalled} for one in found.workers],
+        "failed": snapshot.failed,
+        "workers": [
+            {
+                "name": worker.name,
+                "state": snapshot.states.get(worker.name),
+                "running": worker.jobs,
+                "stalled": worker.stalled,
+            }
+            for worker in snapshot.workers
+        ],
         "exceeded": exceeded,
     }
 
 
-def _series(queue: QueueFigures, kind: str) -> dict[str, float] | None:
+def _series(queue: QueueStatistics, kind: str) -> dict[str, float] | None:
     series = getattr(queue.stats, kind, None)
     return None if series is None else {"count": series.count, "mean": series.mean, "std": series.std}
 
 
-def _row(queue: QueueFigures) -> list[str]:
+def _row(queue: QueueStatistics) -> list[str]:
     stats = queue.stats
     return [
         queue.name,

@@ -1,4 +1,4 @@
-"""`manage.py runqless`: the workers of the job queue."""
+"""`manage.py runqless`: runs the workers of the job queue."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from resty_django.redis import StoreError
+from resty_django import extras
+from resty_django.redis.errors import StoreError
+from resty_django.text import one_line
 
-from ...default import default_client
-from ...worker.live import Live, Terminal
+from ...clients.default import default_client
+from ...worker.display import LiveDisplay, Terminal
 from ...worker.options import options as worker_options
 from ...worker.supervisor import Supervisor
 
@@ -36,38 +38,40 @@ class Command(BaseCommand):
         parser.add_argument("--via", choices=("celery",), help="hand the jobs to the workers of Celery")
         parser.add_argument("--live", action="store_true", help="show queues, rates and running jobs in the terminal")
 
-    def handle(self, *args: Any, **given: Any) -> None:
-        queues = given["queues"]
+    def handle(self, *args: Any, **arguments: Any) -> None:
+        queues = arguments["queues"]
         names = None if queues is None else tuple(dict.fromkeys(filter(None, map(str.strip, queues.split(",")))))
         for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0)):
-            if given[option] is not None and not given[option] >= least:
-                raise CommandError(f"--{option} is at least {least}")
-        if given["interval"] is not None and not given["interval"] > 0:
-            raise CommandError("--interval is more than 0")
+            if arguments[option] is not None and not arguments[option] >= least:
+                raise CommandError(f"--{option} must be at least {least}.")
+        if arguments["interval"] is not None and not arguments["interval"] > 0:
+            raise CommandError("--interval must be more than 0.")
         if names == ():
-            raise CommandError("--queues names no queue")
-        if given["live"] and not sys.stdout.isatty():
-            raise CommandError("--live needs a terminal; without it the log tells what happens")
-        wanted = ("reserver", "concurrency", "processes", "interval", "grace", "name", "via")
+            raise CommandError("--queues names no queue. Give names with commas between.")
+        if arguments["live"] and not sys.stdout.isatty():
+            raise CommandError("--live needs a terminal. Leave it out: the log tells what happens.")
+        option_names = ("reserver", "concurrency", "processes", "interval", "grace", "name", "via")
         try:
-            options = worker_options(queues=names, **{option: given[option] for option in wanted})
+            if arguments["via"] == "celery":
+                extras.require("--via celery needs", "celery")
+            options = worker_options(queues=names, **{option: arguments[option] for option in option_names})
             options.make_reserver()
             with contextlib.suppress(StoreError):  # the workers wait until the server is there
                 default_client().source.sync()
         except ImproperlyConfigured as error:
-            raise CommandError(str(error)) from error
-        if given["verbosity"] > 0 and not given["live"]:
+            raise CommandError(one_line(error)) from error
+        if arguments["verbosity"] > 0 and not arguments["live"]:
             self.stdout.write(
-                f"Worker of {', '.join(options.queues)}: {options.processes} processes with {options.concurrency} jobs "
-                "each; end it with Ctrl-C"
+                f"Worker of {one_line(', '.join(options.queues))}: {options.processes} processes with "
+                f"{options.concurrency} jobs each; end it with Ctrl-C"
             )
             self.stdout.flush()
         display = None
-        if given["live"]:
+        if arguments["live"]:
             try:
-                display = Live(Terminal(sys.stdout).write)
+                display = LiveDisplay(Terminal(sys.stdout).write)
             except OSError as error:
-                raise CommandError(f"--live cannot open its terminal: {error}") from error
+                raise CommandError(f"--live cannot open its terminal: {one_line(error)}.") from error
         code = Supervisor(options, display).run()
         logging.shutdown()
         sys.exit(code)

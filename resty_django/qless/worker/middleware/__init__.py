@@ -1,4 +1,4 @@
-"""Middleware that comes with the worker: one file each.
+"""The middleware of the worker: one file each.
 
 class SendInvoice:
     middleware = [Retry(OSError, delay=5, factor=3), Timeout(60)]
@@ -10,14 +10,14 @@ class SendInvoice:
 from __future__ import annotations
 
 from .database import adatabase, database
-from .limit import Limit
-from .memory import MemoryBound
+from .error_reporting import Report
+from .memory_limit import MemoryBound
+from .policy_limit import Limit
 from .reconnect import Reconnect
-from .report import Report
 from .requeue import Requeue
 from .retry import Retry
 from .timeout import Timeout
-from .transaction import transaction
+from .txid import transaction
 
 __all__ = [
     "Limit",

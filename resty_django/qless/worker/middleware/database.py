@@ -1,4 +1,4 @@
-"""Django's database connections, before and after a job as around a request. Always there, inside of the txid."""
+"""Django's database connections, closed before and after a job as around a request. Always active, within the txid."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.db import close_old_connections, reset_queries
 
 
 def database(job: Any) -> Generator[None, None, None]:
-    """Closes those that are broken or have reached their greatest age; in DEBUG forgets the queries of the last job."""
-    _tidy()
+    """Close connections that are broken or have reached their maximum age; in DEBUG forget the queries so far."""
+    _close_old()
     try:
         yield
     finally:
@@ -19,17 +19,14 @@ def database(job: Any) -> Generator[None, None, None]:
 
 
 async def adatabase(job: Any) -> AsyncGenerator[None, None]:
-    """The same for async jobs: for the connections of the thread in which their `sync_to_async` runs."""
-    await sync_to_async(_tidy)()
+    """Do the same for async jobs: for the connections of the thread in which their `sync_to_async` runs."""
+    await sync_to_async(_close_old)()
     try:
         yield
     finally:
         await sync_to_async(close_old_connections)()
 
 
-def _tidy() -> None:
+def _close_old() -> None:
     reset_queries()
     close_old_connections()
-
-
-__all__ = ["adatabase", "database"]

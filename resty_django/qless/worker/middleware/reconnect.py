@@ -1,19 +1,20 @@
-"""Connections to other servers that may have broken since the last job."""
+"""Renewal of connections to other servers that may have broken since the last job."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
-log = logging.getLogger("resty_django.qless.worker")
+from resty_django.text import logger
+
+log = logger("resty_django.qless.worker")
 
 
 class Reconnect:
-    """Before each job asks `alive(connection)` of each; where that raises or is false, calls `renew(connection)`.
+    """Calls `alive(connection)` for each before a job; where that raises or is false, calls `renew(connection)`.
 
     Without functions they are `connection.ping()` and `connection.close()`, which suits clients of redis-py and the
-    like: their next call connects anew. For sync jobs.
+    like: their next call connects again. For sync jobs.
     """
 
     def __init__(
@@ -28,13 +29,10 @@ class Reconnect:
     def __call__(self, job: Any) -> Generator[None, None, None]:
         for connection in self.connections:
             try:
-                fine = self.alive(connection)
+                is_alive = self.alive(connection)
             except Exception as error:
                 log.info("a connection is renewed before job %s: %s", job.jid, error)
-                fine = False
-            if not fine:
+                is_alive = False
+            if not is_alive:
                 self.renew(connection)
         yield
-
-
-__all__ = ["Reconnect"]

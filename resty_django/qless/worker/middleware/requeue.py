@@ -1,4 +1,4 @@
-"""Certain exceptions put a job again, so often and after a random delay, without touching its retries."""
+"""Requeues after certain exceptions: a limited number, after a random delay, without using up retries."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from ..outcomes import Outcome, RequeueLater
+from ..control import Outcome, RequeueLater
 
 COUNTS: Final = "requeues_by_exception"
-"""The key in the job's data, which must be a dict, under which the puts are counted."""
+"""The key in the job's data, which must be a dict, under which the requeues are counted."""
 
 
 class Requeue:
@@ -41,7 +41,7 @@ class Requeue:
         except Outcome:
             raise
         except self.exceptions as error:
-            kind = next(each for each in self.exceptions if isinstance(error, each)).__name__
+            kind = next(kind for kind in self.exceptions if isinstance(error, kind)).__name__
             if not isinstance(job.data, dict):
                 raise
             counts = job.data.setdefault(COUNTS, {})
@@ -51,6 +51,3 @@ class Requeue:
             if self.callback is not None:
                 self.callback(error, job)
             raise RequeueLater(random.uniform(self.least, self.longest)) from error  # noqa: S311 (no secret)
-
-
-__all__ = ["COUNTS", "Requeue"]

@@ -1,4 +1,4 @@
-"""Certain exceptions let a job wait and try again, later each time."""
+"""Retries after certain exceptions, with growing delays."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Generator
 from typing import Any
 
-from ..outcomes import Outcome, RetryLater
-from ..perform import message_of
+from ..control import Outcome, RetryLater
+from ..error_text import message_of
 
 
 class Retry:
@@ -38,7 +38,7 @@ class Retry:
         self.callback = callback
 
     def pause(self, attempt: int) -> float:
-        """Seconds after run number `attempt`, which is 1 for the first."""
+        """Return the seconds to wait after run number `attempt`, which is 1 for the first."""
         try:
             pause = self.delay * float(self.factor) ** (attempt - 1)
         except OverflowError:
@@ -58,6 +58,3 @@ class Retry:
                 self.callback(error, job)
             group = f"{job.queue_name}-{type(error).__name__}"
             raise RetryLater(self.pause(job.attempt), group, message_of(error)) from error
-
-
-__all__ = ["Retry"]

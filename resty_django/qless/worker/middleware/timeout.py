@@ -1,4 +1,4 @@
-"""A job that takes too long fails."""
+"""Time limit of a job."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Timeout:
     """Raises `JobTimeout` in a job after `seconds`, a number or a function of the job; it then fails.
 
     An async job is cancelled. A sync one gets the exception at its next line of Python, so not while it waits in C, as
-    for a socket. If it goes on for `kill_after` seconds more, it is failed, the process ends when its other jobs have
-    ended, and a new one starts (None: it is left alone).
+    for a socket. If it continues for `kill_after` seconds more, it is failed, the process ends when its other jobs have
+    ended, and a new one starts (None: it may continue).
     """
 
     def __init__(self, seconds: float | Callable[[Any], float], *, kill_after: float | None = 5.0) -> None:
@@ -22,6 +22,3 @@ class Timeout:
         seconds = self.seconds(job) if callable(self.seconds) else self.seconds
         job.limit(seconds, self.kill_after)
         yield
-
-
-__all__ = ["Timeout"]

@@ -1,0 +1,199 @@
+"""Statistics of a shared dictionary and its items, for the admin. Unavailable figures carry the reason."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pprint import pformat
+from typing import Any, Final
+
+from django.template.defaultfilters import filesizeformat
+from django.utils.safestring import SafeString
+
+from resty_django.conf import conf
+from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind, shdicts
+from resty_django.text import printable
+
+from .formatting import NONE, free_space_bar
+
+LONGEST_VALUE: Final = 4000
+LONGEST_KEY: Final = 200
+"""Characters of a value, and of a key, that are shown."""
+LONGEST_LINK: Final = 1000
+"""Bytes of the longest key that has a link; a longer key does not fit into a URL."""
+MAX_SCANNED: Final = 10_000
+MAX_LISTED: Final = 100
+"""Keys that a search looks at, and keys that it shows."""
+
+TYPES: Final = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    bytes: "bytes",
+    list: "list, as msgpack",
+    dict: "dict, as msgpack",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of a dictionary; without `stats`, `error` says why."""
+
+    name: str
+    engine: str = ""
+    where: str = ""
+    """The machine's memory or the Redis cache: another machine has another memory under the same name."""
+    stats: Stats | None = None
+    error: str = ""
+
+    @property
+    def capacity(self) -> str:
+        return filesizeformat(self.stats.capacity) if self.stats and self.stats.capacity else NONE
+
+    @property
+    def keys(self) -> str:
+        return number(self.stats.keys if self.stats else None)
+
+    @property
+    def forcible(self) -> str:
+        return number(self.stats.forcible if self.stats else None)
+
+    @property
+    def free(self) -> SafeString | str:
+        """Return a bar with the free bytes; without a capacity, only the bytes."""
+        if self.stats is None:
+            return NONE
+        text = f"{filesizeformat(self.stats.free_space)} free"
+        if not self.stats.capacity:
+            return text
+        return free_space_bar(min(1.0, self.stats.free_space / self.stats.capacity), text)
+
+
+def number(value: int | None) -> str:
+    return NONE if value is None else f"{value:,}"
+
+
+def figures(name: str, *, count: bool = False) -> Figures:
+    """Return the figures of a dictionary; never raise.
+
+    Counting the keys of a dictionary in Redis scans all keys of the server, so it is only done with `count`.
+    """
+    engine = where = ""
+    try:
+        dictionary = shdicts[name]
+        engine = dictionary.engine
+        where = f"memory of {socket.gethostname()}" if engine == "lmdb" else f"cache {conf.shared_dicts[name].alias}"
+        stats = dictionary.stats() if count else dictionary.quick_stats()
+    except Exception as error:  # the page has to show any error
+        return Figures(name, engine, where, error=why(error))
+    return Figures(name, engine, where, stats)
+
+
+def why(error: Exception) -> str:
+    """Return the message of an error, with the type unless it is a `SharedDictError`."""
+    text = printable(str(error), LONGEST_VALUE)
+    return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key as the page shows it. `token` stands for it in a URL, since a key may be bytes that are not text."""
+
+    text: str
+    token: str
+
+    @classmethod
+    def of(cls, key: str) -> Key:
+        name = key.encode("utf-8", "surrogateescape")
+        token = base64.urlsafe_b64encode(name).decode() if len(name) <= LONGEST_LINK else ""
+        return cls(printable(key, LONGEST_KEY), token)
+
+
+def key_of(token: str) -> str:
+    """Return the key that a token stands for; "" if the token is not valid."""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """An item as text, with a value of bounded length."""
+
+    kind: str
+    size: str
+    life: str
+    value: str = ""
+    flags: int | None = None
+    stale: bool = False
+
+
+def find_item(dictionary: SharedDict, key: str) -> ItemView | None:
+    """Return the item, even an expired one that is still stored. Raise `SharedDictError`."""
+    try:
+        item = dictionary.get_stale(key)
+    except WrongKind:
+        life = dictionary.ttl(key)
+        return None if life is None else ItemView("list", f"{dictionary.llen(key):,} items", life_text(life))
+    if item is None:
+        return None
+    value = item.value
+    life = None if item.stale else dictionary.ttl(key)
+    kind = TYPES.get(type(value), type(value).__name__)
+    return ItemView(kind, size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+
+
+def life_text(ttl: float | None) -> str:
+    if ttl is None:
+        return "has expired"
+    if not ttl:
+        return "for ever"
+    return f"{ttl:.3f} s" if ttl < 60 else str(timedelta(seconds=int(ttl)))
+
+
+def size_of(value: Any) -> str:
+    if isinstance(value, str):
+        return f"{len(value):,} characters"
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    return f"{len(value):,} entries" if isinstance(value, list | dict) else ""
+
+
+def value_text(value: Any) -> str:
+    """Return the value as text of at most about `LONGEST_VALUE` characters."""
+    if isinstance(value, str):
+        return printable(value, LONGEST_VALUE)
+    if isinstance(value, bytes):
+        return printable(repr(value[:LONGEST_VALUE]), LONGEST_VALUE)
+    text = repr(value)
+    if len(text) <= LONGEST_VALUE and isinstance(value, list | dict):
+        text = pformat(value, width=100, sort_dicts=False)
+    return printable(text, LONGEST_VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Keys that contain a text."""
+
+    keys: list[Key]
+    truncated: bool
+    """More keys match than are listed."""
+    incomplete: bool
+    """The search stopped before the last key."""
+
+
+def search(dictionary: SharedDict, text: str) -> Search:
+    """Search the first keys of a dictionary. Raise `SharedDictError`."""
+    keys = dictionary.get_keys(MAX_SCANNED)
+    matches = list(_matching(keys, text))
+    return Search([Key.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED)
+
+
+def _matching(keys: list[str], text: str) -> Iterator[str]:
+    return (key for key in keys if text in key)

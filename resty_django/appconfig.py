@@ -1,0 +1,76 @@
+"""The base class of this package's apps: what an app registers, declared as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from django.apps import AppConfig
+from django.core import checks
+from django.utils.functional import Promise
+from django.utils.module_loading import import_string
+
+TAG = "resty_django"
+"""The tag of the package's system checks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the package that operators watch, with the modules `health` and `overview` in its folder.
+
+    They have `health.probe`, `overview.panel` and `overview.families`, and are imported when they are first asked.
+    `module`: dotted path of the folder ("": the app's). `erases`: its module `erasing` erases personal data. For the
+    rest see `resty_django.overview.Panel`.
+    """
+
+    name: str
+    title: str | Promise
+    permissions: tuple[str, ...]
+    module: str = ""
+    page: str = ""
+    order: int = 100
+    database: bool = False
+    erases: bool = False
+
+
+class RestyAppConfig(AppConfig):
+    """An app of this package. A subclass that overrides `ready` calls it first."""
+
+    system_checks: ClassVar[tuple[str, ...]] = ("resty_django.checks.check_core",)
+    """Dotted paths of check functions."""
+    probes: ClassVar[Mapping[str, str]] = {}
+    """Dotted paths of further health probes, by name."""
+    parts: ClassVar[tuple[Part, ...]] = ()
+
+    def ready(self) -> None:
+        from resty_django import health
+        from resty_django.deferred import deferred
+
+        for path in self.system_checks:
+            checks.register(import_string(path), TAG)
+        for name, path in self.probes.items():
+            health.register(name, deferred(path))
+        for part in self.parts:
+            self._register(part)
+
+    def _register(self, part: Part) -> None:
+        from resty_django import erasing, health, metrics, overview
+        from resty_django.deferred import deferred
+
+        module = part.module or self.name
+        health.register(part.name, deferred(f"{module}.health.probe"))
+        panel = overview.Panel(
+            part.name,
+            part.title,
+            deferred(f"{module}.overview.panel"),
+            permissions=part.permissions,
+            page=part.page,
+            app=self.name,
+            database=part.database,
+            order=part.order,
+        )
+        overview.register(panel)
+        metrics.register(part.name, deferred(f"{module}.overview.families"), app=self.name, database=part.database)
+        if part.erases:
+            erasing.register(part.name, f"{module}.erasing")

@@ -1,0 +1,196 @@
+"""Values as Django's cache backend holds them.
+
+| value | in L2 | in L1 |
+|---|---|---|
+| a float, a whole number of 64 bits | a number of the dictionary, which `incr` adds to | never |
+| None, text, True, False, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
+| anything else | head, signature, pickle | the value where nobody can change it, else the pickle |
+
+The head is a mark, the moment of storing and the time to live. A pickle is loaded only where its signature, over its
+context, its head and its bytes, is right, and it has not expired by its head. No two readers get one object that can be
+changed.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.utils.safestring import SafeString
+
+from ..mlcache.records import UNREADABLE
+from . import signing
+
+PLAIN: Final = 0xC2
+SIGNED: Final = 0xC3
+PROTOCOL: Final = 5
+"""The newest pickle that all supported versions of Python can read."""
+
+SCALARS: Final = frozenset({str, bool, int, float, bytes, type(None)})
+UNCHANGING: Final = SCALARS | {SafeString, Decimal, date, datetime, time, timedelta, UUID}
+"""Immutable types: all readers may have the same object."""
+SKEW: Final = 60.0
+"""Seconds by which the clocks of two machines may differ: a pickle may be loaded until this long after its expiry."""
+_KEYS: Final = frozenset({str, int})
+_LARGE: Final = 2**63
+
+_HEAD: Final = struct.Struct("<Bdd")
+_SIZE: Final = _HEAD.size
+_DATA: Final = _SIZE + signing.SIZE
+"""Where the pickle begins."""
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder().decode
+
+Make = Callable[[Any], Any]
+
+
+class Foreign(Exception):
+    """An entry that this site has not written, or cannot read; the message is the reason."""
+
+
+class L1Value(NamedTuple):
+    """A value as L1 keeps it. `make` turns it into what a reader gets (None: the value itself)."""
+
+    value: Any
+    make: Make | None = None
+
+
+class Entry(NamedTuple):
+    """What L2 has for a key. `value`: for the reader who asks now; `l1_value`: for L1. `stored`: the moment in seconds;
+    `ttl`: seconds, 0 forever."""
+
+    value: Any
+    l1_value: L1Value
+    stored: float
+    ttl: float
+
+
+class Inspected(NamedTuple):
+    """An entry for the admin. `pickled`: the bytes of a pickle, which is not loaded (0: not a pickle)."""
+
+    value: Any
+    stored: float
+    pickled: int = 0
+
+
+def encode(context: bytes, value: Any, stored: float, ttl: float) -> int | float | bytes:
+    """Return what L2 holds for the value. `context`: what the signature of a pickle binds it to.
+
+    Raises what pickle raises for a value that it does not know.
+    """
+    if type(value) is float or (type(value) is int and -_LARGE <= value < _LARGE):
+        return value
+    body = _plain(value)
+    if body is not None:
+        return _HEAD.pack(PLAIN, stored, ttl) + body
+    data = pickle.dumps(value, PROTOCOL)
+    return _signed(context, _HEAD.pack(SIGNED, stored, ttl), data)
+
+
+def decode(context: bytes, raw: object, now: float) -> Entry:
+    """Return what `encode` was given with this context, except for numbers. Raises `Foreign`.
+
+    `now`: by the clock of `stored`. An expired pickle that was stored again counts as foreign.
+    """
+    mark, stored, ttl = _head(raw)
+    if mark == PLAIN:
+        value, l1_value = _from_plain(raw[_SIZE:])  # type: ignore[index]
+    else:
+        data = _verified(context, raw)
+        if ttl and stored + ttl + SKEW < now:
+            raise Foreign("its time was over before it was read")
+        value, l1_value = _from_pickle(data)
+    return Entry(value, l1_value, stored, ttl)
+
+
+def inspect(raw: object) -> Inspected:
+    """Return what an entry holds, without loading a pickle. Raises `Foreign`."""
+    if type(raw) is int or type(raw) is float:
+        return Inspected(raw, 0.0)
+    mark, stored, _ = _head(raw)
+    body = raw[_SIZE:]  # type: ignore[index]
+    if mark == SIGNED:
+        return Inspected(None, stored, max(1, len(body) - signing.SIZE))
+    return Inspected(_from_plain(body)[0], stored)
+
+
+def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
+    """Return the same entry with another time to live. Raises `Foreign`.
+
+    A pickle is signed anew, so only where its signature is right.
+    """
+    if type(raw) is int or type(raw) is float:
+        return raw
+    mark = _head(raw)[0]
+    head = _HEAD.pack(mark, stored, ttl)
+    return head + raw[_SIZE:] if mark == PLAIN else _signed(context, head, _verified(context, raw))  # type: ignore[index]
+
+
+def _head(raw: object) -> tuple[int, float, float]:
+    if type(raw) is bytes and len(raw) > _SIZE and raw[0] in (PLAIN, SIGNED):
+        mark, stored, ttl = _HEAD.unpack_from(raw)
+        if 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
+            return mark, stored, ttl
+    raise Foreign("it is no entry of this cache")
+
+
+def _signed(context: bytes, head: bytes, data: bytes) -> bytes:
+    return head + signing.sign(context + head, data) + data
+
+
+def _verified(context: bytes, raw: Any) -> bytes:
+    """Return the pickle of an entry. Raises `Foreign` where this site has not written it here with this head."""
+    head, signature, data = raw[:_SIZE], raw[_SIZE:_DATA], raw[_DATA:]
+    if not signing.is_signed(signature, context + head, data):
+        raise Foreign("its signature is wrong")
+    return data  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> bytes | None:
+    """Return the value as msgpack; None where it would not come back as it is."""
+    try:
+        return _pack(value) if _is_plain(value) else None
+    except (ValueError, OverflowError, RecursionError):  # a lone surrogate, a large number, a list that holds itself
+        return None
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind in SCALARS:
+        return True
+    if kind is dict:
+        return set(map(type, value)) <= _KEYS and _all_plain(value.values())
+    return kind is list and _all_plain(value)
+
+
+def _all_plain(values: Any) -> bool:
+    return set(map(type, values)) <= SCALARS or all(map(_is_plain, values))
+
+
+def _from_plain(body: bytes) -> tuple[Any, L1Value]:
+    try:
+        value = _unpack(body)
+    except UNREADABLE as error:
+        raise Foreign(f"it cannot be read: {error}") from error
+    if type(value) is dict and set(map(type, value.values())) <= SCALARS:
+        return value, L1Value(dict(value), dict.copy)
+    if type(value) is list and set(map(type, value)) <= SCALARS:
+        return value, L1Value(list(value), list.copy)
+    return value, L1Value(value) if type(value) in SCALARS else L1Value(body, _unpack)
+
+
+def _from_pickle(data: bytes) -> tuple[Any, L1Value]:
+    try:
+        value = pickle.loads(data)  # noqa: S301
+    except Exception as error:
+        raise Foreign(f"it cannot be loaded: {type(error).__name__}: {error}") from error
+    kind = type(value)
+    unchanging = kind in UNCHANGING or (kind is tuple and set(map(type, value)) <= UNCHANGING)
+    return value, L1Value(value) if unchanging else L1Value(data, pickle.loads)

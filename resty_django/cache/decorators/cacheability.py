@@ -1,0 +1,105 @@
+"""Cacheability and lifetime of responses, by the rules of HTTP for shared caches and by Django's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.http import parse_http_date_safe
+
+from ..errors import BadOption
+from ..mlcache.options import check, is_number
+
+ALLOWED: Final = frozenset({"authorization", "cookies", "no-store", "private", "session"})
+STATUSES: Final = (200, 301, 308)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The arguments of `cache_view`; see there."""
+
+    ttl: float
+    user: bool = False
+    headers: tuple[str, ...] = ()
+    language: bool = True
+    query: tuple[str, ...] | None = None
+    key: Callable[[HttpRequest], Any] | None = None
+    max_age: int | None = None
+    statuses: tuple[int, ...] = STATUSES
+    allow: Collection[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check({"ttl": self.ttl, **self.options})
+        if "l1_serializer" in self.options:
+            raise BadOption("l1_serializer is not an option of cache_view: pages are kept as they are.")
+        for name in ("headers", "query"):
+            names = getattr(self, name)
+            if names is not None and not (isinstance(names, tuple | list) and all(isinstance(x, str) for x in names)):
+                raise BadOption(f"{name} must be a tuple of names, not {names!r}.")
+        if isinstance(self.allow, str) or not set(self.allow) <= ALLOWED:
+            raise BadOption(f"allow must be a set with some of {', '.join(sorted(ALLOWED))}, not {self.allow!r}.")
+        if self.max_age is not None and not (is_number(self.max_age) and self.max_age >= 0):
+            raise BadOption(f"max_age must be None or a number of seconds of at least 0, not {self.max_age!r}.")
+
+    def passes(self, request: HttpRequest) -> bool:
+        """Whether this request bypasses the cache."""
+        return request.method not in ("GET", "HEAD") or (
+            "HTTP_AUTHORIZATION" in request.META and "authorization" not in self.allow
+        )
+
+
+def directives(response: HttpResponseBase) -> dict[str, str]:
+    """Return the directives of `Cache-Control`, with their values, in lower case."""
+    values = {}
+    for directive in response.get("Cache-Control", "").lower().split(","):
+        name, _, value = directive.partition("=")
+        values[name.strip()] = value.strip().strip('"')
+    return values
+
+
+def lifetime(response: HttpResponseBase, rules: Rules) -> float:
+    """Seconds for which the response may be kept, 0 forever and below 0 not at all: the time of the rules, or a shorter
+    one that the response states."""
+    cache_control = directives(response)
+    for name in ("s-maxage", "max-age"):
+        if name in cache_control and "no-store" not in rules.allow:
+            seconds = float(cache_control[name]) if cache_control[name].isdecimal() else 0.0
+            break
+    else:
+        if "Expires" not in response or "max-age" in cache_control:
+            return rules.ttl
+        seconds = (parse_http_date_safe(response["Expires"]) or 0) - time.time()
+    if seconds <= 0:
+        return -1
+    return min(rules.ttl, seconds) if rules.ttl else seconds
+
+
+def refusal(request: HttpRequest, response: HttpResponseBase, rules: Rules, session_used: bool) -> str | None:
+    """Why the response may not be kept; None where it may."""
+    cache_control, allow = directives(response), rules.allow
+    checks: tuple[tuple[bool, str], ...] = (
+        (not isinstance(response, HttpResponse) or response.streaming, "it is a stream"),
+        (response.status_code not in rules.statuses, f"its status is {response.status_code}"),
+        (bool(response.cookies) and "cookies" not in allow, "it sets cookies"),
+        (bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE")), "it has a CSRF token"),
+        (bool(getattr(request, "_csp_nonce", None)), "it has a nonce of its content security policy"),
+        (_has_messages(request), "it shows messages to one visitor"),
+        (session_used and "session" not in allow, "the session was used"),
+        ("private" in cache_control and "private" not in allow, "it is private"),
+        (
+            not {"no-store", "no-cache"}.isdisjoint(cache_control) and "no-store" not in allow,
+            "it says no-store or no-cache",
+        ),
+        ("*" in response.get("Vary", ""), "it varies on everything"),
+        (lifetime(response, rules) < 0, "its time is over at once"),
+    )
+    return next((reason for refused, reason in checks if refused), None)
+
+
+def _has_messages(request: HttpRequest) -> bool:
+    messages = getattr(request, "_messages", None)
+    return messages is not None and getattr(messages, "used", False) and len(messages) > 0

@@ -1,0 +1,210 @@
+"""`@cached`: caches the results of a function by the arguments of its calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+
+from ..errors import BadOption
+from ..mlcache.cache import MLCache
+from ..mlcache.options import CacheOptions, check
+from ..mlcache.registry import mlcaches
+from ..mlcache.results import Peek
+from .keys import LONGEST, Values, all_plain, binder, path_of, shortened, text
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BOUND: Final = frozenset({"key", "peek", "invalidate", "refresh", "apeek", "ainvalidate", "arefresh"})
+"""The calls that take the arguments of the function, including its `self`."""
+
+
+def cached(
+    cache: MLCache | str = "default",
+    *,
+    name: str | None = None,
+    by: str | Callable[[Any], Any] | None = None,
+    key: Callable[..., Any] | None = None,
+    **options: Unpack[CacheOptions],
+) -> Callable[[Callable[P, R]], Cached[P, R]]:
+    """Keep what a function or method returns, one value for each set of arguments.
+
+        @cached(ttl=60)
+        def load_product(number, language="en"): ...
+
+        load_product(7)
+        load_product.invalidate(7)
+
+    `cache`: a cache, or its name in the settings. `name`: begins the keys; by default the module and name of the
+    function. `by`: for methods, the identity of `self`: the name of an attribute, or a function of `self`; `type` if
+    all objects of a class have the same results. `key`: a function of the arguments to the identity of the call, or a
+    tuple. `options`: the fields of `Options`.
+
+    Write it above `@classmethod` and `@staticmethod`. A function that raises raises for the caller, and nothing is
+    kept. Raises `BadOption`; the calls raise as `MLCache.get` does, and `TypeError` for arguments that cannot be part
+    of a key.
+    """
+    check(options)
+    if not isinstance(cache, MLCache | str):
+        raise BadOption(f"cache must be a cache or its name, not {cache!r}. Write @cached() with brackets.")
+    if by is not None and key is not None:
+        raise BadOption("by and key cannot be given together: key is given self, too.")
+
+    def decorate(function: Callable[P, R]) -> Cached[P, R]:
+        inner: Any = getattr(function, "__func__", function)
+        kind = type(function) if isinstance(function, classmethod | staticmethod) else None
+        return Cached(inner, kind, cache, name or _name_of(inner), by, key, options)
+
+    return decorate
+
+
+class Cached(Generic[P, R]):
+    """A function with a cache before it, sync or async as the function is. `__wrapped__` is the function alone.
+
+    All calls take the arguments of the function. Those with an `a` before the name are for asyncio.
+    """
+
+    __wrapped__: Callable[P, R]
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: type | None,
+        cache: MLCache | str,
+        name: str,
+        by: str | Callable[[Any], Any] | None,
+        key: Callable[..., Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.name = name
+        self.options = options
+        self._kind = kind
+        self._caches: Mapping[str, MLCache] = mlcaches if isinstance(cache, str) else {"": cache}
+        self._cache_name = cache if isinstance(cache, str) else ""
+        self._values, self._names = _values(function, by, key)
+        self._callback = _callback(function)
+        self._get: Callable[..., Any] = MLCache.get_with
+        if iscoroutinefunction(function):
+            markcoroutinefunction(self)
+            self._get = MLCache.aget_with
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        values = self._values(*args, **kwargs)
+        key = f"{self.name}{values!r}" if all_plain(map(type, values)) else self._key(values)
+        if len(key) > LONGEST:
+            key = shortened(key)
+        cache = self._caches[self._cache_name]
+        return self._get(cache, key, self._callback, (args, kwargs), self.options)  # type: ignore[no-any-return]
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key in the cache."""
+        return shortened(self._key(self._values(*args, **kwargs)))
+
+    def peek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
+        """Return what L2 has; see `MLCache.peek`."""
+        return self.cache.peek(self.key(*args, **kwargs))
+
+    async def apeek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
+        """As `peek`."""
+        return await self.cache.apeek(self.key(*args, **kwargs))
+
+    def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Forget the result, in all processes."""
+        self.cache.delete(self.key(*args, **kwargs))
+
+    async def ainvalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """As `invalidate`."""
+        await self.cache.adelete(self.key(*args, **kwargs))
+
+    def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function now, keep its result for all processes, and return it. If it raises, the old result
+        stays."""
+        return self.cache.refresh_with(self.key(*args, **kwargs), self._callback, (args, kwargs), self.options)
+
+    async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """As `refresh`."""
+        return await self.cache.arefresh_with(self.key(*args, **kwargs), self._callback, (args, kwargs), self.options)
+
+    @property
+    def cache(self) -> MLCache:
+        return self._caches[self._cache_name]
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if self._kind is classmethod:
+            return Bound(self, owner)
+        return self if instance is None or self._kind is staticmethod else Bound(self, instance)
+
+    def __reduce__(self) -> str:
+        """Pickled by name, as functions are."""
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<cached {self.name}>"
+
+    def _key(self, values: tuple[Any, ...]) -> str:
+        return self.name + text(values, self._names, self.__name__)
+
+
+class Bound:
+    """A cached method of one object, or a class method of one class. Other attributes come from the `Cached`."""
+
+    def __init__(self, cached: Cached[..., Any], owner: object) -> None:
+        self.__func__ = cached
+        self.__self__ = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.__func__, name)
+        return functools.partial(attribute, self.__self__) if name in BOUND else attribute
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    if "<" in function.__qualname__:
+        raise BadOption(
+            f"{function.__qualname__} is made inside of a function, and another may have the same name: "
+            "give it a unique one with name=."
+        )
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the callback of the cache."""
+    if iscoroutinefunction(function):
+
+        async def awaited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return await function(*args, **kwargs)
+
+        return awaited
+    return lambda args, kwargs: function(*args, **kwargs)
+
+
+def _values(
+    function: Callable[..., Any], by: str | Callable[[Any], Any] | None, key: Callable[..., Any] | None
+) -> tuple[Values, tuple[str, ...]]:
+    """Return a function from the arguments of a call to the values that identify it, and their names for errors."""
+    if key is not None:
+
+        def of_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            return (key(*args, **kwargs),)
+
+        return of_key, ("key",)
+    bind, names = binder(function)
+    if by is None:
+        return bind, names
+    if not names:
+        raise BadOption(f"by is for methods, and {function.__qualname__}() has no self.")
+
+    def of_object(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        instance, *values = bind(*args, **kwargs)
+        identity = None if by is type else getattr(instance, by) if isinstance(by, str) else by(instance)
+        return (path_of(type(instance)), identity, *values)
+
+    return of_object, ("self", "self", *names[1:])

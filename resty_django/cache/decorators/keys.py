@@ -1,0 +1,137 @@
+"""Keys from the arguments of calls. Pure.
+
+A key is the name of the function and its arguments as Python writes them: `shop.load_product(7, 'en')`. Python writes
+values of different types differently, and quotes texts, so that no two calls have the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+LONGEST: Final = 200
+"""Characters of a key; a longer one is hashed."""
+
+PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
+all_plain: Final = PLAIN.issuperset
+_WRITTEN: Final = frozenset({Decimal, UUID, date, timedelta})
+_TIMES: Final = frozenset({datetime, time})
+
+Values = Callable[..., tuple[Any, ...]]
+
+
+class _Written:
+    """Stands for a default in the text of a signature."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def binder(function: Callable[..., Any]) -> tuple[Values, tuple[str, ...]]:
+    """Return a function from the arguments of a call to their values, one for each parameter in its order, and their
+    names.
+
+    It has the parameters and defaults of `function`, so that Python itself sorts the arguments, and says what is wrong
+    with them. `*args` are a tuple among the values, and `**kwargs` a dict.
+    """
+    defaults: dict[str, Any] = {}
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        if default is not parameter.empty:
+            name = f"_default{len(defaults)}"
+            defaults[name] = default
+            default = _Written(name)
+        parameters.append(parameter.replace(default=default, annotation=parameter.empty))
+    values = "".join(f"{parameter.name}, " for parameter in parameters)
+    text = f"lambda {str(inspect.Signature(parameters))[1:-1]}: ({values})"
+    bind = eval(text, defaults)  # noqa: S307 - of names that are parameters of a function already
+    bind.__qualname__ = bind.__name__ = getattr(function, "__qualname__", repr(function))
+    names = (f"**{param.name}" if param.kind is param.VAR_KEYWORD else param.name for param in parameters)
+    return bind, tuple(names)
+
+
+def text(values: tuple[Any, ...], names: Sequence[str], function: str) -> str:
+    """Return the values as `repr` writes them where all are `PLAIN`. `names`: the names of the arguments, `**kwargs`
+    with its stars. Raise `TypeError` naming the argument.
+    """
+    written = []
+    for name, value in zip(names, values, strict=True):
+        try:
+            written.append(_keywords(value) if name.startswith("**") else _text(value))
+        except _Unknown as error:
+            raise TypeError(
+                f"{function}() cannot be cached by its argument {name!r}: {error}. Give texts, numbers, dates, UUIDs, "
+                "enums, classes, None, or tuples and frozensets of these; or say with key= (for self with by=) what "
+                "tells calls apart."
+            ) from None
+    return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
+
+
+def shortened(key: str) -> str:
+    """Return the key, or the beginning of a long one and a hash of all of it."""
+    if len(key) <= LONGEST:
+        return key
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    return f"{key.partition('(')[0][:LONGEST]}#{digest}"
+
+
+def path_of(kind: type) -> str:
+    """Return the module and name of a class. Raise `TypeError` for one that was made inside of a function."""
+    if "<" in kind.__qualname__:
+        raise TypeError(f"{kind.__qualname__} is made inside of a function: another class may have the same name.")
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class _Unknown(Exception):
+    """A value of a type that has no unambiguous text."""
+
+
+def _keywords(arguments: dict[str, Any]) -> str:
+    return f"{{{', '.join(f'{name!r}: {_text(value)}' for name, value in sorted(arguments.items()))}}}"
+
+
+def _text(value: Any) -> str:
+    kind = type(value)
+    if kind is int:
+        return _whole(value)
+    if kind in PLAIN or kind in _WRITTEN:
+        return repr(value)
+    if kind in _TIMES:
+        return _time(value)
+    if kind is tuple:
+        return f"({', '.join(map(_text, value))},)"
+    if kind is frozenset:
+        return f"frozenset({{{', '.join(sorted(map(_text, value)))}}})"
+    try:
+        if isinstance(value, Enum):
+            return f"{path_of(kind)}({_text(value.value)})"
+        if isinstance(value, type):
+            return path_of(value)
+    except TypeError as error:
+        raise _Unknown(str(error).removesuffix(".")) from None
+    raise _Unknown(f"it is, or holds, a {kind.__qualname__}")
+
+
+def _whole(value: int) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python limits the digits of decimal numbers
+        return hex(value)
+
+
+def _time(value: datetime | time) -> str:
+    zone = value.tzinfo
+    if zone is None or type(zone) is timezone or (type(zone) is ZoneInfo and zone.key):
+        return repr(value)
+    raise _Unknown(f"its time zone is a {type(zone).__qualname__}, and neither a ZoneInfo nor a datetime.timezone")

@@ -1,0 +1,158 @@
+"""The keys of pages, and the invalidation of all pages of one URL or one view.
+
+The key of a page contains two random marks, one of its path and one of its view, which are in the cache, too. Deleting
+a mark invalidates all pages under it, whatever they vary on, including those that are being rendered at the moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import secrets
+from collections.abc import Callable, Collection
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils.timezone import get_current_timezone_name
+from django.utils.translation import get_language
+
+from resty_django.sansio import Step, Steps
+
+from ..errors import BadOption
+from ..mlcache.cache import MLCache
+from ..mlcache.options import CacheOptions
+from ..mlcache.registry import mlcaches
+from .cacheability import Rules
+from .keys import text
+
+LAYOUT: Final = 1
+"""The version of keys and pages. Pages with another one are never found."""
+SHORTEST_MARK: Final = 3600.0
+"""Seconds that a mark lives at least. When it expires, so do the pages under it."""
+LONGEST_PATH: Final = 100
+
+Vary = Callable[[Collection[str]], str]
+"""Function from the names of headers to the key of the page that also varies on these."""
+
+
+def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rules: Rules) -> Steps[Vary]:
+    """Return the function to the keys of the requested page. Raise `TypeError` for what cannot be in a key."""
+    path = request.path
+    marks = (
+        (yield from _mark(cache, url_key(path), rules)),
+        (yield from _mark(cache, view_key(_name_of(request, view)), rules)),
+    )
+    texts = (
+        LAYOUT,
+        *marks,
+        f"{view.__module__}.{view.__qualname__}",
+        request.scheme,
+        request.get_host(),
+        path,
+        _query(request, rules.query),
+        get_language() if rules.language and settings.USE_I18N else None,
+        get_current_timezone_name() if rules.language and settings.USE_TZ else None,
+    )
+    beginning = repr(texts)
+    if rules.user:
+        user = yield Step(_user, _auser, (request,))
+        beginning += text((user,), ("user",), "cache_view")
+    if rules.key is not None:
+        beginning += text((rules.key(request),), ("key",), "cache_view")
+    declared = _headers(request, rules.headers)
+
+    def key(names: Collection[str]) -> str:
+        full_text = f"{beginning}{declared}{_headers(request, names)}"
+        digest = hashlib.blake2b(full_text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+        return f"page:{path[:LONGEST_PATH]}#{digest}"
+
+    return key
+
+
+def url_key(path: str) -> str:
+    """Return the key of the mark of a path."""
+    if len(path) > LONGEST_PATH:
+        digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+        path = f"{path[:LONGEST_PATH]}#{digest}"
+    return f"page-url:{path}"
+
+
+def view_key(name: str) -> str:
+    """Return the key of the mark of a view."""
+    return f"page-view:{name}"
+
+
+def invalidate_url(url: str, cache: MLCache | str = "default") -> None:
+    """Forget all pages of a path, on all hosts and of all variations: `invalidate_url(reverse("shop:products"))`.
+
+    `url`: a path as `reverse` returns it, or an address; its query does not count. Raises as `MLCache.delete`.
+    """
+    _cache(cache).delete(url_key(unquote(urlsplit(url).path)))
+
+
+async def ainvalidate_url(url: str, cache: MLCache | str = "default") -> None:
+    """As `invalidate_url`."""
+    await _cache(cache).adelete(url_key(unquote(urlsplit(url).path)))
+
+
+def invalidate_view(name: str, cache: MLCache | str = "default") -> None:
+    """Forget all pages of a view: `invalidate_view("shop:product")`. Raises as `MLCache.delete`.
+
+    `name`: the name of the URL with its namespaces; for a URL without a name the module and name of its view.
+    """
+    _cache(cache).delete(view_key(name))
+
+
+async def ainvalidate_view(name: str, cache: MLCache | str = "default") -> None:
+    """As `invalidate_view`."""
+    await _cache(cache).adelete(view_key(name))
+
+
+def _cache(cache: MLCache | str) -> MLCache:
+    return mlcaches[cache] if isinstance(cache, str) else cache
+
+
+def _mark(cache: MLCache, key: str, rules: Rules) -> Steps[str]:
+    ttl = max(rules.ttl * 10, SHORTEST_MARK) if rules.ttl else 0
+    options: CacheOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0}
+    get, aget = (functools.partial(call, key, _new_mark, **options) for call in (cache.get, cache.aget))
+    mark: str = yield Step(get, aget)
+    return mark
+
+
+def _new_mark() -> str:
+    return secrets.token_hex(8)
+
+
+def _name_of(request: HttpRequest, view: Callable[..., Any]) -> str:
+    match = request.resolver_match
+    return f"{view.__module__}.{view.__qualname__}" if match is None else match.view_name
+
+
+def _query(request: HttpRequest, names: tuple[str, ...] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the query parameters with these names, sorted; None: all."""
+    parameters = request.GET.lists()
+    return tuple(
+        sorted((name, tuple(map(str, values))) for name, values in parameters if names is None or name in names)
+    )
+
+
+def _headers(request: HttpRequest, names: Collection[str]) -> str:
+    return repr([(name, request.headers.get(name)) for name in sorted(map(str.lower, names))])
+
+
+def _user(request: HttpRequest) -> Any:
+    user = getattr(request, "user", None)
+    if user is None:
+        raise BadOption("cache_view(user=True) needs request.user: add AuthenticationMiddleware to MIDDLEWARE.")
+    return user.pk if user.is_authenticated else None
+
+
+async def _auser(request: HttpRequest) -> Any:
+    if not hasattr(request, "auser"):
+        return await sync_to_async(_user)(request)
+    user = await request.auser()
+    return user.pk if user.is_authenticated else None

@@ -1,0 +1,261 @@
+"""`@cache_view`: caches the pages of a view."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, Unpack
+
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from resty_django.lock import LockTimeout
+from resty_django.sansio import Step, Steps, arun, run
+from resty_django.shdict import SharedDictError
+from resty_django.text import logger
+
+from ..errors import BadOption, CacheError, CallbackFailed, LockFailed, SourceError
+from ..mlcache.cache import MLCache
+from ..mlcache.options import ViewOptions
+from ..mlcache.registry import mlcaches
+from ..mlcache.results import L3, Fresh, Hit
+from .cacheability import STATUSES, Rules, lifetime, refusal
+from .stored_response import Page, finished, page_of, response_of
+from .view_keys import Vary, page_key
+
+log = logger("resty_django.cache")
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+PASS: Final = "pass"  # noqa: S105
+"""Stored in place of a page that may not be kept, so that no request waits for it."""
+PASS_TTL: Final = 10.0
+"""Seconds until it is tried again."""
+CONDITIONS: Final = (
+    "HTTP_IF_MATCH",
+    "HTTP_IF_NONE_MATCH",
+    "HTTP_IF_MODIFIED_SINCE",
+    "HTTP_IF_UNMODIFIED_SINCE",
+    "HTTP_IF_RANGE",
+    "HTTP_RANGE",
+)
+"""Headers that are hidden from a view when its whole page is needed."""
+
+
+def cache_view(
+    ttl: float,
+    cache: MLCache | str = "default",
+    *,
+    user: bool = False,
+    headers: Sequence[str] = (),
+    language: bool = True,
+    query: Sequence[str] | None = None,
+    key: Callable[[HttpRequest], Any] | None = None,
+    max_age: int | None = None,
+    statuses: Sequence[int] = STATUSES,
+    allow: Collection[str] = (),
+    **options: Unpack[ViewOptions],
+) -> Callable[[View], View]:
+    """Keep the pages of a view, sync or async, for `ttl` seconds (0: forever): one for each scheme, host and path.
+
+        @cache_view(60, query=("page",), stale_while_revalidate=30)
+        def products(request): ...
+
+    And one for each of these. `user`: each user. `headers`: the values of these. `language`: the language and the time
+    zone that are active. `query`: these parameters, in any order; None: all. `key`: what this function returns.
+
+    `cache`: a cache, or its name in the settings; it must have no serializer. `max_age`: seconds for which browsers may
+    keep the page without asking (None: as long as it is kept here). `statuses`: those that are kept. `allow`: what is
+    kept all the same, of "authorization", "cookies", "no-store", "private", "session". `options`: fields of `Options`.
+
+    A cache that does not answer fails no request: the view runs. Raises `BadOption`.
+    """
+    if isinstance(headers, str) or isinstance(query, str):
+        raise BadOption("headers and query must be tuples of names, not a text.")
+    rules = Rules(
+        ttl=ttl,
+        user=user,
+        headers=(*headers, "Authorization") if "authorization" in allow else tuple(headers),
+        language=language,
+        query=None if query is None else tuple(query),
+        key=key,
+        max_age=max_age,
+        statuses=tuple(statuses),
+        allow=allow,
+        options=options,
+    )
+
+    def steps(view: Callable[..., Any], request: HttpRequest, args: Any, kwargs: Any) -> Steps[HttpResponseBase]:
+        cached_request = CachedRequest(request, functools.partial(view, request, *args, **kwargs), view)
+        return cached_request.answer(mlcaches[cache] if isinstance(cache, str) else cache, rules)
+
+    def decorate(view: View) -> View:
+        wrapped: Any
+        if _is_async(view):
+
+            async def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+                if rules.passes(request):
+                    return await view(request, *args, **kwargs)  # type: ignore[no-any-return]
+                return await arun(steps(view, request, args, kwargs))
+        else:
+
+            def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+                if rules.passes(request):
+                    return view(request, *args, **kwargs)  # type: ignore[no-any-return]
+                return run(steps(view, request, args, kwargs))
+
+        return functools.wraps(view)(wrapped)  # type: ignore[return-value]
+
+    return decorate
+
+
+class CachedRequest:
+    """One request to a cached view. `call`: the view with its arguments."""
+
+    def __init__(self, request: HttpRequest, call: Callable[[], Any], view: Callable[..., Any]) -> None:
+        self.request = request
+        self.view = view
+        self._call = call
+        self._response: HttpResponseBase | None = None
+
+    def answer(self, cache: MLCache, rules: Rules) -> Steps[HttpResponseBase]:
+        """Return the response: from the cache, or from the view, which runs once for all requests for the same page."""
+        try:
+            vary = yield from page_key(self.request, self.view, cache, rules)
+            hit = yield from self._find(cache, rules, vary)
+        except CallbackFailed as failed:
+            error = failed.error
+        except SourceError as failed:
+            if self._response is not None:
+                return self._response
+            error = failed.__cause__ if isinstance(failed.__cause__, Exception) else failed
+        except (LockFailed, LockTimeout, SharedDictError) as failed:
+            log.warning("%s is made without the cache: %s", self.request.path, failed)
+            return (yield from self._run())
+        else:
+            if hit.level is L3 and self._response is not None:
+                if hit.value == PASS or not isinstance(self._response, HttpResponse):
+                    return self._response
+                return finished(self.request, self._response)
+            if isinstance(hit.value, list):
+                return finished(self.request, response_of(Page(*hit.value), rules))
+            return (yield from self._run())
+        raise error
+
+    def _find(self, cache: MLCache, rules: Rules, vary: Vary) -> Steps[Hit]:
+        """Return the page, or what is stored in place of it. What a page varies on is only known after it was rendered:
+        then a dict with the names of these headers is in its place, and the page is under another key.
+        """
+        names: list[str] = []
+        options = {**rules.options, "ttl": rules.ttl}
+        while True:
+            callback = () if self.request.method == "HEAD" else (self._callback(cache, rules, vary, names),)
+            hit: Hit = yield _lookup(cache, vary(names), *callback, **options)
+            if not isinstance(hit.value, dict) or (hit.level is L3 and self._response is not None):
+                return hit
+            names = hit.value["vary"]
+
+    def _callback(self, cache: MLCache, rules: Rules, vary: Vary, names: list[str]) -> Callable[[], Any]:
+        if _is_async(self.view):
+
+            async def acallback() -> Any:
+                return await arun(self._make(cache, rules, vary, names))
+
+            return acallback
+        return lambda: run(self._make(cache, rules, vary, names))
+
+    def _make(self, cache: MLCache, rules: Rules, vary: Vary, names: list[str]) -> Steps[Any]:
+        """Return the page as the view renders it. `names`: the headers that it varies on, as far as known."""
+        request = self.request
+        with _watched(request, rules.user) as used, _unconditional(request):
+            response = yield from self._run()
+        self._response = response
+        if response.status_code >= 500 and response.status_code not in rules.statuses:
+            # Serves a stale page where there is one. Else the response is the answer, and the next one tries again.
+            raise SourceError(f"the view answered with status {response.status_code}")
+        reason = refusal(request, response, rules, bool(used))
+        if reason is not None or not isinstance(response, HttpResponse):
+            log.debug("%s is not cached: %s", request.path, reason)
+            return Fresh(PASS, PASS_TTL)
+        others = _varies_on(response, rules) - set(names)
+        life = lifetime(response, rules)
+        page = page_of(response, life, rules)
+        fresh = Fresh(page, life if life != rules.ttl else None)
+        if not others:
+            return fresh
+        names = sorted(others | set(names))
+        try:
+            yield _lookup(cache, vary(names), lambda: fresh, **{**rules.options, "ttl": rules.ttl})
+        except (CacheError, LockTimeout, SharedDictError) as error:
+            log.warning("%s could not be cached: %s", request.path, error)
+        return Fresh({"vary": names}, fresh.ttl)
+
+    def _run(self) -> Steps[HttpResponseBase]:
+        response: HttpResponseBase = yield Step(self._now, self._anow)
+        return response
+
+    def _now(self) -> HttpResponseBase:
+        response = self._call()
+        return response.render() if _waits(response) else response  # type: ignore[no-any-return]
+
+    async def _anow(self) -> HttpResponseBase:
+        response = await self._call()
+        return await sync_to_async(response.render)() if _waits(response) else response  # type: ignore[no-any-return]
+
+
+def _lookup(cache: MLCache, *args: Any, **options: Any) -> Step:
+    return Step(functools.partial(cache.lookup, **options), functools.partial(cache.alookup, **options), args)
+
+
+def _is_async(view: Callable[..., Any]) -> bool:
+    """Whether it is a coroutine function, or `dispatch` of a class with async handlers, as `method_decorator` passes
+    it."""
+    owner = getattr(getattr(view, "func", view), "__self__", None)
+    return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
+
+
+def _waits(response: Any) -> bool:
+    """Whether it is a `TemplateResponse` that is not rendered yet."""
+    return not getattr(response, "is_rendered", True) and callable(getattr(response, "render", None))
+
+
+def _varies_on(response: HttpResponseBase, rules: Rules) -> set[str]:
+    """Return the headers of its `Vary` that no rule covers."""
+    covered = {name.lower() for name in rules.headers}
+    if rules.user:
+        covered.add("cookie")
+    if rules.language:
+        covered.add("accept-language")
+    return {name.strip().lower() for name in response.get("Vary", "").split(",")} - covered - {""}
+
+
+@contextmanager
+def _unconditional(request: HttpRequest) -> Iterator[None]:
+    """Return the request without headers that could turn the response into a part of the page, or into none."""
+    removed: dict[str, Any] = {name: request.META.pop(name) for name in CONDITIONS if name in request.META}
+    request.__dict__.pop("headers", None)
+    try:
+        yield
+    finally:
+        request.META.update(removed)
+        request.__dict__.pop("headers", None)
+
+
+@contextmanager
+def _watched(request: HttpRequest, by_user: bool) -> Iterator[list[bool]]:
+    """Return a list that is not empty afterwards if the session was used. Where pages are kept by user, the look-up of
+    the user came before and does not count.
+    """
+    session: Any = getattr(request, "session", None)
+    used: list[bool] = []
+    before = bool(getattr(session, "accessed", False))
+    if by_user and before:
+        session.accessed = False
+    try:
+        yield used
+    finally:
+        if getattr(session, "accessed", False):
+            used.append(True)
+        elif by_user and before:
+            session.accessed = True

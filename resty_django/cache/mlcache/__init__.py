@@ -1,0 +1,1 @@
+"""The two-level cache: levels, loader, records."""

@@ -1,0 +1,559 @@
+"""A cache in two levels over a source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Unpack
+from weakref import WeakSet, WeakValueDictionary
+
+from resty_django.forks import after_fork
+from resty_django.sansio import Step, Steps, arun, run
+from resty_django.shdict import SharedDict, UnknownDict, Unreadable, shdicts
+
+from ..errors import BadOption, ChannelFailed, NoChannel, SerializerFailed
+from ..invalidation.channel import INVALIDATIONS, PURGE, Channel, to_broadcast, to_poll
+from ..invalidation.events import EventChannel
+from ..statistics.counts import Stats
+from ..statistics.reporter import Counter
+from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
+from .levels import Levels, lifetime, serialized
+from .loader import Callback, Loader, LoadRequest, unwrapped
+from .lru import LRU
+from .options import CacheOptions, Options, check
+from .records import Record, key_text
+from .results import L1, L2, L3, MISS, STALE, Answer, Hit, Level, Peek, Result, Serializer
+from .shielding import arun_shielded, as_one_step
+
+SHORTEST: Final = 0.001
+"""Seconds: what `peek` returns in place of 0, which means forever."""
+_NOTHING: Final[Answer] = (None, MISS)
+
+
+class MLCache:
+    """L1, the memory of this process; L2, a shared dictionary; and behind them a callback, which asks the source.
+
+        products = MLCache("products", "default", ttl=60, resurrect_ttl=30)
+        products.get("7", load_product, 7)
+
+    `name`: begins the keys in L2; caches of one name in a process share one L1, of the size of the first.
+    `dictionary`: L2, a shared dictionary or its name. `lru_size`: items in L1. `lru`: a ready L1 in place of that.
+    `shm_miss`: another dictionary for cached None, so that these cannot push out values. `shm_locks`: the dictionary
+    of the locks (None: L2). `shm_stats`: the dictionary of the counts (None: the one of the locks). `ipc`: how other
+    processes are told: "events", a channel of your own, or None. `serializer`: for values that msgpack does not know.
+    `clock`: seconds, the same in all processes; another one is for tests. `options`: the fields of `Options`.
+
+    Calls with an `a` before the name are for asyncio, and never block the loop. What every request does is written out
+    for both: a hit of L1 in `get`, and the look into L2 in `_get_from_l2`. Anything else is a generator of steps, which
+    `run` and `arun` take (see `loader`).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dictionary: SharedDict | str = "default",
+        *,
+        lru_size: int = 100,
+        lru: LRU | None = None,
+        shm_miss: SharedDict | str | None = None,
+        shm_locks: SharedDict | str | None = None,
+        shm_stats: SharedDict | str | None = None,
+        ipc: Channel | Literal["events"] | None = "events",
+        serializer: Serializer | None = None,
+        clock: Callable[[], float] | None = None,
+        **options: Unpack[CacheOptions],
+    ) -> None:
+        if not isinstance(name, str) or not name or ":" in name:
+            raise BadOption(f"name must be a text of at least one character, without a colon, not {name!r}.")
+        self.name = name
+        self.options = Options().changed(options)
+        self._shm = shm = _dictionary(name, "dictionary", dictionary)
+        self._miss = None if shm_miss is None else _dictionary(name, "shm_miss", shm_miss)
+        locks = shm if shm_locks is None else _dictionary(name, "shm_locks", shm_locks)
+        stats = locks if shm_stats is None else _dictionary(name, "shm_stats", shm_stats)
+        if clock is None:  # the records of Redis are read on other machines, those of LMDB on this one
+            clock = time.time if shm.engine == "redis" else time.monotonic
+        self.locks = locks
+        self.clock = clock
+        self.serializer = serializer
+        self.lru = _shared_lru(name, lru_size) if lru is None else lru
+        self.channel = _channel(name, self.lru, ipc)
+        self._find = self.lru.items.get
+        self._to_end = self.lru.items.move_to_end
+        self._now = self.lru.clock
+        self._version = self.lru.version
+        self._levels = Levels(name, self.lru, shm, self._miss, clock, serializer)
+        self._prefix = self._levels.prefix
+        self._record = self._levels.record
+        self._promote = self._levels.promote
+        self._serialize = self.options.l1_serializer
+        self.counter = Counter(name, stats)
+        self._counts = self.counter.now
+        self.loader = Loader(self._levels, locks, self.counter)
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} on {self._shm!r}>"
+
+    @property
+    def dictionaries(self) -> tuple[SharedDict, ...]:
+        """L2: the dictionary of the values, and the one of cached None where it is another."""
+        return (self._shm,) if self._miss is None else (self._shm, self._miss)
+
+    # --- reading ---
+
+    def get(self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+        """Return the value of the key: from L1, from L2, or else what `callback(*args)` returns, run by one process at
+        a time.
+
+        None where it is in no level and there is no callback. The callback may return `Fresh` to give its value another
+        time to live, and raise `SourceError` to have a stale value served. `options`: fields of `Options`, for this
+        call.
+
+        Raise `CallbackFailed`, `SourceError`, `LockTimeout`, `LockFailed`, `SerializerFailed`, `BadKey`, `BadValue`,
+        `BadOption`, and `resty_django.shdict.SharedDictError` where L2 fails.
+        """
+        try:
+            item = self._find(key)
+            if item is not None and item[1] >= self._now():
+                self._to_end(key)
+                self._counts.l1 += 1
+                return item[0]
+        except (KeyError, TypeError):  # deleted by another thread just now; or nothing that can be a key of L1
+            pass
+        return self._get_beyond_l1(key, callback, args, options)[0]
+
+    def lookup(
+        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+    ) -> Hit:
+        """As `get`, with the level that the value came from."""
+        return Hit(*(self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)))
+
+    async def aget(
+        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+    ) -> Any:
+        """As `get`. The callback may be a coroutine function; a plain one runs in a thread."""
+        try:
+            item = self._find(key)
+            if item is not None and item[1] >= self._now():
+                self._to_end(key)
+                self._counts.l1 += 1
+                return item[0]
+        except (KeyError, TypeError):
+            pass
+        return (await self._aget_beyond_l1(key, callback, args, options))[0]
+
+    async def alookup(
+        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+    ) -> Hit:
+        """As `lookup`."""
+        return Hit(*(self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)))
+
+    def get_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """As `get`, for decorators: with the arguments and the options in one object each, and a text as key. Raises
+        the callback's error itself in place of `CallbackFailed`."""
+        item = self._find(key)
+        if item is not None and item[1] >= self._now():
+            try:
+                self._to_end(key)
+            except KeyError:
+                pass
+            else:
+                self._counts.l1 += 1
+                return item[0]
+        return self._get_beyond_l1(key, callback, args, options, unwrap=True)[0]
+
+    async def aget_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """As `get_with`."""
+        answer = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
+        return answer[0]
+
+    def peek(self, key: object, stale: bool = False) -> Peek | None:
+        """Return what L2 has: no L1, no lock, no callback, no serializer of L1. None where it has nothing, or only an
+        expired value and `stale` is false.
+        """
+        return run(self._peek(key, stale))
+
+    async def apeek(self, key: object, stale: bool = False) -> Peek | None:
+        """As `peek`."""
+        return await arun(self._peek(key, stale))
+
+    # --- reading many keys ---
+
+    def new_bulk(self) -> Bulk:
+        """Return an empty list of operations for `get_bulk`: `bulk.add(key, callback, *args, **options)`."""
+        return Bulk()
+
+    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
+        """Do the operations, and return their results in the same order.
+
+        What is neither in L1 nor in L2 is fetched by `concurrency` threads, this one among them. An operation that
+        fails has its error in its result, and leaves the others alone. Raises `BadOption`.
+        """
+        check_concurrency(bulk, concurrency)
+        operations = bulk.operations()
+        results = Results(len(operations), self._counts, self._count)
+        for position, operation in enumerate(operations):
+            with results.noting_errors(position):
+                answer = self._get_from_l1(operation.key) or self._get_from_l2(operation.key, operation.options)
+                results.note(position, answer)
+
+        def work(position: int) -> None:
+            with results.noting_errors(position):
+                results.note(position, run(self._load(*operations[position])))
+
+        in_threads(chunks(results.missing(), concurrency), work)
+        return results.all()
+
+    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
+        """As `get_bulk`, with tasks in place of threads."""
+        check_concurrency(bulk, concurrency)
+        operations = bulk.operations()
+        results = Results(len(operations), self._counts, self._count)
+        for position, operation in enumerate(operations):
+            with results.noting_errors(position):
+                answer = self._get_from_l1(operation.key) or await self._aget_from_l2(operation.key, operation.options)
+                results.note(position, answer)
+
+        async def work(position: int) -> None:
+            with results.noting_errors(position):
+                results.note(position, await arun(self._load(*operations[position])))
+
+        await in_tasks(chunks(results.missing(), concurrency), work)
+        return results.all()
+
+    # --- writing ---
+
+    def set(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
+        """Store in L2 and L1, and tell the other processes. `options`: fields of `Options`, for this call.
+
+        Raises `NoChannel`, `ChannelFailed`, `SerializerFailed`, `BadKey`, `BadValue`, `BadOption`, and
+        `resty_django.shdict.SharedDictError` where L2 fails, `NoMemory` among them.
+        """
+        run(self._set(key, value, options))
+
+    async def aset(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
+        """As `set`. A task that is cancelled meanwhile does not stop what was begun; the same with all that write."""
+        await arun_shielded(self._set(key, value, options))
+
+    def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+        """Ask the source now, whatever the levels have, `set` what it returns, and return that.
+
+        Takes no lock. Where the callback fails the levels stay as they are. Raises as `set`, and `CallbackFailed` and
+        `SourceError`.
+        """
+        return run(self._refresh(key, callback, args, options))
+
+    async def arefresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+        """As `refresh`."""
+        return await arun(self._refresh(key, callback, args, options))
+
+    def refresh_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """As `refresh`, for decorators; see `get_with`."""
+        return run(self._refresh(key, callback, args, options, unwrap=True))
+
+    async def arefresh_with(
+        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        """As `refresh_with`."""
+        return await arun(self._refresh(key, callback, args, options, unwrap=True))
+
+    def delete(self, key: object) -> None:
+        """Forget a key in L2 and L1, and tell the other processes. Raises as `set`."""
+        run(self._delete(key))
+
+    async def adelete(self, key: object) -> None:
+        """As `delete`."""
+        await arun_shielded(self._delete(key))
+
+    def purge(self, flush_expired: bool = False) -> None:
+        """Forget all keys, those of other caches in the same dictionaries too, and tell the other processes.
+
+        Without `flush_expired` the records stay to be read as stale ones, so a failing callback with `resurrect_ttl`
+        brings them back. Raises as `set`.
+        """
+        run(self._purge(flush_expired))
+
+    async def apurge(self, flush_expired: bool = False) -> None:
+        """As `purge`."""
+        await arun_shielded(self._purge(flush_expired))
+
+    def update(self, timeout: float = 0.3) -> None:
+        """Hear what other processes have told until now, and forget that in L1: for the start of a request or job.
+
+        Waits at most `timeout` seconds for an event that is missing. Raises `NoChannel`, `ChannelFailed`.
+        """
+        run(self._update(timeout))
+
+    async def aupdate(self, timeout: float = 0.3) -> None:
+        """As `update`."""
+        await arun(self._update(timeout))
+
+    # --- counting ---
+
+    def stats(self) -> Stats:
+        """Return what all processes have counted, except perhaps in the last second. Raise `Unavailable`."""
+        return run(self.counter.total())
+
+    async def astats(self) -> Stats:
+        """As `stats`."""
+        return await arun(self.counter.total())
+
+    def flush_counts(self) -> None:
+        """Add the counts of this process to the common ones, if that is due. A dictionary that does not answer is not
+        an error."""
+        if self.counter.is_due():
+            run(self.counter.flush())
+
+    async def aflush_counts(self) -> None:
+        """As `flush_counts`."""
+        if self.counter.is_due():
+            await arun(self.counter.flush())
+
+    # --- L1, L2 and the source, one after the other ---
+
+    def _get_from_l1(self, key: str) -> Answer | None:
+        item = self._find(key)
+        if item is None or item[1] < self._now():
+            return None
+        try:
+            self._to_end(key)
+        except KeyError:  # deleted by another thread just now
+            return None
+        self._counts.l1 += 1
+        return item[0], L1
+
+    def _get_beyond_l1(
+        self,
+        key: object,
+        callback: Callback | None,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        unwrap: bool = False,
+    ) -> Answer:
+        """Return what L2 or the callback has, where L1 has nothing for this key. `unwrap`: as in `LoadRequest`."""
+        text = key if type(key) is str and key else key_text(key)
+        answer = None if text is key else self._get_from_l1(text)
+        if answer is not None:
+            return answer
+        try:
+            answer = self._get_from_l2(text, options)
+            if answer is None:
+                answer = _NOTHING if callback is None else run(self._load(text, callback, args, options, unwrap))
+        except Exception:
+            self._counts.errors += 1
+            raise
+        if self._count(answer[1]):
+            run(self.counter.flush())
+        return answer
+
+    async def _aget_beyond_l1(
+        self,
+        key: object,
+        callback: Callback | None,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        unwrap: bool = False,
+    ) -> Answer:
+        text = key if type(key) is str and key else key_text(key)
+        answer = None if text is key else self._get_from_l1(text)
+        if answer is not None:
+            return answer
+        try:
+            answer = await self._aget_from_l2(text, options)
+            if answer is None:
+                answer = _NOTHING if callback is None else await arun(self._load(text, callback, args, options, unwrap))
+        except Exception:
+            self._counts.errors += 1
+            raise
+        if self._count(answer[1]):
+            await arun(self.counter.flush())
+        return answer
+
+    def _count(self, level: Level) -> bool:
+        """Count a call that this level answered. True when it is time to flush the counts."""
+        counts = self._counts
+        if level is L2:
+            counts.l2 += 1
+            return False
+        if level is L3:
+            counts.l3 += 1
+        elif level is STALE:
+            counts.stale += 1
+        else:
+            counts.misses += 1
+        return self.counter.clock() >= self.counter.due_at
+
+    def _get_from_l2(self, key: str, options: Mapping[str, Any]) -> Answer | None:
+        """Return what L2 has, put into L1."""
+        if options:
+            check(options)
+        name = self._prefix + key
+        version = self._version(key)
+        try:
+            raw = self._shm.get(name)
+            if raw is None and self._miss is not None:
+                raw = self._miss.get(name)
+        except Unreadable as error:
+            self._levels.unreadable(key, error)
+            return None
+        return None if raw is None else self._decode(key, raw, options, version)
+
+    async def _aget_from_l2(self, key: str, options: Mapping[str, Any]) -> Answer | None:
+        if options:
+            check(options)
+        name = self._prefix + key
+        version = self._version(key)
+        try:
+            raw = await self._shm.aget(name)
+            if raw is None and self._miss is not None:
+                raw = await self._miss.aget(name)
+        except Unreadable as error:
+            self._levels.unreadable(key, error)
+            return None
+        return None if raw is None else self._decode(key, raw, options, version)
+
+    def _decode(self, key: str, raw: object, options: Mapping[str, Any], version: int) -> Answer | None:
+        record = self._record(raw, key)
+        if record is None:
+            return None
+        serialize = options.get("l1_serializer", self._serialize) if options else self._serialize
+        return self._promote(key, record, serialize, version), STALE if record.stale else L2
+
+    def _load(
+        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool = False
+    ) -> Steps[Answer]:
+        all_options = self.options.changed(options) if options else self.options
+        return self.loader.load(LoadRequest(key, callback, args, all_options, unwrap))
+
+    # --- steps of sync and async calls ---
+
+    def _peek(self, key: object, stale: bool) -> Steps[Peek | None]:
+        l2_records = yield from self._levels.look(key_text(key), with_stale=stale)
+        record = l2_records.fresh or l2_records.stale
+        if record is None:
+            return None
+        expired = l2_records.fresh is None
+        return Peek(self._remaining(record, expired), record.value, expired)
+
+    def _remaining(self, record: Record, expired: bool) -> float:
+        seconds = self._levels.remaining(record) if record.ttl else 0.0
+        if expired:
+            return min(seconds, -SHORTEST)
+        return (seconds or SHORTEST) if record.ttl else 0.0
+
+    def _refresh(
+        self,
+        key: object,
+        callback: Callback,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        unwrap: bool = False,
+    ) -> Steps[Any]:
+        self._require_channel("refresh")
+        request = LoadRequest(key_text(key), callback, args, self.options.changed(options), unwrap)
+        fetch = self.loader.fetch(request)
+        value, ttl = yield from unwrapped(fetch) if unwrap else fetch
+        if ttl < 0:
+            yield as_one_step(self._delete(key))
+            return serialized(value, request.options.l1_serializer)
+        return (yield as_one_step(self._set(key, value, {**options, "ttl": ttl, "neg_ttl": ttl, "jitter": 0})))
+
+    def _set(self, key: object, value: Any, changes: Mapping[str, Any]) -> Steps[Any]:
+        """Return the value as L1 has it."""
+        channel = self._require_channel("set")
+        text = key_text(key)
+        options = self.options.changed(changes)
+        ttl = lifetime(value, options)
+        value, record = self._levels.encoded(value, ttl)
+        version = self.lru.version(text)
+        yield from self._levels.set(text, value, record, ttl, options.shm_set_tries)
+        try:
+            l1_value = self._levels.keep(text, value, ttl, options.l1_serializer, version)
+        except SerializerFailed:
+            self.lru.delete(text)
+            yield from to_broadcast(channel, INVALIDATIONS + self.name, text)
+            raise
+        yield from to_broadcast(channel, INVALIDATIONS + self.name, text)
+        return l1_value
+
+    def _delete(self, key: object) -> Steps[None]:
+        channel = self._require_channel("delete")
+        text = key_text(key)
+        yield from self._levels.delete(text)
+        yield from to_broadcast(channel, INVALIDATIONS + self.name, text)
+
+    def _purge(self, flush_expired: bool) -> Steps[None]:
+        channel = self._require_channel("purge")
+        yield from self._levels.flush(flush_expired)
+        yield from to_broadcast(channel, PURGE + self.name, "")
+
+    def _update(self, timeout: float) -> Steps[None]:
+        channel = self._require_channel("update")
+        if not hasattr(channel, "poll"):
+            raise NoChannel(
+                f"update() of the cache {self.name!r} needs a channel with poll(), which {channel!r} has not."
+            )
+        yield Step(self.flush_counts, self.aflush_counts)
+        yield from to_poll(channel, timeout)
+
+    def _require_channel(self, call: str) -> Channel:
+        if self.channel is None:
+            raise NoChannel(f"{call}() of the cache {self.name!r} needs a channel to the other processes: give it ipc.")
+        return self.channel
+
+    def after_fork(self) -> None:
+        """Forget in the child what belongs to the parent."""
+        self.counter.after_fork()
+        self._counts = self.counter.now
+        self.loader.refresher.after_fork()
+
+
+def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> SharedDict:
+    """Return the dictionary that an option of a cache names. Raise `UnknownDict`."""
+    if not isinstance(dictionary, str):
+        return dictionary
+    try:
+        return shdicts[dictionary]
+    except UnknownDict as error:
+        raise UnknownDict(f"{error} The cache {cache!r} names it as {option}.") from None
+
+
+_lrus: WeakValueDictionary[str, LRU] = WeakValueDictionary()
+
+
+def _shared_lru(name: str, size: int) -> LRU:
+    """Return the L1 that all caches of the name share. Raise `BadOption`."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise BadOption(f"lru_size must be a whole number of at least 1, not {size!r}.")
+    return _lrus.setdefault(name, LRU(size))
+
+
+def _channel(name: str, lru: LRU, ipc: Channel | Literal["events"] | None) -> Channel | None:
+    """Return the channel, which from now on lets this L1 forget. Raise `BadOption`, `ChannelFailed`."""
+    if ipc is None:
+        return None
+    if ipc != "events" and not callable(getattr(ipc, "broadcast", None)):
+        raise BadOption(f'ipc must be "events", None, or have register_listeners() and broadcast(), not {ipc!r}.')
+    channel = EventChannel() if ipc == "events" else ipc
+    try:
+        channel.register_listeners({INVALIDATIONS + name: lru.delete, PURGE + name: lambda data: lru.flush_all()})
+    except Exception as error:
+        raise ChannelFailed(f"could not initialize ipc: {error}") from error
+    return channel
+
+
+_live: WeakSet[MLCache] = WeakSet()
+
+
+def live_caches() -> list[MLCache]:
+    """All caches of this process that are in use."""
+    return list(_live)
+
+
+def _after_fork() -> None:
+    for cache in live_caches():
+        cache.after_fork()
+
+
+after_fork(_after_fork)

@@ -1,0 +1,123 @@
+"""The options of a cache that a call may replace."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypedDict
+
+from resty_django.lock import Lock
+
+from ..errors import BadOption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a cache or of one call. Times are in seconds.
+
+    `ttl`, `neg_ttl`: the time to live of a value and of None (0: forever). `resurrect_ttl`: the time to live of an
+    expired value that is served because the callback raised `SourceError` (0: forever; None: none is served).
+    `stale_while_revalidate`: the time after its expiry in which a value is served at once, while one process calls the
+    callback in the background (0: none). `jitter`: `ttl` and `neg_ttl` are shortened by a random share of up to this,
+    so that what was stored together does not expire together. `shm_set_tries`: attempts to store in L2 when it has no
+    room. `l1_serializer`: function from the value to what L1 keeps and the call returns. `lock_options`: the options of
+    `resty_django.lock.Lock`. `failures`: exceptions of the callback that count as `SourceError`.
+    """
+
+    ttl: float = 30.0
+    neg_ttl: float = 5.0
+    resurrect_ttl: float | None = None
+    stale_while_revalidate: float = 0.0
+    jitter: float = 0.0
+    shm_set_tries: int = 3
+    l1_serializer: Callable[[Any], Any] | None = None
+    lock_options: Mapping[str, float] = field(default_factory=dict)
+    failures: tuple[type[Exception], ...] = ()
+
+    def changed(self, changes: Mapping[str, Any]) -> Options:
+        """Return these options with some changes. Raise `BadOption`."""
+        check(changes)
+        return dataclasses.replace(self, **changes) if changes else self
+
+
+class ViewOptions(TypedDict, total=False):
+    """Keyword arguments of `cache_view`: fields of `Options`."""
+
+    neg_ttl: float
+    resurrect_ttl: float | None
+    stale_while_revalidate: float
+    jitter: float
+    shm_set_tries: int
+    lock_options: Mapping[str, float]
+    failures: tuple[type[Exception], ...]
+
+
+class CacheOptions(ViewOptions, total=False):
+    """Keyword arguments of a cache and of its calls: the fields of `Options`."""
+
+    ttl: float
+    l1_serializer: Callable[[Any], Any] | None
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raise `BadOption` for the first option that is unknown or has a wrong value."""
+    for name, value in options.items():
+        if name not in _CHECKS:
+            raise BadOption(f"{name} is not an option of a cache. There are {', '.join(_CHECKS)}.")
+        fault = _CHECKS[name](value)
+        if fault:
+            raise BadOption(f"{name} must be {fault}, not {value!r}.")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number, and not True or False."""
+    kind = type(value)
+    return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _seconds(value: Any) -> str:
+    return "" if is_number(value) and value >= 0 else "a number of seconds of at least 0"
+
+
+def _seconds_or_none(value: Any) -> str:
+    return "" if value is None or not _seconds(value) else "None or a number of seconds of at least 0"
+
+
+def _share(value: Any) -> str:
+    return "" if is_number(value) and 0 <= value < 1 else "a number of at least 0 and less than 1"
+
+
+def _count(value: Any) -> str:
+    return "" if type(value) is int and value >= 1 else "a whole number of at least 1"
+
+
+def _function(value: Any) -> str:
+    return "" if value is None or callable(value) else "None or a function"
+
+
+def _lock_options(value: Any) -> str:
+    try:
+        Lock(**value)
+    except (TypeError, ValueError) as error:
+        return f"a dict of options of a lock ({error})"
+    return ""
+
+
+def _exceptions(value: Any) -> str:
+    valid = isinstance(value, tuple) and all(isinstance(kind, type) and issubclass(kind, Exception) for kind in value)
+    return "" if valid else "a tuple of classes of exceptions"
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "ttl": _seconds,
+    "neg_ttl": _seconds,
+    "resurrect_ttl": _seconds_or_none,
+    "stale_while_revalidate": _seconds,
+    "jitter": _share,
+    "shm_set_tries": _count,
+    "l1_serializer": _function,
+    "lock_options": _lock_options,
+    "failures": _exceptions,
+}

@@ -1,0 +1,104 @@
+"""The caches of a site by name, as `django.core.cache.caches` has Django's caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from django.utils.module_loading import import_string
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING, key_text
+
+from ..errors import UnknownCache
+from ..settings import CacheSettings
+from .cache import MLCache
+
+T = TypeVar("T")
+
+
+class MLCaches(dict[str, MLCache]):
+    """`mlcaches["name"]`: one object for each cache in a process, created on first use, and again when settings change.
+
+    Lists all caches by name: those of the settings, used or not, and those added with `mlcaches[name] = cache`. It is a
+    dict of the caches in use, so that `mlcaches["name"]` calls no Python function for one of them. Django's connection
+    handlers, which it resembles, have an object for each thread instead.
+    """
+
+    def __missing__(self, name: str) -> MLCache:
+        configured = conf.caches
+        if name not in configured:
+            raise UnknownCache(
+                f"There is no cache {name!r}. Add it to {key_text(('CACHES',))}, which has {', '.join(configured)}."
+            )
+        return self.setdefault(name, create(name, configured[name]))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in conf.caches
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*conf.caches, *super().__iter__())))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @overload
+    def get(self, name: str, default: None = None, /) -> MLCache | None: ...
+
+    @overload
+    def get(self, name: str, default: MLCache, /) -> MLCache: ...
+
+    @overload
+    def get(self, name: str, default: T, /) -> MLCache | T: ...
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """Return the cache, or `default` where none has this name."""
+        return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
+
+    def all(self, initialized_only: bool = False) -> list[MLCache]:
+        """Return the caches themselves. `initialized_only`: leave out those that nobody has asked for yet."""
+        return list(super().values()) if initialized_only else [self[name] for name in self]
+
+    keys = Mapping.keys  # type: ignore[assignment]
+    values = Mapping.values  # type: ignore[assignment]
+    items = Mapping.items  # type: ignore[assignment]
+
+
+def create(name: str, settings: CacheSettings) -> MLCache:
+    """Return a cache with these settings. Raise `ImportError` for a dotted path that leads nowhere."""
+    lock = settings.lock
+    return MLCache(
+        name,
+        settings.shm,
+        lru_size=settings.lru_size,
+        shm_miss=settings.shm_miss,
+        shm_locks=settings.shm_locks,
+        shm_stats=settings.shm_stats,
+        ipc="events" if settings.ipc else None,
+        serializer=_imported(settings.serializer),
+        ttl=settings.ttl,
+        neg_ttl=settings.neg_ttl,
+        resurrect_ttl=settings.resurrect_ttl,
+        stale_while_revalidate=settings.stale_while_revalidate,
+        jitter=settings.jitter,
+        shm_set_tries=settings.shm_set_tries,
+        l1_serializer=_imported(settings.l1_serializer),
+        failures=tuple(_imported(path) for path in settings.failures),
+        lock_options={
+            "exptime": lock.exptime,
+            "timeout": lock.timeout,
+            "step": lock.step,
+            "ratio": lock.ratio,
+            "max_step": lock.max_step,
+        },
+    )
+
+
+def _imported(path: str | None) -> Any:
+    return None if path is None else import_string(path)
+
+
+mlcaches = MLCaches()
+
+
+on_change(mlcaches.clear, SETTING, "CACHES")

@@ -1,0 +1,1 @@
+"""Counts of hits and misses, by cache and minute."""

@@ -1,0 +1,132 @@
+"""What is counted of a cache: sums, minutes, hours, the slowest keys; and the record of that in a dictionary. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from operator import add, attrgetter
+from typing import Any, Final, NamedTuple
+
+from resty_django.minute_series import records
+from resty_django.minute_series.records import Counts
+
+SLOWEST: Final = 20
+"""Keys that are listed by the time of their callbacks."""
+LONGEST_KEY: Final = 200
+"""Characters of such a key; a longer one is shortened."""
+LIFE: Final = records.HOURS * 3600.0
+"""Seconds after its longest callback for which a key is listed."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Calls by the level that answered, and the figures of the callbacks."""
+
+    l1: int = 0
+    l2: int = 0
+    l3: int = 0
+    stale: int = 0
+    misses: int = 0
+    """Nothing was there, and no callback was given."""
+    errors: int = 0
+    callbacks: int = 0
+    callback_seconds: float = 0.0
+    callback_errors: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.l1 + self.l2 + self.l3 + self.stale + self.misses + self.errors
+
+    @property
+    def hit_ratio(self) -> float:
+        """The share of the calls that L1 or L2 answered; 0 without calls."""
+        return (self.l1 + self.l2 + self.stale) / self.calls if self.calls else 0.0
+
+    def plus(self, operand: Stats) -> Stats:
+        return Stats(*map(add, values(self), values(operand)))
+
+
+NAMES: Final = tuple(field.name for field in fields(Stats))
+values: Final = attrgetter(*NAMES)
+"""The counts in their order."""
+
+
+class Span(NamedTuple):
+    """The counts of a minute or an hour that began at `start`, in epoch seconds."""
+
+    start: int
+    stats: Stats
+
+
+class Slow(NamedTuple):
+    """A key by its longest callback: its seconds, its end in epoch seconds, and the number of runs."""
+
+    key: str
+    seconds: float
+    when: float
+    times: int
+
+    def plus(self, same_key: Slow) -> Slow:
+        slower = max(self, same_key, key=_seconds)
+        return Slow(self.key, slower.seconds, slower.when, self.times + same_key.times)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The counts of all processes: since the record was created, by minute and by hour with the unfinished one at the
+    end, and the slowest keys of the last two days."""
+
+    total: Stats = field(default_factory=Stats)
+    minutes: list[Span] = field(default_factory=list)
+    hours: list[Span] = field(default_factory=list)
+    slow: list[Slow] = field(default_factory=list)
+
+
+def summed(spans: Iterable[Span]) -> Stats:
+    """Return the sum of the counts of these spans."""
+    total = Stats()
+    for span in spans:
+        total = total.plus(span.stats)
+    return total
+
+
+def added(stored: Any, news: Counts, now: float, slow: Iterable[Slow] = ()) -> dict[str, Any]:
+    """Return the record with the new counts of one process and its slowest keys, flushed at `now`, in epoch seconds."""
+    keys = {slow_key.key: slow_key for slow_key in _slow(stored, now)}
+    for slow_key in slow:
+        key = slow_key.key
+        keys[key] = slow_key.plus(keys[key]) if key in keys else slow_key
+    record = records.added(stored, news, now, hours=True)
+    return {**record, "slow": [list(slow_key) for slow_key in slowest(keys.values())]}
+
+
+def history(stored: Any, now: float) -> History:
+    """Return the history in a record, as of `now`; an empty one where it is not a record."""
+    width = len(NAMES)
+    return History(
+        Stats(*records.total(stored, width)),
+        [Span(start, Stats(*counts)) for start, counts in records.minutes(stored, width, now)],
+        [Span(start, Stats(*counts)) for start, counts in records.hours(stored, width, now)],
+        _slow(stored, now),
+    )
+
+
+def shortened(key: str) -> str:
+    """Return a key as it is listed: half a character becomes U+FFFD, since a dictionary can store no text with one."""
+    text = key if len(key) <= LONGEST_KEY else key[: LONGEST_KEY - 1] + "…"
+    return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode(errors="replace")
+
+
+def _slow(stored: Any, now: float) -> list[Slow]:
+    try:
+        return [slow_key for slow_key in (Slow(*row) for row in stored["slow"]) if slow_key.when > now - LIFE]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def slowest(keys: Iterable[Slow]) -> list[Slow]:
+    return sorted(keys, key=_seconds, reverse=True)[:SLOWEST]
+
+
+def _seconds(slow_key: Slow) -> float:
+    return slow_key.seconds

@@ -1,0 +1,170 @@
+"""The counts of caches: counted in the process, and flushed to a shared dictionary about once a second.
+
+A count is one addition. Calls that use a dictionary anyway flush the counts; a hit of L1 never does. They belong to the
+minute and the hour in which they are flushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from resty_django.minute_series.records import Counts
+from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.sansio import Step, Steps
+from resty_django.shdict import Change, Keep, SharedDict, SharedDictError
+from resty_django.text import logger
+
+from .counts import SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
+
+log = logger("resty_django.cache")
+
+MAX_RUNS: Final = 128
+"""Callbacks that are collected before they are folded."""
+OWN: Final = "mlcache:stats"
+"""What the keys of statistics begin with; also the key of the list of all caches whose counts are in a dictionary."""
+
+
+class SlowKeys:
+    """The slowest keys of one process in bounded memory: at most eight times `SLOWEST`.
+
+    When there are more, all but the slowest are dropped at once; a dropped key that comes again is counted from zero.
+    """
+
+    __slots__ = ("_lock", "figures")
+
+    def __init__(self) -> None:
+        self.figures: dict[str, list[Any]] = {}
+        """Longest time in seconds, its end, and the number of runs."""
+        self._lock = threading.Lock()
+
+    def add(self, key: str, seconds: float, when: float, times: int = 1) -> None:
+        with self._lock:
+            figures = self.figures.get(key)
+            if figures is None:
+                self.figures[key] = [seconds, when, times]
+                if len(self.figures) > 8 * SLOWEST:
+                    self.figures = {slow.key: list(slow[1:]) for slow in self._slowest()}
+                return
+            figures[2] += times
+            if seconds > figures[0]:
+                figures[:2] = seconds, when
+
+    def take(self) -> list[Slow]:
+        """Return the slowest keys, the slowest first, and start counting from zero."""
+        with self._lock:
+            keys = self._slowest()
+            self.figures = {}
+        return keys
+
+    def _slowest(self) -> list[Slow]:
+        return slowest(Slow(key, *figures) for key, figures in self.figures.items())
+
+
+class Counter:
+    """The counts of one cache in this process. `dictionary`: where the counts of all processes are summed up. `clock`:
+    seconds that never go back; `wall`: epoch seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        dictionary: SharedDict,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.dictionary = dictionary
+        self.clock = clock
+        self.wall = wall
+        self._series = _series(dictionary, lambda: self.wall())
+        self.due_at = clock() + PERIOD
+        self._pause = Pause()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Count from zero: the parent flushes what it has counted."""
+        self.now = Stats()
+        self._series.reset()
+        self.runs: deque[tuple[str, float, float]] = deque()
+        """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
+        self._slow = SlowKeys()
+        self._flushing = threading.Lock()
+
+    def fold(self) -> None:
+        """Add the callbacks in `runs` to the slowest keys."""
+        with contextlib.suppress(IndexError):  # empty, perhaps since another thread folds, too
+            while True:
+                key, seconds, when = self.runs.popleft()
+                self._slow.add(shortened(key), seconds, when)
+
+    def is_due(self) -> bool:
+        """Whether a flush is due."""
+        return self.clock() >= self.due_at
+
+    def flush(self) -> Steps[None]:
+        """Add what was counted since the last flush. A dictionary that does not answer is tried again later."""
+        if not self._flushing.acquire(blocking=False):
+            return
+        self.due_at = self.clock() + self._pause.seconds
+        try:
+            sums = values(self.now)
+            if self._series.news(self.name, sums):
+                yield from self._flush(sums)
+            self._pause.after(flushed=True)
+        except SharedDictError as error:
+            self.due_at = self.clock() + self._pause.after(flushed=False)
+            log.debug("the counts of %s could not be flushed: %s", self.name, error)
+        finally:
+            self._flushing.release()
+
+    def _flush(self, sums: Counts) -> Steps[None]:
+        self.fold()
+        slow = self._slow.take()
+        try:
+            yield from self._series.flush(self.name, sums, partial(added, slow=slow))
+        except BaseException:
+            if self._series.news(self.name, sums):
+                for slow_key in slow:
+                    self._slow.add(*slow_key)
+            raise
+
+    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> Steps[int]:
+        """Remove the keys that match from the slowest keys, and return their count. `dry`: only count them.
+
+        Raises `SharedDictError`.
+        """
+        yield from self.flush()
+        change = (self._series.key(self.name), partial(_without, matches=matches, dry=dry))
+        return int((yield Step(self.dictionary.update, self.dictionary.aupdate, change)) or 0)
+
+    def total(self) -> Steps[Stats]:
+        """Return the counts of all processes, of this one up to now. Raise `Unavailable`."""
+        return (yield from self.history()).total
+
+    def history(self) -> Steps[History]:
+        """Return the same by minute and hour, and the slowest keys. Raise `Unavailable`."""
+        yield from self.flush()
+        return history((yield from self._series.load(self.name)), self.wall())
+
+
+def listed(dictionary: SharedDict) -> list[str]:
+    """Return the names of the caches whose counts are in this dictionary. Raise `SharedDictError`."""
+    return _series(dictionary).names()
+
+
+def _series(dictionary: SharedDict, clock: Callable[[], float] = time.time) -> MinuteSeries:
+    return MinuteSeries(OWN, lambda: dictionary, clock, names_key=OWN)
+
+
+def _without(stored: Any, matches: Callable[[str], bool], dry: bool) -> Change | Keep:
+    rows = stored.get("slow") if isinstance(stored, dict) else None
+    if not isinstance(rows, list):
+        return Keep(0)
+    remaining = [row for row in rows if not (isinstance(row, list) and row and matches(str(row[0])))]
+    count = len(rows) - len(remaining)
+    return Change({**stored, "slow": remaining}, None, count) if count and not dry else Keep(count)

@@ -1,0 +1,119 @@
+"""The settings of a site: one dict, `RESTY_DJANGO`, read lazily and typed.
+
+    RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": 1, "UDP": {"PORT": 1201}}}
+
+    from resty_django.conf import conf
+    conf.ids.udp.port   # 1201
+
+A section is read when it is first used and kept until a setting changes, so `override_settings` works. A wrong
+key, type or value raises `ImproperlyConfigured` on use, and is reported by `manage.py check` before that. All
+durations are seconds, all sizes bytes. To add a section: a frozen dataclass in the app's `settings.py` and one line in
+`Conf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from .raw import ALWAYS_CACHES, ALWAYS_DICTS, raw_section, raw_settings
+from .schema import SETTING, Problem, unknown_key, wrong_type
+from .sections import NamedSections, Section
+
+if TYPE_CHECKING:
+    from resty_django.cache.settings import CacheSettings
+    from resty_django.events.settings import EventsSettings
+    from resty_django.ids.settings import IdsSettings
+    from resty_django.limits.settings import LimitsSettings
+    from resty_django.metrics.settings import MetricsSettings
+    from resty_django.qless.settings import QlessSettings
+    from resty_django.shdict.settings import SharedDictSettings
+    from resty_django.txid.settings import TxidSettings
+
+T = TypeVar("T")
+
+
+class Conf:
+    """The typed settings. Each attribute is a section; reading one may raise `ImproperlyConfigured`."""
+
+    ids: Section[IdsSettings] = Section("IDS", "resty_django.ids.settings.IdsSettings", "resty_django.ids")
+    shared_dicts: NamedSections[SharedDictSettings] = NamedSections(
+        "SHARED_DICTS", "resty_django.shdict.settings.SharedDictSettings", "resty_django", ALWAYS_DICTS
+    )
+    events: Section[EventsSettings] = Section("EVENTS", "resty_django.events.settings.EventsSettings", "resty_django")
+    limits: Section[LimitsSettings] = Section(
+        "LIMITS", "resty_django.limits.settings.LimitsSettings", "resty_django.limits"
+    )
+    txid: Section[TxidSettings] = Section("TXID", "resty_django.txid.settings.TxidSettings", "resty_django")
+    caches: NamedSections[CacheSettings] = NamedSections(
+        "CACHES", "resty_django.cache.settings.CacheSettings", "resty_django.cache", ALWAYS_CACHES
+    )
+    qless: Section[QlessSettings] = Section("QLESS", "resty_django.qless.settings.QlessSettings", "resty_django.qless")
+    metrics: Section[MetricsSettings] = Section(
+        "METRICS", "resty_django.metrics.settings.MetricsSettings", "resty_django"
+    )
+
+    def __init__(self) -> None:
+        self.cache: dict[str, Any] = {}
+
+    def load(self, section: Section[T]) -> T:
+        """Read a section from Django's settings and keep it."""
+        problems = top_problems()
+        values, section_problems = section.decode(raw_section(section.key))
+        problems += section_problems
+        if values is None or problems:
+            first = problems[0]
+            raise ImproperlyConfigured(f"{first.message} See {first.anchor}.")
+        self.cache[section.key] = values
+        return values
+
+    def clear(self) -> None:
+        """Forget what was read; the next use reads the settings again."""
+        self.cache.clear()
+
+
+SECTIONS: Final[Mapping[str, Section[Any]]] = {
+    section.key: section for section in vars(Conf).values() if isinstance(section, Section)
+}
+
+conf: Final = Conf()
+
+
+def top_problems() -> list[Problem]:
+    """Return what is wrong with the dict itself, apart from its sections."""
+    raw = raw_settings()
+    if not isinstance(raw, Mapping):
+        return [wrong_type(raw, (), "a dict")]
+    return [unknown_key(key, (), SECTIONS) for key in raw if key not in SECTIONS]
+
+
+def all_problems() -> list[Problem]:
+    """Return everything wrong with the settings, section after section.
+
+    The defaults are right, so a section that the site has not set is not looked at, and its app is not imported.
+    """
+    problems = top_problems()
+    for key, section in SECTIONS.items():
+        raw = raw_section(key)
+        if raw != {}:
+            problems += section.decode(raw)[1]
+            problems += section.missing(raw)
+    return problems
+
+
+def on_change(callback: Callable[[], object], *names: str) -> None:
+    """Call `callback` whenever one of the named Django settings changes, as `override_settings` does in tests."""
+
+    def forget(*, setting: str, **kwargs: object) -> None:
+        if setting in names:
+            callback()
+
+    setting_changed.connect(forget, weak=False)
+
+
+on_change(conf.clear, SETTING, "DATABASES", "CACHES")
+
+__all__ = ["SECTIONS", "Conf", "all_problems", "conf", "on_change", "raw_section"]

@@ -1,0 +1,85 @@
+"""The sections of the settings: their keys, their dataclasses and the apps that they configure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from django.utils.functional import cached_property
+from django.utils.module_loading import import_string
+
+from .schema import Name, Problem, decode, decode_named, missing_modules, paths
+
+if TYPE_CHECKING:
+    from . import Conf
+
+T = TypeVar("T")
+
+
+class Section(Generic[T]):
+    """One section: an attribute of `Conf` that reads itself from Django's settings when it is first used.
+
+    `cls` is the dotted path of its dataclass. It stands in the `settings.py` of its app and is imported on first use,
+    so that this package imports none of the apps.
+    """
+
+    def __init__(self, key: str, cls: str, app: str) -> None:
+        self.key = key
+        self.app = app
+        self._path = cls
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Section[T]: ...
+    @overload
+    def __get__(self, instance: Conf, owner: type[Any]) -> T: ...
+    def __get__(self, instance: Conf | None, owner: type[Any]) -> Section[T] | T:
+        if instance is None:
+            return self
+        try:
+            return instance.cache[self.key]  # type: ignore[no-any-return]
+        except KeyError:
+            return instance.load(self)
+
+    @cached_property
+    def cls(self) -> type[Any]:
+        """Return the dataclass of the section, or of each of its named sections."""
+        cls: type[Any] = import_string(self._path)
+        return cls
+
+    def decode(self, raw: object) -> tuple[T | None, list[Problem]]:
+        """Return the section and no problems, or None and what is wrong."""
+        return decode(self.cls, raw, (self.key,))
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """Yield the path of every key of this section."""
+        return paths(self.cls, (self.key,))
+
+    def missing(self, raw: object) -> list[Problem]:
+        """Return the parts of it whose package is not installed."""
+        return missing_modules(self.cls, raw, (self.key,))
+
+
+class NamedSections(Section[Mapping[str, T]]):
+    """A dict of sections under names that the site chooses, as in `CACHES`.
+
+    `always` has the names that are never missing, with the values that differ from the defaults of the dataclass.
+    """
+
+    def __init__(self, key: str, cls: str, app: str, always: Mapping[str, Mapping[str, object]]) -> None:
+        super().__init__(key, cls, app)
+        self.always = always
+
+    def decode(self, raw: object) -> tuple[Mapping[str, T] | None, list[Problem]]:
+        return decode_named(self.cls, raw, (self.key,), self.always)
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        return paths(self.cls, (self.key, Name("name")))
+
+    def missing(self, raw: object) -> list[Problem]:
+        if not isinstance(raw, Mapping):
+            return []
+        return [
+            problem
+            for name, options in raw.items()
+            for problem in missing_modules(self.cls, options, (self.key, Name(name)))
+        ]

@@ -1,0 +1,158 @@
+"""Database connections of our own threads: no operation on them waits for longer than it may.
+
+A connection can die without a word, as after a failover of a virtual address or behind a firewall that forgets it.
+Three limits act on that, of which not every database has each: the server ends a statement (`statement_timeout`,
+`max_statement_time`), the client's socket ends a wait (connect, read and write timeouts, TCP keep-alives), and `abort`,
+called by another thread, ends whatever operation is under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.db import Error as DatabaseError
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from resty_django.text import logger
+
+log = logger("resty_django.database")
+
+_TIMED: Final = ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit")
+"""Methods of Django's wrapper that talk to the database past a cursor."""
+
+
+class LimitedConnection:
+    """The connection to `alias` of the thread that makes this object, with `seconds` as the limit of an operation."""
+
+    def __init__(self, alias: str, seconds: float) -> None:
+        self.wrapper: BaseDatabaseWrapper = connections[alias]
+        self._seconds = seconds
+        self._since: float | None = None
+        self._lock = threading.Lock()
+        self._handle: socket.socket | None = None
+        wrapper: Any = self.wrapper
+        wrapper.close()
+        wrapper.settings_dict = limited_settings(wrapper.settings_dict, wrapper.vendor, seconds)
+        self._open, self._shut = wrapper.connect, wrapper._close
+        for name in _TIMED:
+            setattr(wrapper, name, self._timed(getattr(wrapper, name)))
+        wrapper.connect, wrapper._close = self._timed(self._connect), self._timed(self._close)
+        wrapper.execute_wrappers.append(self._execute)
+
+    def fits(self, alias: str) -> bool:
+        """Return whether this is the calling thread's connection to `alias`."""
+        return connections[alias] is self.wrapper
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the operation under way has taken; 0 when there is none."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def abort(self) -> None:
+        """End the operation under way with an error in its own thread; safe in any other thread."""
+        with self._lock, contextlib.suppress(OSError, DatabaseError):
+            if self.wrapper.vendor == "sqlite":
+                raw: Any = self.wrapper.connection
+                if raw is not None:
+                    raw.interrupt()
+            elif self._handle is not None:
+                self._handle.shutdown(socket.SHUT_RDWR)
+
+    def _connect(self) -> None:
+        self._open()
+        raw: Any = self.wrapper.connection
+        # A handle of our own: the number of the driver's could belong to somebody else by the time of an abort.
+        with self._lock, contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
+            if self.wrapper.vendor != "sqlite":
+                self._handle = socket.socket(fileno=os.dup(raw.fileno()))
+        for statement in statements(self.wrapper, self._seconds):
+            try:
+                with self.wrapper.cursor() as cursor:
+                    cursor.execute(statement)
+            except DatabaseError as error:
+                log.debug("the database does not take %s: %s", statement, error)
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+        self._shut()
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            before, self._since = self._since, time.monotonic()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._since = None if before is None else time.monotonic()
+
+        return timed
+
+    def _execute(self, execute: Callable[..., Any], *args: Any) -> Any:
+        return self._timed(execute)(*args)
+
+
+def limited_settings(settings: Mapping[str, Any], vendor: str, seconds: float) -> dict[str, Any]:
+    """Return a copy of the settings of a database whose driver gives up after about `seconds`.
+
+    A site's own, shorter limits stay. The connection does not come from a pool, as its limits are for one thread.
+    """
+    options = dict(settings["OPTIONS"])
+    rounded = max(1, math.ceil(seconds))
+    if vendor == "postgresql":
+        options.pop("pool", None)
+        options["connect_timeout"] = min(int(options.get("connect_timeout") or rounded), rounded)
+        options.setdefault("tcp_user_timeout", int(seconds * 1000))
+        options.setdefault("keepalives_idle", rounded)
+        options.setdefault("keepalives_interval", 1)
+        options.setdefault("keepalives_count", 2)
+    elif vendor == "mysql" and settings["ENGINE"] != "mysql.connector.django":
+        for option in ("connect_timeout", "read_timeout", "write_timeout"):
+            options[option] = min(int(options.get(option) or rounded), rounded)
+    elif vendor == "sqlite":
+        options["timeout"] = min(float(options.get("timeout", 5.0)), seconds)
+    return {**settings, "OPTIONS": options}
+
+
+def statements(wrapper: Any, seconds: float) -> list[str]:
+    """Return what to tell the server about this connection, so that it ends a statement by itself."""
+    milliseconds = int(seconds * 1000)
+    rounded = max(1, math.ceil(seconds))
+    if wrapper.vendor == "postgresql":
+        if wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+            return []  # a pooler hands the server's connection, and what is set there, to others
+        return [
+            f"SELECT set_config('statement_timeout', '{milliseconds}', false) FROM pg_settings "  # noqa: S608
+            f"WHERE name = 'statement_timeout' AND (setting = '0' OR setting::bigint > {milliseconds})"
+        ]
+    if wrapper.vendor == "mysql":
+        limit = (
+            f"max_statement_time = IF(@@max_statement_time = 0, {seconds}, LEAST(@@max_statement_time, {seconds}))"
+            if wrapper.mysql_is_mariadb
+            else f"max_execution_time = {milliseconds}"
+        )
+        locks = f"innodb_lock_wait_timeout = {rounded}, lock_wait_timeout = {rounded}"
+        return [f"SET SESSION {limit}", f"SET SESSION {locks}"]
+    return []
+
+
+def limit_connection(alias: str, seconds: float) -> None:
+    """Let the driver end each operation on the calling thread's connection to `alias` after about `seconds`.
+
+    For threads of our own, which a database that dies without a word would keep waiting.
+    """
+    wrapper = connections[alias]
+    limited = limited_settings(wrapper.settings_dict, wrapper.vendor, seconds)
+    if limited != wrapper.settings_dict:
+        wrapper.close()
+        wrapper.settings_dict = limited

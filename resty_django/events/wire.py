@@ -1,0 +1,56 @@
+"""Events and their records: JSON with the fields of lua-resty-worker-events. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from .errors import BadEvent, NotEncodable
+
+_to_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Event(NamedTuple):
+    """One event.
+
+    `pid` is the process of the poster, None for a local event. An event with a text in `unique` is run by one process.
+    """
+
+    source: str
+    event: str
+    data: Any = None
+    unique: str | None = None
+    pid: int | None = None
+
+
+def check(source: object, event: object) -> None:
+    """Raise `BadEvent` for an event without a source or a name."""
+    if not isinstance(source, str) or not source:
+        raise BadEvent(f"source is required: a text that is not empty, not {source!r}.")
+    if not isinstance(event, str) or not event:
+        raise BadEvent(f"event is required: a text that is not empty, not {event!r}.")
+
+
+def failed(event: str, source: str, why: object) -> str:
+    """Return the message of an event that could not be posted."""
+    return f'failed posting event "{event}" by "{source}"; {why}'
+
+
+def encode(event: Event) -> bytes:
+    """Return the event as JSON. Raises `NotEncodable`."""
+    try:
+        return _to_json(event._asdict()).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotEncodable(failed(event.event, event.source, f"its data cannot be written as JSON: {error}")) from error
+
+
+def decode(record: bytes) -> Event:
+    """Return the event that `encode` received. Raises `ValueError` for any other record."""
+    fields = json.loads(record)
+    if not isinstance(fields, dict):
+        raise ValueError(f"an event is a JSON object, not {type(fields).__name__}")
+    event = Event._make(map(fields.get, Event._fields))
+    check(event.source, event.event)
+    if not isinstance(event.unique, str | None) or not isinstance(event.pid, int | None):
+        raise ValueError(f"an event with the unique {event.unique!r} and the pid {event.pid!r}")
+    return event

@@ -1,0 +1,194 @@
+"""A counter's figures as the admin shows them. Text only; nothing here asks the database."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timesince import timesince, timeuntil
+
+from resty_django.admin.formatting import free_space_bar
+
+from .. import operations
+from ..engine import segment
+from ..engine.cycle import DAY, FOREVER
+from ..engine.rule import RuleSpec
+from ..engine.wall_clock import datetime_of, wall_at
+from ..errors import BadRule
+from ..forecast import Forecast, Outlook, Progress, forecast
+from ..models import IdCounter
+from ..preview import capacity
+
+NEAR = 0.9
+"""The used share of a cycle from which a counter counts as near its end."""
+
+
+@dataclass(frozen=True)
+class CounterStatistics:
+    """What can be said of a counter at `now` (epoch seconds). Where the rule's time zone is unknown, UTC stands in."""
+
+    counter: IdCounter
+    now: float
+
+    @classmethod
+    def of(cls, counter: IdCounter) -> CounterStatistics:
+        """Return the statistics as of now, kept at the object for the length of one page."""
+        statistics = counter.__dict__.get("_statistics")
+        if not isinstance(statistics, CounterStatistics):
+            statistics = counter.__dict__["_statistics"] = cls(counter, time.time())
+        return statistics
+
+    @cached_property
+    def spec(self) -> RuleSpec:
+        return self.counter.rule.spec()
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        try:
+            return self.spec.zone
+        except BadRule:
+            return ZoneInfo("UTC")
+
+    @cached_property
+    def wall(self) -> int:
+        return wall_at(self.now, self.zone)
+
+    @property
+    def turned(self) -> bool:
+        """Whether the stored cycle is over, so that the next ID begins a new one."""
+        return max(self.wall, self.counter.shown) >= self.counter.cycle_end
+
+    @property
+    def first(self) -> int:
+        return segment.first_number(self.spec, self.counter.step, self.counter.node_offset)
+
+    @property
+    def position(self) -> int | None:
+        """The last number reserved in the stored cycle, None when there is none."""
+        last = self.counter.bound - self.counter.step
+        return last if last >= self.first else None
+
+    @cached_property
+    def next(self) -> int:
+        """The next number that will be reserved."""
+        try:
+            return operations.standing(self.counter, clock=lambda: self.now).bound
+        except BadRule:
+            return self.counter.bound
+
+    @property
+    def capacity(self) -> int:
+        return capacity(self.spec, self.counter.step, self.counter.node_offset)
+
+    @property
+    def left(self) -> int:
+        """Numbers of this node not reserved yet, in the cycle that holds now."""
+        return min(self.capacity, max(0, (self.spec.max_counter - self.next) // self.counter.step + 1))
+
+    @property
+    def used(self) -> float:
+        """The used share of the cycle that holds now, 0 to 1."""
+        return 1 - self.left / self.capacity if self.capacity else 1.0
+
+    @property
+    def ahead(self) -> int:
+        """Seconds that the cycle or the shown time lies in the future; 0 when neither does."""
+        return max(0, self.counter.cycle_start - self.wall, self.counter.shown - self.wall)
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        counter = self.counter
+        if self.turned:
+            return Forecast(Outlook.TURNED)
+        return forecast(
+            Progress(
+                began=counter.cycle_began.timestamp(),
+                first=counter.cycle_first,
+                updated=counter.updated_at.timestamp(),
+                bound=counter.bound,
+                maximum=self.spec.max_counter,
+                step=counter.step,
+                ends=None if counter.endless else self.instant(counter.cycle_end).timestamp(),
+            ),
+            self.now,
+        )
+
+    def instant(self, wall: int) -> datetime:
+        """Return when the clock of the rule's zone shows the wall second `wall`."""
+        return datetime_of(wall).replace(tzinfo=self.zone)
+
+    # --- as HTML ---------------------------------------------------------------------------------------------------
+
+    @property
+    def head_room(self) -> SafeString:
+        """A bar of what is left, with the number next to it."""
+        return free_space_bar(1 - self.used, f"{self.left:,} left", low=0.1, high=0.25)
+
+    @property
+    def outlook(self) -> SafeString:
+        """The forecast in words; the exact time is the element's title."""
+        forecast = self.forecast
+        pace = f"{forecast.pace:,.3g} numbers a second" if forecast.pace else ""
+        match forecast.outlook:
+            case Outlook.TURNED:
+                return format_html(
+                    '<span class="resty-quiet" title="{}">{}</span>', "The next ID begins a new cycle.", "starts anew"
+                )
+            case Outlook.USED_UP:
+                return format_html('<strong class="resty-alarm">{}</strong>', "used up")
+            case Outlook.UNKNOWN:
+                return format_html('<span class="resty-quiet">{}</span>', "not known yet")
+            case Outlook.LASTS:
+                title = f"The cycle ends {self.clock(self.counter.cycle_end)}" if not self.counter.endless else ""
+                return format_html('<span title="{}">{}</span>', f"{title}; {pace}".lstrip("; "), "lasts")
+        at = datetime.fromtimestamp(forecast.at or self.now, self.zone)
+        return format_html(
+            '<time class="{}" datetime="{}" title="{}">in {}</time>',
+            "resty-alarm" if (forecast.at or 0) - self.now < 7 * DAY else "",
+            at.isoformat(timespec="seconds"),
+            f"{at:%Y-%m-%d %H:%M:%S %Z}; {pace}",
+            timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1),
+        )
+
+    @property
+    def age(self) -> SafeString:
+        """How long ago the row was written; the exact time is the element's title."""
+        at = self.counter.updated_at.astimezone(self.zone)
+        if self.now - at.timestamp() < 60:
+            text = "just now"
+        else:
+            text = f"{timesince(at, datetime.fromtimestamp(self.now, self.zone), depth=1)} ago"
+        return format_html(
+            '<time datetime="{}" title="{}">{}</time>',
+            at.isoformat(timespec="seconds"),
+            f"{at:%Y-%m-%d %H:%M:%S %Z}",
+            text,
+        )
+
+    @property
+    def cycle(self) -> SafeString:
+        """The stored cycle as dates where it begins and ends at midnight, else with times."""
+        counter = self.counter
+        if counter.endless:
+            return format_html('<span class="resty-quiet">{}</span>', "never resets")
+        end = self.clock(counter.cycle_end)
+        if counter.cycle_start <= -FOREVER:
+            return format_html("until {}", end)
+        start = self.clock(counter.cycle_start)
+        if counter.cycle_start % DAY == 0 == counter.cycle_end % DAY:
+            last = f"{datetime_of(counter.cycle_end) - timedelta(days=1):%Y-%m-%d}"
+            text = last if counter.cycle_end - counter.cycle_start == DAY else f"{start[:10]} – {last}"
+        else:
+            text = f"{start} – {end}"
+        return format_html('<span title="{}">{}</span>', f"{start} to {end}, {self.zone}", text)
+
+    @staticmethod
+    def clock(wall: int) -> str:
+        """Return a wall second as date and time."""
+        text = f"{datetime_of(wall):%Y-%m-%d %H:%M:%S}"
+        return text.removesuffix(":00") if wall % 60 == 0 else text

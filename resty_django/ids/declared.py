@@ -1,0 +1,190 @@
+"""Rules declared in code, in IDS["RULES"], so that a release ships them without a data migration.
+
+A counter belongs to a row, so a declared rule has one. `migrate` writes it, and so does each process when it first
+reads the rules: what the settings say replaces what the row says. The anchor stays, as with any edit, and so does the
+scramble key where the settings name none. Declared rules are read-only in the admin and over HTTP. A rule that is taken
+out of the settings stays as an ordinary one.
+
+| id | meaning |
+|---|---|
+| `resty_ids.E001` | a rule of the setting RULES that cannot be used |
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from django.apps import AppConfig
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Field
+from django.db.models.signals import post_migrate
+
+from resty_django.conf import conf
+from resty_django.conf.schema import anchor, key_text
+from resty_django.text import logger
+
+from .engine.rule import compile_rule
+from .models import RULE_FIELDS, IdRule
+from .store import database
+
+log = logger("resty_django.ids")
+
+FIELDS: Final = (*RULE_FIELDS, "scramble_key")
+"""The keys of a rule in IDS["RULES"]; `name` and `source` are needed."""
+PATH: Final = ("IDS", "RULES")
+
+
+class _Read(NamedTuple):
+    section: object
+    rules: Mapping[str, Mapping[str, Any]]
+    problems: Sequence[str]
+
+
+_read: _Read | None = None
+
+
+def rules() -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of each declared rule that can be used, by name."""
+    return _reading().rules
+
+
+def problems() -> Sequence[str]:
+    """Return one sentence for each declared rule that cannot be used."""
+    return _reading().problems
+
+
+def is_declared(rule: IdRule) -> bool:
+    return rule.name in rules()
+
+
+def write() -> None:
+    """Write the rows of declared rules that are missing or that say something else.
+
+    Rules that cannot be used are logged and left out. Raises `django.db.Error`.
+    """
+    for problem in problems():
+        log.error("%s: %s", key_text(PATH), problem)
+    declared = rules()
+    if not declared:
+        return
+    alias = database()
+    rows = {row.name: row for row in IdRule.objects.using(alias).filter(name__in=declared)}
+    for name, fields in declared.items():
+        row = rows.get(name)
+        if row is None:
+            try:
+                with transaction.atomic(using=alias):
+                    IdRule(**fields).save(using=alias)
+            except IntegrityError:
+                log.debug("another process has written rule %s", name)
+            continue
+        changed = [field for field, value in _complete(fields).items() if getattr(row, field) != value]
+        if changed:
+            for field in changed:
+                setattr(row, field, _complete(fields)[field])
+            row.save(using=alias, update_fields=changed)
+            log.warning("rule %s is written anew, as RULES says: %s", name, ", ".join(sorted(changed)))
+
+
+def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return one message for each declared rule that cannot be used."""
+    try:
+        sentences = problems()
+    except ImproperlyConfigured:
+        return []  # the check of the settings says so
+    return [
+        Error(f"{key_text(PATH)}: {problem}", hint=f"See {anchor(PATH)}.", id="resty_ids.E001") for problem in sentences
+    ]
+
+
+def connect(config: AppConfig) -> None:
+    """Write the rows after `migrate`; connecting more than once does no harm."""
+    post_migrate.connect(_migrated, sender=config, dispatch_uid="resty_ids_declared")
+
+
+def _migrated(using: str, apps: Any = None, **kwargs: Any) -> None:
+    try:
+        model = apps.get_model("resty_ids", "IdRule") if apps is not None else IdRule
+    except LookupError:  # migrated back to nothing
+        return
+    if using == database() and model._meta.get_field("anchor").null:
+        write()
+
+
+def _reading() -> _Read:
+    global _read
+    section = conf.ids
+    if _read is None or _read.section is not section:
+        _read = _Read(section, *_checked(section.rules))
+    return _read
+
+
+def _checked(declared: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    usable: dict[str, Mapping[str, Any]] = {}
+    faults: list[str] = []
+    for fields in declared:
+        name = fields.get("name", "")
+        if name in usable:
+            faults.append(f"Two rules have the name {name!r}. Rename one of them.")
+        elif fault := _fault(fields):
+            faults.append(f"Rule {name!r}: {fault}")
+        else:
+            usable[name] = fields
+    return usable, faults
+
+
+def _fault(fields: Mapping[str, Any]) -> str:
+    """Return why a rule of these fields cannot be used, "" where it can."""
+    for field in fields:
+        if field not in FIELDS:
+            close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.6)
+            return f"{field} is not a field. " + (f"Did you mean {close[0]}?" if close else f"Use {', '.join(FIELDS)}.")
+    for field in ("name", "source"):
+        if not fields.get(field):
+            return f"{field} is missing. Give it a text."
+    for field, value in fields.items():
+        kind = type(_default(field))
+        if field == "salt_length" and (value is None or type(value) is int):
+            continue
+        if kind not in (bool, int):
+            kind = str
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+            kinds = {bool: "True or False", int: "a whole number", str: "a text"}[kind]
+            return f"{field} is {value!r:.80}. Give it {kinds}."
+    rule = IdRule(**fields)
+    try:
+        rule.full_clean(validate_unique=False, validate_constraints=False)
+        compile_rule(rule.spec())
+        if rule.segment_size < 1 or rule.reset_seconds < 0 or rule.max_names < 1:
+            return "segment_size and max_names are at least 1, reset_seconds at least 0. Raise the number."
+    except ValidationError as error:
+        messages = error.message_dict
+        return " ".join(f"{field}: {text}" for field, texts in messages.items() for text in texts)
+    except Exception as error:
+        return str(error)
+    if conf.ids.step > 1 and ":scramble" in rule.source and rule.kind == "template" and "scramble_key" not in fields:
+        return (
+            "Sites that share the numbers by STEP must scramble alike. Give scramble_key the same text on all of them."
+        )
+    return ""
+
+
+def _default(field: str) -> Any:
+    model_field = IdRule._meta.get_field(field)
+    return model_field.get_default() if isinstance(model_field, Field) else None
+
+
+def _complete(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the defaults of those that are left out.
+
+    Without a key of its own, the scramble key stays.
+    """
+    return {
+        field: fields[field] if field in fields else _default(field)
+        for field in FIELDS
+        if field != "scramble_key" or field in fields
+    }

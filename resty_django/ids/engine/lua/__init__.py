@@ -1,0 +1,1 @@
+"""Rules in Lua, as id_server has them: a sandbox for scripts."""

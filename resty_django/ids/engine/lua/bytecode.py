@@ -1,0 +1,80 @@
+"""A check of compiled Lua 5.1 before it runs."""
+
+from __future__ import annotations
+
+import sys
+from struct import calcsize, unpack_from
+
+MAX_NAMED = 2
+"""Named parameters that a function with `...` may have.
+
+Lua 5.1 makes room on its stack for a function's registers, but not for its named parameters, which it moves when
+there is a `...` (CVE-2014-5461); what may be written past the end is then the reserve of a few slots, which two of
+them never use up.
+"""
+_HEADER = 12
+_INT = 4
+_INSTRUCTION = 4
+_VARARG = 2
+
+
+def vararg_line(dump: bytes) -> int | None:
+    """Return the line of the first function with `...` and more than MAX_NAMED named parameters, None if there is none.
+
+    `dump` is what string.dump gives on this machine.
+    """
+    return _Reader(dump).function()
+
+
+class _Reader:
+    def __init__(self, dump: bytes) -> None:
+        self._dump = dump
+        self._at = _HEADER
+        self._order = "<" if sys.byteorder == "little" else ">"
+        self._size = dump[8]
+        if dump[:5] != b"\x1bLuaQ" or dump[7] != _INT or self._size != calcsize("N") or dump[9] != _INSTRUCTION:
+            raise ValueError("Not the bytecode of Lua 5.1 on this machine.")
+
+    def function(self) -> int | None:
+        self._skip_text()
+        line = self._int()
+        self._int()
+        _, named, vararg, _ = self._dump[self._at : self._at + 4]
+        self._at += 4
+        if vararg & _VARARG and named > MAX_NAMED:
+            return line
+        self._skip(_INSTRUCTION)
+        for _ in range(self._int()):
+            self._skip_constant()
+        for _ in range(self._int()):
+            inner = self.function()
+            if inner is not None:
+                return inner
+        self._skip(_INT)
+        for _ in range(self._int()):
+            self._skip_text()
+            self._at += 2 * _INT
+        for _ in range(self._int()):
+            self._skip_text()
+        return None
+
+    def _skip(self, size: int) -> None:
+        count = self._int()
+        self._at += count * size
+
+    def _int(self) -> int:
+        (value,) = unpack_from(self._order + "i", self._dump, self._at)
+        self._at += _INT
+        return int(value)
+
+    def _skip_text(self) -> None:
+        (length,) = unpack_from(self._order + ("Q" if self._size == 8 else "I"), self._dump, self._at)
+        self._at += self._size + int(length)
+
+    def _skip_constant(self) -> None:
+        kind = self._dump[self._at]
+        self._at += 1
+        if kind == 4:
+            self._skip_text()
+        else:
+            self._at += {0: 0, 1: 1, 3: 8}[kind]

@@ -1,0 +1,53 @@
+"""Shown time: the wall clock of a rule's zone as one number that only grows.
+
+A *wall second* is the local wall clock written as seconds since 1970-01-01 00:00 of that same wall clock. Text and
+cycle of an ID both come from one wall second, so they cannot disagree at midnight or when daylight saving changes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, tzinfo
+from typing import NamedTuple
+
+_EPOCH = datetime(1970, 1, 1)
+_SECOND = timedelta(seconds=1)
+
+
+class Moment(NamedTuple):
+    """The calendar fields of a wall second; `weekday` is 0 on Monday, `yearday` is 1 on 1 January."""
+
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    weekday: int
+    yearday: int
+
+
+def moment_of(wall: int) -> Moment:
+    """Return the calendar fields of a wall second."""
+    t = datetime_of(wall)
+    return Moment(t.year, t.month, t.day, t.hour, t.minute, t.second, t.weekday(), t.timetuple().tm_yday)
+
+
+def datetime_of(wall: int) -> datetime:
+    """Return a wall second as a naive datetime."""
+    return _EPOCH + timedelta(seconds=wall)
+
+
+def wall_of(moment: datetime) -> int:
+    """Return the wall second of a naive datetime."""
+    return (moment - _EPOCH) // _SECOND
+
+
+def epoch_of(wall: int, zone: tzinfo) -> float:
+    """Return when clocks in `zone` first show the wall second `wall`, or pass over it (seconds since 1970 UTC)."""
+    return datetime_of(wall).replace(tzinfo=zone).timestamp()
+
+
+def wall_at(epoch: float, zone: tzinfo) -> int:
+    """Return the wall second that clocks in `zone` show at `epoch` (seconds since 1970 UTC)."""
+    offset = datetime.fromtimestamp(epoch, zone).utcoffset() or timedelta()
+    return int(epoch // 1) + offset // _SECOND

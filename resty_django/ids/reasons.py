@@ -1,0 +1,21 @@
+"""Explanations of database failures: the cause, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_NO_TABLE: Final = (1146, 1054, "42P01", "42703")
+"""Unknown table or column, of MariaDB and MySQL and of PostgreSQL."""
+LOCKED: Final = "Another connection holds SQLite's write lock. Keep transactions that write short, and try again."
+
+
+def reason_of(error: BaseException, vendor: str) -> str:
+    """Return what a failure of the database means and what to do about it, where that is known; "" where it is not."""
+    code: Any = getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
+    code = code or (error.args[0] if error.args else None)
+    text = str(error)
+    if code in _NO_TABLE or (vendor == "sqlite" and text.startswith(("no such table", "no such column"))):
+        return "The tables of the ID service are missing or out of date. Run manage.py migrate."
+    if vendor == "sqlite" and "is locked" in text:
+        return LOCKED
+    return ""

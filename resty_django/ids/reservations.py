@@ -1,0 +1,413 @@
+"""The reservation thread: one background thread per process that reserves numbers and reads changed rules.
+
+It uses its own database connection, so that a reservation is committed even if the caller's transaction is rolled back.
+After a failure it leaves the database alone for a growing pause; counters whose next segment failed ask again by
+themselves.
+
+Requests have an order and a limit. Reservations come first: a counter has at most one of them, and the number of
+counters is limited. Requests to read the rules are merged into one. Requests for positions of counters come last, many
+of them share one query, and those beyond the limit are refused.
+
+A second thread, the watchdog, measures how long the database takes. It aborts an operation that takes too long, and
+where that does not help it abandons the thread and starts another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from django.db import Error as DatabaseError
+from django.db import connections
+
+from resty_django.conf import conf
+from resty_django.database import LimitedConnection
+from resty_django.text import logger
+
+from .engine.counter import Counter, unavailable
+from .errors import Exhausted, IdError, Unavailable
+from .reasons import LOCKED, reason_of
+from .store import Position, Store, database, positions
+
+if TYPE_CHECKING:
+    from .service import IdService
+
+log = logger("resty_django.ids")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds without a try after the database failed: the first time, and at most (the pause doubles in between)."""
+REFUSED_FOR = 1.0
+"""Seconds for which an exhausted counter, or a name that was refused, is not asked for again."""
+MAX_LOOKUPS: Final = 1000
+"""Counters whose positions may be asked for at one time."""
+LOOKUP_BATCH: Final = 200
+"""Counters whose positions are read with one query."""
+REFRESH_PATIENCE: Final = 0.2
+"""Seconds for which reservations may keep changed rules waiting."""
+MARGIN: Final = 0.5
+"""Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its looks."""
+HURRY: Final = 1.0
+"""Seconds that an operation may take once the service is to stop."""
+
+T = TypeVar("T")
+
+
+class Job(NamedTuple):
+    """A piece of work; `counter` is set when it is a reservation."""
+
+    work: Callable[[], Any]
+    future: Future[Any]
+    counter: Counter | None = None
+
+
+class Lookup(NamedTuple):
+    future: Future[Position | None]
+    deadline: float
+
+
+class ReservationThread:
+    """The thread and its queues. Start it once with `start`; `stop` ends it."""
+
+    def __init__(self, service: IdService, store: Store) -> None:
+        self._service = service
+        self._store = store
+        self._changed = threading.Condition()
+        self._tasks: deque[Job] = deque()
+        self._orders: deque[Job] = deque()
+        self._lookups: dict[tuple[int, str], Lookup] = {}
+        self._reading: tuple[Future[Any], float] | None = None
+        self._job: Job | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.connection: LimitedConnection | None = None
+        self._timeout = conf.ids.database_timeout
+        self._pause = 0.0
+        self._closed_until = 0.0
+        self._refresh_at = 0.0
+        self.reserve_seconds = 0.0
+        self.count = 0
+        self.failures = 0
+        self.last_error = ""
+        self.reason = ""
+        """Why the database cannot be used and what to do about it, where that is known."""
+
+    def start(self) -> None:
+        self._stopping.clear()
+        self._refresh_at = time.monotonic() + self._service.refresh_seconds
+        self._begin()
+        threading.Thread(target=self._watch, name="resty-ids-watchdog", daemon=True).start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after the work under way; at most `timeout` seconds. What waits is refused."""
+        with self._changed:
+            self._stopping.set()
+            self._changed.notify()
+        thread = self._thread
+        if thread is not None and not self.current:
+            thread.join(timeout)
+        self._refuse_all()
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return self._thread is threading.current_thread()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return len(self._tasks) + len(self._orders) + len(self._lookups) + (self._reading is not None)
+
+    @property
+    def _left_behind(self) -> bool:
+        """Whether the caller is a thread that the watchdog has replaced."""
+        return self._thread is not None and not self.current
+
+    @property
+    def locked_out(self) -> bool:
+        """Whether it waits for SQLite's write lock, or has just given up to."""
+        connection = self.connection
+        if connection is None or connection.wrapper.vendor != "sqlite":
+            return False
+        return self.reason == LOCKED or connection.waited > 0
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run `work` on the thread before all that waits, with its database connection; the future gets its result."""
+        future: Future[T] = Future()
+        with self._changed:
+            self._tasks.append(Job(lambda: self._connected(work), future))
+            self._changed.notify()
+        return future
+
+    def order(self, counter: Counter) -> Future[None]:
+        """Reserve a segment for `counter`, which asks for one at a time."""
+        future: Future[None] = Future()
+        with self._changed:
+            self._orders.append(Job(lambda: self._reserve(counter), future, counter))
+            self._changed.notify()
+        return future
+
+    def lookup(self, rule_id: int, app: str) -> Future[Position | None]:
+        """Read the position of a counter, after all reservations. Raise Unavailable when too many requests wait."""
+        key = rule_id, app
+        with self._changed:
+            lookup = self._lookups.get(key)
+            if lookup is None:
+                if len(self._lookups) >= MAX_LOOKUPS:
+                    raise Unavailable("Too many counters are asked for. Try again shortly.")
+                lookup = self._lookups[key] = Lookup(Future(), time.monotonic() + conf.ids.wait)
+                self._changed.notify()
+            return lookup.future
+
+    def refresh(self) -> Future[Any]:
+        """Read the rules soon. The future has the rules, or the error, of a read that began after this call."""
+        with self._changed:
+            if self._reading is None:
+                self._reading = Future(), time.monotonic()
+                self._changed.notify()
+            return self._reading[0]
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.connection = None
+        self._thread = threading.Thread(target=self._run, name="resty-ids-reservations", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self.current and (job := self._next()) is not None:
+            try:
+                result = job.work()
+            except Exception as error:
+                self._end(job, error=error)
+            else:
+                self._end(job, result=result)
+        self.drop_connection()
+
+    def _next(self) -> Job | None:
+        """Return the next job, waiting for one; None at the end."""
+        with self._changed:
+            while True:
+                job = self._choose(time.monotonic())
+                if job is not None or self._stopping.is_set():
+                    self._job = job
+                    return job
+                self._changed.wait(max(0.0, max(self._refresh_at, self._closed_until) - time.monotonic()))
+
+    def _choose(self, now: float) -> Job | None:
+        if self._tasks:
+            return self._tasks.popleft()
+        if self._stopping.is_set():
+            return None
+        if self._reading is not None and (not self._orders or now - self._reading[1] > REFRESH_PATIENCE):
+            (future, _), self._reading = self._reading, None
+            return Job(self._read_rules, future)
+        if now >= self._refresh_at and now >= self._closed_until:
+            return Job(self._read_rules, Future())
+        if self._orders:
+            return self._orders.popleft()
+        if self._lookups:
+            return Job(self.read_positions, Future())
+        return None
+
+    def _end(self, job: Job, *, result: Any = None, error: Exception | None = None) -> None:
+        with self._changed:
+            if self._job is job:
+                self._job = None
+        with contextlib.suppress(InvalidStateError):  # the watchdog has ended it
+            if error is None:
+                job.future.set_result(result)
+            else:
+                job.future.set_exception(error)
+
+    def _refuse_all(self) -> None:
+        with self._changed:
+            jobs = [*self._tasks, *self._orders]
+            futures: list[Future[Any]] = [lookup.future for lookup in self._lookups.values()]
+            if self._reading is not None:
+                futures.append(self._reading[0])
+            self._tasks.clear()
+            self._orders.clear()
+            self._lookups.clear()
+            self._reading = None
+        for future in (*futures, *(job.future for job in jobs)):
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(unavailable())
+
+    # --- the work ----------------------------------------------------------------------------------------------------
+
+    def _reserve(self, counter: Counter) -> None:
+        """Reserve a segment for `counter`: deliver it, or refuse with the error that is also raised."""
+        if counter.closed:
+            return
+        started = time.monotonic()
+        error: IdError
+        try:
+            if started < self._closed_until:
+                raise Unavailable("The database is not asked again for a moment after it failed. Try again shortly.")
+            grant = self._connected(
+                lambda: self._store.reserve(
+                    counter.rule_id, counter.rule.spec, counter.app, shown=counter.shown, want=counter.want
+                )
+            )
+        except IdError as refused:
+            error = refused
+        except Exception as failure:
+            self._failed(failure)
+            error = Unavailable(self.reason or "The database did not answer. Try again shortly.")
+            error.__cause__ = failure
+        else:
+            if self._left_behind:
+                return  # the watchdog has refused the counter; the numbers are a gap
+            self._pause, self.reason = 0.0, ""
+            self.count += 1
+            self.reserve_seconds += time.monotonic() - started
+            if not counter.deliver(grant):
+                with contextlib.suppress(DatabaseError):  # then the numbers are a gap
+                    self._store.give_back(counter.rule_id, counter.app, grant.cycle, grant.numbers, grant.shown)
+            return
+        self._refuse(counter, error)
+        raise error
+
+    def _refuse(self, counter: Counter, error: IdError) -> None:
+        pause = REFUSED_FOR
+        if isinstance(error, Unavailable):
+            pause = max(self._closed_until - time.monotonic(), 0.01)
+        elif isinstance(error, Exhausted) and error.until is not None:
+            pause = min(REFUSED_FOR, max(error.until - self._service.clock(), 0.01))
+        counter.refuse(error, pause)
+        if not counter.known and not isinstance(error, Exhausted):
+            self._service.forget(counter)
+
+    def read_positions(self) -> None:
+        """Read the positions that were requested first, as many as one query takes; late requests fail."""
+        with self._changed:
+            keys = list(self._lookups)[:LOOKUP_BATCH]
+            lookups = {key: self._lookups.pop(key) for key in keys}
+        now = time.monotonic()
+        late = [key for key, lookup in lookups.items() if now > lookup.deadline]
+        for key in late:
+            lookups.pop(key).future.set_exception(unavailable())
+        if not lookups:
+            return
+        try:
+            if now < self._closed_until:
+                raise unavailable()
+            stored = self._connected(lambda: positions(lookups))
+        except Exception as error:
+            if isinstance(error, DatabaseError):
+                self._failed(error)
+            for lookup in lookups.values():
+                lookup.future.set_exception(error)
+        else:
+            for key, lookup in lookups.items():
+                lookup.future.set_result(stored.get(key))
+
+    def _read_rules(self) -> Any:
+        """Read the rules. Raises what is wrong; the next read is scheduled in any case."""
+        first = not self._service.loaded
+        try:
+            rule_set = self._connected(self._service.refresh)
+        except DatabaseError as failure:
+            self._failed(failure)
+            self._refresh_at = self._closed_until
+            raise
+        except Exception:
+            log.exception("reading the ID rules failed")
+            self._refresh_at = time.monotonic() + self._service.refresh_seconds
+            raise
+        if first:
+            self._pause, self._closed_until, self.reason = 0.0, 0.0, ""  # what failed before was this look
+        self._refresh_at = time.monotonic() + self._service.refresh_seconds
+        return rule_set
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def _connected(self, work: Callable[[], T]) -> T:
+        """Do `work`; a second time, on a new connection, where the old one turns out to be dead."""
+        alias = database()
+        if self.current and (self.connection is None or not self.connection.fits(alias)):
+            self.connection = LimitedConnection(alias, self._timeout)
+        began = time.monotonic()
+        try:
+            return work()
+        except DatabaseError as error:
+            connection = connections[database()]
+            if self._left_behind or connection.connection is None or connection.is_usable():
+                raise
+            seconds = time.monotonic() - began
+            if seconds >= self._timeout:
+                self.failures += 1
+                self.last_error = f"{type(error).__name__}: {error}"
+                log.error("the database did not answer for %.1f s; its connection is made anew: %s", seconds, error)
+            self.drop_connection()
+            return work()
+
+    def _failed(self, failure: Exception) -> None:
+        if self._left_behind:
+            return
+        self.failures += 1
+        self.last_error = f"{type(failure).__name__}: {failure}"
+        self.reason = reason_of(failure, connections[database()].vendor)
+        self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        self._closed_until = time.monotonic() + self._pause
+        if isinstance(failure, DatabaseError):
+            log.warning("ID reservation failed, next try in %.1f s: %s", self._pause, self.last_error)
+        else:
+            log.exception("ID reservation failed, next try in %.1f s", self._pause)
+        self.drop_connection()
+
+    @staticmethod
+    def drop_connection() -> None:
+        """Close this thread's connection; Django opens a new one when it is next used."""
+        try:
+            connections[database()].close()
+        except DatabaseError:
+            log.debug("closing a broken connection failed", exc_info=True)
+
+    # --- the watchdog ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        aborted: tuple[LimitedConnection, float] | None = None
+        while self.running:
+            if self._stopping.wait(MARGIN):
+                time.sleep(MARGIN / 5)
+            connection = self.connection
+            waited = connection.waited if connection is not None else 0.0
+            limit = min(self._timeout, HURRY) if self._stopping.is_set() else self._timeout + MARGIN
+            if connection is None or waited < limit:
+                aborted = None
+            elif aborted is None or aborted[0] is not connection or waited < aborted[1]:
+                aborted = connection, waited
+                log.error("the database has not answered for %.1f s; its connection is dropped", waited)
+                connection.abort()
+            elif waited > aborted[1] + limit:
+                aborted = None
+                self._leave_behind(waited)
+
+    def _leave_behind(self, waited: float) -> None:
+        """Go on with a new thread: the old one hangs in the database's driver."""
+        if self._stopping.is_set():
+            return
+        log.error("the database's driver has hung for %.1f s; the reservation thread is replaced", waited)
+        self.failures += 1
+        self.last_error = f"the database's driver has hung for {waited:.1f} s"
+        with self._changed:
+            job, self._job = self._job, None
+            self._begin()
+        if job is not None:
+            error = unavailable()
+            if job.counter is not None:
+                self._refuse(job.counter, error)
+            with contextlib.suppress(InvalidStateError):
+                job.future.set_exception(error)

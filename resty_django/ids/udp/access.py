@@ -1,0 +1,84 @@
+"""Access control: networks and a rate limit for each source address."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from time import monotonic
+from typing import TypeVar
+
+V = TypeVar("V")
+REMEMBERED = 10_000
+"""Source addresses kept in memory; the one not seen for longest is forgotten first."""
+
+
+class AccessControl:
+    """Admits a source when it is in one of `networks` (none: all) and below `rate` requests a second (0: no bound).
+
+    A source may spend one second's share at once (a token bucket of that size).
+    """
+
+    def __init__(self, networks: Sequence[str], rate: int) -> None:
+        self._networks: list[IPv4Network | IPv6Network] = [ip_network(text, strict=False) for text in networks]
+        self._rate = rate
+        self._known: OrderedDict[str, bool] = OrderedDict()
+        self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every source is admitted."""
+        return not self._networks and not self._rate
+
+    def refusal(self, host: str) -> str | None:
+        """Return why a request from `host` is refused: "network" or "rate"; None when it is admitted."""
+        if self._networks and not self._allowed(host):
+            return "network"
+        if self._rate and not self._spend(host):
+            return "rate"
+        return None
+
+    def _allowed(self, host: str) -> bool:
+        allowed = self._known.get(host)
+        if allowed is None:
+            address = ip_address(host.partition("%")[0])
+            if isinstance(address, IPv6Address) and address.ipv4_mapped:
+                address = address.ipv4_mapped
+            allowed = any(address in network for network in self._networks)
+            _remember(self._known, host, allowed)
+        return allowed
+
+    def _spend(self, host: str) -> bool:
+        now = monotonic()
+        tokens, then = self.buckets.get(host, (float(self._rate), now))
+        tokens = min(float(self._rate), tokens + (now - then) * self._rate)
+        admitted = tokens >= 1
+        _remember(self.buckets, host, (tokens - 1 if admitted else tokens, now))
+        self.buckets.move_to_end(host)
+        return admitted
+
+
+class Nonces:
+    """The signed requests of the last while, each of which is served once.
+
+    `seconds` is how far a request's time may be off this clock.
+    """
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self.seconds = seconds
+        self.seen: OrderedDict[str, float] = OrderedDict()
+
+    def fresh(self, nonce: str, sent: float, now: float) -> bool:
+        """Return whether a request with that nonce and time may be served; it may not be a second time."""
+        while self.seen and next(iter(self.seen.values())) < now - 2 * self.seconds:
+            self.seen.popitem(last=False)
+        if not abs(now - sent) <= self.seconds or nonce in self.seen:
+            return False
+        self.seen[nonce] = now
+        return True
+
+
+def _remember(table: OrderedDict[str, V], key: str, value: V) -> None:
+    table[key] = value
+    if len(table) > REMEMBERED:
+        table.popitem(last=False)

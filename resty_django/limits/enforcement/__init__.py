@@ -1,0 +1,1 @@
+"""Enforcement of limits on requests: keys, exemptions, headers, responses."""

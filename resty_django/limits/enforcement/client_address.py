@@ -1,0 +1,163 @@
+"""The address of the client behind trusted proxies, and whether it lies in a network.
+
+`REMOTE_ADDR` is the client, unless it is a trusted proxy. Then the header that proxies write is read from right to
+left, and the first address that is not a trusted proxy's is the client: entries further left were written by the client
+itself. An entry that is not an address ends the search, and the address before it counts.
+
+Pure: of the request only `META` is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+UNIX: Final = "unix"
+"""In the list of trusted proxies: connections by a Unix socket, which has no address."""
+
+REMEMBERED: Final = 4096
+"""Parsed addresses that are cached."""
+LONGEST_ENTRY: Final = 100
+"""Characters; a longer entry of a header is not an address."""
+
+
+@lru_cache(REMEMBERED)
+def parse_address(text: str) -> Address | None:
+    """Parse an address with or without brackets, port and zone; return None for anything else.
+
+    An IPv4 address within an IPv6 one (`::ffff:192.0.2.1`) is the IPv4 address.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        text, bracket, port = text[1:].partition("]")
+        if not bracket or not _is_port(port):
+            return None
+        if "." in text and ":" not in text:
+            return None
+    elif text.count(":") == 1:
+        text, _, port = text.partition(":")
+        if not _is_port(f":{port}"):
+            return None
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_port(text: str) -> bool:
+    """Whether the text is a port such as `:443`, or empty."""
+    return not text or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit() and len(text) <= 6)
+
+
+class Networks:
+    """A set of networks, given as texts such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.7".
+
+    An IPv4 address and its form within IPv6 are one. Raises `ValueError` where a text is not a network.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._networks = tuple(_network(text) for text in texts)
+        self._has = lru_cache(REMEMBERED)(self._look)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def __contains__(self, address: object) -> bool:
+        return bool(self._networks) and address is not None and self._has(address)
+
+    def _look(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _network(text: str) -> Any:
+    network = ip_network(text, strict=False)
+    if isinstance(network, IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ip_network(f"{mapped}/{network.prefixlen - 96}")
+    return network
+
+
+class ClientResolver:
+    """Resolves the address of the client that sent a request.
+
+    `proxies`: networks of the trusted proxies, and "unix" for connections by a Unix socket. `header`: the one header
+    that they write: "X-Forwarded-For", "Forwarded" (RFC 7239), or another with comma-separated addresses.
+    `ipv6_prefix`: the number of bits of an IPv6 address that make one client.
+    """
+
+    def __init__(self, proxies: Iterable[str] = (), header: str = "X-Forwarded-For", ipv6_prefix: int = 64) -> None:
+        texts = tuple(proxies)
+        self._unix = UNIX in texts
+        self._proxies = Networks(text for text in texts if text != UNIX)
+        self._direct = not texts
+        self._header = f"HTTP_{header.upper().replace('-', '_')}"
+        self._rfc7239 = self._header == "HTTP_FORWARDED"
+        self._shift = 128 - ipv6_prefix
+        self._suffix = f"/{ipv6_prefix}"
+        self.name_of = lru_cache(REMEMBERED)(self._name_of)
+        self._direct_name = lru_cache(REMEMBERED)(self._direct_name_of)
+
+    def address(self, request: Any) -> Address | None:
+        """Return the client's address; None for a Unix socket that is not trusted, or without an address."""
+        meta = request.META
+        text = meta.get("REMOTE_ADDR") or ""
+        client = parse_address(text) if text else None
+        if self._direct or not (client in self._proxies if text else self._unix):
+            return client
+        for entry in self._entries(meta):
+            address = parse_address(entry) if len(entry) <= LONGEST_ENTRY else None
+            if address is None:
+                break
+            client = address
+            if address not in self._proxies:
+                break
+        return client
+
+    def name(self, request: Any) -> str:
+        """Return the client for use in a key: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
+        if self._direct:
+            return self._direct_name(request.META.get("REMOTE_ADDR") or "")
+        return self.name_of(self.address(request))
+
+    def _direct_name_of(self, text: str) -> str:
+        return self._name_of(parse_address(text) if text else None)
+
+    def _name_of(self, address: Address | None) -> str:
+        if address is None:
+            return ""
+        if isinstance(address, IPv4Address):
+            return str(address)
+        return str(IPv6Address(int(address) >> self._shift << self._shift)) + self._suffix
+
+    def _entries(self, meta: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the entries of the header from right to left.
+
+        Cuts at every comma, even within quotes: an address has none, and a quote that a client leaves open must not
+        hide the entries that the proxy wrote after it.
+        """
+        entries = meta.get(self._header) or ""
+        while entries:
+            entries, _, entry = entries.rpartition(",")
+            yield _for(entry) if self._rfc7239 else entry
+
+
+def _for(element: str) -> str:
+    """Return the address of an element of `Forwarded`: `192.0.2.60` of `for=192.0.2.60;proto=http`, or ""."""
+    node = ""
+    for pair in element.split(";"):
+        name, equals, value = pair.strip().partition("=")
+        if equals and name.lower() == "for":
+            if node:
+                return ""
+            node = value
+    if node[:1] == '"':
+        return node[1:-1] if len(node) > 1 and node[-1] == '"' else ""
+    return node if "[" not in node else ""

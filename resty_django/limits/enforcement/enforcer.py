@@ -1,0 +1,256 @@
+"""Enforcement of limits on a request: decide, refuse or delay, set the headers, release the slots.
+
+check = enforcer.check(request, kwargs)     None: no limit applies
+check.refuse()                              the response, where check.refused
+time.sleep(check.delay)
+check.finish(view(request))                 sets the header fields and releases the slots
+check.release()                             where the view raised
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, Final, TypeAlias
+
+from resty_django.sansio import Step, Steps, arun, run
+
+from ..algorithms.decision import CombinedDecision, Decision
+from ..errors import CostTooHigh, LimitError
+from ..limiters.combined import acombine, combine
+from . import keys
+from .request_limits import LimitCheck, RequestLimit
+from .settings import request_settings
+
+SHORTEST_SLEEP: Final = 0.001
+"""Seconds: a shorter delay counts as none."""
+
+KeyedLimits: TypeAlias = list[tuple[RequestLimit, str]]
+
+
+class Enforcer:
+    """Limits that a request has to pass together, decided in one round trip where their store allows it.
+
+    Concurrency limits are decided last, whatever their position: they must not be probed twice. Raises `CostTooHigh`
+    for a limit that can never let a request pass because each one costs too much.
+    """
+
+    def __init__(self, limits: Iterable[RequestLimit]) -> None:
+        self._limits = sorted(limits, key=lambda limit: limit.holds_slot)
+        self._shadowing = any(limit.shadow for limit in self._limits)
+        self._selecting = any(limit.methods or limit.when for limit in self._limits)
+        self._exempting = any(limit.exemption for limit in self._limits)
+        self._needs_user = any(
+            limit.key.needs_user or (limit.exemption and limit.exemption.permissions) for limit in self._limits
+        )
+        self._needs_session = any(limit.key.needs_session for limit in self._limits)
+        self._holding = any(limit.holds_slot for limit in self._limits)
+        self._priced = any(limit.cost != 1 for limit in self._limits)
+        self.plain = self._limits[0] if len(self._limits) == 1 and self._limits[0].plain else None
+        """The only limit, where nothing but its key decides whether it applies, and nothing but a decision is due."""
+        self._check_costs([limit for limit in self._limits if isinstance(limit.cost, int) and limit.cost != 1])
+
+    def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+        """Decide; None where no limit applies.
+
+        Raises `StoreFailed` where the store is down and the limiter's `on_error` is "raise".
+        """
+        limits = self._applicable(request)
+        if self._exempting and limits:
+            limits = run(_not_exempt(limits, request))
+        keyed = _keyed(limits, request, kwargs)
+        if not keyed:
+            return None
+        check = LimitCheck(request)
+        if self._priced:
+            keyed = self._payable(check, keyed)
+        try:
+            run(self._deciding(check, keyed))
+        except BaseException:
+            check.release()
+            raise
+        return check
+
+    async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+        """As `check`, without blocking."""
+        limits = self._applicable(request)
+        if not limits:
+            return None
+        if self._needs_user or self._needs_session:
+            await keys.load(request, self._needs_user, self._needs_session)
+        if self._exempting:
+            limits = await arun(_not_exempt(limits, request))
+        keyed = _keyed(limits, request, kwargs)
+        if not keyed:
+            return None
+        check = LimitCheck(request)
+        if self._priced:
+            keyed = self._payable(check, keyed)
+        if not self._holding:
+            await arun(self._deciding(check, keyed))
+            return check
+        deciding = asyncio.ensure_future(arun(self._deciding(check, keyed)))
+        try:
+            await asyncio.shield(deciding)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(_release_when_done(deciding, check)))
+            raise
+        except BaseException:
+            await check.arelease()
+            raise
+        return check
+
+    @staticmethod
+    def _check_costs(limits: Sequence[RequestLimit]) -> None:
+        """Check the limits where every request has the same cost."""
+        for limit in limits:
+            limit.limiter.check(limit.cost)
+
+    def _applicable(self, request: Any) -> Sequence[RequestLimit]:
+        settings = request_settings()
+        if settings.exempt is not None and settings.clients.address(request) in settings.exempt:
+            return ()
+        if not self._selecting:
+            return self._limits
+        return [limit for limit in self._limits if limit.applies_to(request)]
+
+    def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
+        """Return the limits to decide by.
+
+        Leaves out shadow limits that can never let a request of such a cost pass. Returns none where an enforced limit
+        never can, which refuses the request.
+        """
+        payable: KeyedLimits = []
+        for limit, key in keyed:
+            try:
+                limit.limiter.check(check.cost_of(limit))
+            except CostTooHigh:
+                check.add(limit, key, _never(limit))
+                if not limit.shadow:
+                    return []
+            else:
+                payable.append((limit, key))
+        return payable
+
+    def _deciding(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        if self._shadowing:
+            return self._deciding_shadows_first(check, keyed)
+        return self._deciding_together(check, keyed)
+
+    def _deciding_shadows_first(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        for limit, key in keyed:
+            if limit.shadow:
+                check.add(limit, key, (yield _hit(limit, key, check.cost_of(limit))))
+        yield from self._deciding_together(check, [(limit, key) for limit, key in keyed if not limit.shadow])
+
+    def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        if len(keyed) == 1:
+            limit, key = keyed[0]
+            check.add(limit, key, (yield _hit(limit, key, check.cost_of(limit))))
+        elif self._priced and any(check.cost_of(limit) != 1 for limit, _ in keyed):
+            yield from _deciding_in_turn(check, keyed)
+        elif keyed:
+            limiters, names = [limit.limiter for limit, _ in keyed], [key for _, key in keyed]
+            _add_combined(check, keyed, (yield Step(combine, acombine, (limiters, names))))
+
+
+class EitherEnforcer(Enforcer):
+    """Limits of which one has to let the request pass; all of them decide each time."""
+
+    def __init__(self, limits: Iterable[RequestLimit]) -> None:
+        super().__init__(limits)
+        self._shadowing = False  # a shadow limit is decided together with the other one
+
+    @staticmethod
+    def _check_costs(limits: Sequence[RequestLimit]) -> None:
+        if limits and not any(_can_pass(limit, limit.cost) for limit in limits):
+            limits[0].limiter.check(limits[0].cost)
+
+    def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
+        payable = [(limit, key) for limit, key in keyed if _can_pass(limit, check.cost_of(limit))]
+        if not payable:
+            for limit, key in keyed:
+                check.add(limit, key, _never(limit))
+        return payable
+
+    def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        results: list[tuple[RequestLimit, str, Decision]] = []
+        for limit, key in keyed:
+            results.append((limit, key, (yield _hit(limit, key, check.cost_of(limit)))))
+        results.sort(key=lambda result: result[2].retry_after)
+        for limit, key, decision in [result for result in results if result[2].allowed] or results:
+            check.add(limit, key, decision)
+
+
+def _keyed(limits: Iterable[RequestLimit], request: Any, kwargs: Mapping[str, Any]) -> KeyedLimits:
+    """Return the limits with the keys of the request, without those whose key function exempts it."""
+    return [(limit, key) for limit in limits if (key := limit.key.of(request, kwargs)) is not None]
+
+
+def _not_exempt(limits: Iterable[RequestLimit], request: Any) -> Steps[list[RequestLimit]]:
+    applicable = []
+    for limit in limits:
+        exemption = limit.exemption
+        if exemption is None or not (yield Step(exemption.applies, exemption.aapplies, (request,))):
+            applicable.append(limit)
+    return applicable
+
+
+def _hit(limit: RequestLimit, key: str, cost: int) -> Step:
+    return Step(limit.limiter.hit, limit.limiter.ahit, (key, cost))
+
+
+def _can_pass(limit: RequestLimit, cost: Any) -> bool:
+    try:
+        limit.limiter.check(cost)
+    except CostTooHigh:
+        return False
+    return True
+
+
+def _never(limit: RequestLimit) -> Decision:
+    """Return the decision on a request whose cost can never pass."""
+    return Decision.refused(limit=limit.limiter.shown_limit, retry_after=inf)
+
+
+def _add_combined(check: LimitCheck, keyed: KeyedLimits, combined: CombinedDecision) -> None:
+    """Add the decisions; after a refusal only the refusing limit's, as what the others recorded was undone."""
+    for (limit, key), decision in zip(keyed, combined.decisions, strict=True):
+        if decision is not None and (combined.allowed or not decision.allowed):
+            check.add(limit, key, decision)
+
+
+def _deciding_in_turn(check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+    """Decide one limit after the other, since `combine` knows no costs; a refusal undoes what those before it recorded.
+
+    Only the refusal is added then.
+    """
+    recorded: list[tuple[RequestLimit, str, int, Decision]] = []
+    for limit, key in keyed:
+        cost = check.cost_of(limit)
+        decision = yield _hit(limit, key, cost)
+        if not decision.allowed:
+            for undone in reversed(recorded):
+                with contextlib.suppress(LimitError):
+                    yield _undo(*undone)
+            recorded = []
+        recorded.append((limit, key, cost, decision))
+        if not decision.allowed:
+            break
+    for limit, key, _, decision in recorded:
+        check.add(limit, key, decision)
+
+
+def _undo(limit: RequestLimit, key: str, cost: int, decision: Decision) -> Step:
+    limiter = limit.limiter
+    if limit.holds_slot:
+        return Step(limiter.leaving, limiter.aleaving, (key, None, decision.token, cost))
+    return Step(limiter.uncommit, limiter.auncommit, (key, cost))
+
+
+async def _release_when_done(deciding: asyncio.Future[None], check: LimitCheck) -> None:
+    """Wait for decisions that no task waits for any more, and release the slots they took."""
+    await asyncio.wait([deciding])
+    await check.arelease()

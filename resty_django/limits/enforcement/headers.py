@@ -1,0 +1,106 @@
+"""The header fields that report its limits to a client.
+
+`RateLimit` and `RateLimit-Policy` are those of draft-ietf-httpapi-ratelimit-headers-11: `"req-ip";r=99;t=1` (99 more
+pass now; t seconds) and `"req-ip";q=101;w=1` (101 in a window of one second). They list every limit of the response.
+`X-RateLimit-RequestLimit`, `-Remaining` and `-Reset` (seconds from now) tell of the tightest one alone.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import Any
+
+from ..algorithms.decision import Decision
+from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+
+
+def quoted(text: str) -> str:
+    """Return a string of RFC 9651: what is not ASCII or not printable becomes "?"."""
+    plain = "".join(char if " " <= char <= "~" else "?" for char in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def policy_parameters(limiter: Any) -> str:
+    """`q` and `w` of a limiter; of one of concurrency `q` and its unit."""
+    if isinstance(limiter, LeakyBucket):
+        quota = int(limiter.burst) + 1
+        return f";q={quota};w={_whole((limiter.burst + 1) / limiter.rate)}"
+    if isinstance(limiter, FixedWindow | SlidingWindow):
+        return f";q={int(limiter.limit)};w={_whole(limiter.window)}"
+    if isinstance(limiter, TokenBucket):
+        refill = limiter.interval_ms / limiter.quantum / 1000
+        return f";q={int(limiter.capacity)};w={_whole(limiter.capacity * refill)}"
+    return f';q={int(limiter.max + limiter.burst)};qu="concurrent-requests"'
+
+
+def _whole(seconds: float) -> int:
+    """Seconds, rounded up; at least 1."""
+    return max(1, ceil(seconds))
+
+
+class AdvertisedLimit:
+    """A limiter under the name that clients see. `policy`: its item of `RateLimit-Policy`. `name`: quoted."""
+
+    __slots__ = ("limiter", "name", "numbers", "policy")
+
+    def __init__(self, name: str, limiter: Any) -> None:
+        self.name = quoted(name)
+        self.limiter = limiter
+        self.numbers: Any = None  # until the first response: they may depend on settings
+        self.policy = ""
+
+    def refresh(self) -> None:
+        """Read the numbers of the limiter again."""
+        self.numbers = self.limiter.numbers
+        self.policy = self.name + policy_parameters(self.limiter)
+
+
+def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -> None:
+    """Add one more limit to `headers`, a mapping of a response.
+
+    Writes to the private mapping of Django's `ResponseHeaders`: the public way checks each text again, and takes longer
+    than the decision. These texts are ASCII, and have no line ends.
+    """
+    if advertised.numbers is not advertised.limiter.numbers:
+        advertised.refresh()
+    quota_left, seconds = decision.remaining, decision.reset_after
+    if not decision.allowed:  # none of this cost passes until `retry_after`, if ever
+        quota_left, seconds = 0, decision.retry_after if decision.retry_after < inf else seconds
+    remaining = str(quota_left)
+    reset = str(ceil(seconds))
+    item = f"{advertised.name};r={remaining};t={reset}"
+    policy = advertised.policy
+    store = getattr(headers, "_store", None)
+    tightest = True
+    if "RateLimit" in headers if store is None else "ratelimit" in store:
+        item = f"{item}, {headers['RateLimit']}"
+        policy = f"{policy}, {headers['RateLimit-Policy']}"
+        tightest = _tighter(quota_left, int(reset), headers)
+    if store is None:
+        headers["RateLimit"] = item
+        headers["RateLimit-Policy"] = policy
+        if tightest:
+            headers["X-RateLimit-Limit"] = str(decision.limit)
+            headers["X-RateLimit-Remaining"] = remaining
+            headers["X-RateLimit-Reset"] = reset
+        return
+    store["ratelimit"] = ("RateLimit", item)
+    store["ratelimit-policy"] = ("RateLimit-Policy", policy)
+    if tightest:
+        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(decision.limit))
+        store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
+        store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
+
+
+def _tighter(remaining: int, reset: int, headers: Any) -> bool:
+    """Whether fewer requests pass than the headers say, or as few for longer."""
+    try:
+        tightest = int(headers["X-RateLimit-Remaining"]), -int(headers["X-RateLimit-Reset"])
+    except (KeyError, ValueError):
+        return True
+    return (remaining, -reset) < tightest
+
+
+def retry_after(decision: Decision) -> int | None:
+    """`Retry-After` of a refusal: whole seconds, rounded up, at least 1; None where the request can never pass."""
+    return _whole(decision.retry_after) if decision.retry_after < inf else None

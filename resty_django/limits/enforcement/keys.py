@@ -1,0 +1,230 @@
+"""Rate-limit keys: how requests are grouped, by address, user, header, session, path, view, argument, or several.
+
+    "ip"    "user"    "user_or_ip"    "header:X-Api-Key"    "session"    "path"    "view"    "arg:pk"    "all"
+    "ip+path"          both together
+    "user|session|ip"  the first that the request has
+    callable, or the dotted path to one (a part may be one too, in a tuple: ("ip", tenant_of))
+
+A missing part (a header, a logged-in user, an address) counts as "-": all requests without it share one key, so that
+leaving it out does not evade a limit. A callable gets the request and returns a text, or None for a request that the
+limit does not apply to. Long texts, and those with special characters, become a hash.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from django.utils.module_loading import import_string
+
+from .settings import request_settings
+
+Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
+KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
+
+MISSING: Final = "-"
+LONGEST: Final = 64
+"""Characters; a longer value is replaced by a hash."""
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def plain(value: object) -> str:
+    """Return a value as part of a key: unchanged if short and plain, "-" if empty, else "~" and a hash."""
+    text = value if type(value) is str else str(value)
+    if not text:
+        return MISSING
+    if len(text) <= LONGEST and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
+        return text
+    return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class Key:
+    """A function of a request that returns the key that it is counted under.
+
+    `text`: its definition. `label`: the same for clients. `needs_user`, `needs_session`: what has to be loaded first.
+    """
+
+    __slots__ = ("_parts", "label", "needs_session", "needs_user", "of", "text")
+
+    def __init__(self, text: str, label: str, parts: Sequence[Part], names: frozenset[str]) -> None:
+        self.text = text
+        self.label = label
+        self._parts = parts
+        self.needs_user = bool(names & {"user", "user_or_ip"})
+        self.needs_session = "session" in names
+        self.of: Part = parts[0] if len(parts) == 1 else self._all
+        """Returns the key of a request and the arguments of its view; None where the limit does not apply."""
+
+    def __repr__(self) -> str:
+        return f"<Key {self.text}>"
+
+    def __call__(self, request: Any, kwargs: Mapping[str, Any] | None = None) -> str | None:
+        """As `of`; `kwargs` default to the arguments in the URL."""
+        if kwargs is None:
+            match = getattr(request, "resolver_match", None)
+            kwargs = match.kwargs if match is not None else _NOTHING
+        return self.of(request, kwargs)
+
+    def _all(self, request: Any, kwargs: Mapping[str, Any]) -> str | None:
+        values = []
+        for part_of in self._parts:
+            value = part_of(request, kwargs)
+            if value is None:
+                return None
+            values.append(value)
+        return "|".join(values)
+
+
+def parse(text: str) -> Key:
+    """Parse a text without dotted paths, as operators may write it. Raises `ValueError`."""
+    return make(text, dotted=False)
+
+
+def make(spec: KeySpec, dotted: bool = True) -> Key:
+    """Return the key for a text, a callable, a dotted path (if `dotted`) or a sequence of these.
+
+    Raises `ValueError`, `TypeError`.
+    """
+    if isinstance(spec, Key):
+        return spec
+    if isinstance(spec, str):
+        pieces: list[Any] = spec.split("+")
+    elif callable(spec):
+        pieces = [spec]
+    else:
+        pieces = list(spec)
+    if not pieces:
+        raise ValueError('The key of a limit is empty; "all" counts all requests together.')
+    parts, texts, labels, names = [], [], [], set[str]()
+    for piece in pieces:
+        if isinstance(piece, str):
+            parts.append(_choice(piece.strip(), dotted, names))
+            texts.append(piece.strip())
+            labels.append(texts[-1].rpartition(".")[2])
+        elif callable(piece):
+            parts.append(_called(piece))
+            texts.append(_location(piece))
+            labels.append(getattr(piece, "__name__", type(piece).__name__).replace("<lambda>", "own"))
+        else:
+            raise TypeError(f"The key of a limit is made of texts and callables, not of {piece!r}.")
+    return Key("+".join(texts), "+".join(labels), parts, frozenset(names))
+
+
+def _location(function: Any) -> str:
+    """Return the definition of a callable as module, name and line, the same in all processes."""
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    line = function.__code__.co_firstlineno if hasattr(function, "__code__") else ""
+    return f"{function.__module__}.{function.__qualname__}:{line}"
+
+
+def _choice(text: str, dotted: bool, used: set[str]) -> Part:
+    """Return the first part that the request has, marked by its name in the key: "user:7", "ip:192.0.2.1"."""
+    names = [name.strip() for name in ("user|ip" if text == "user_or_ip" else text).split("|")]
+    used.update(names)
+    if len(names) == 1:
+        return _single(names[0], dotted)
+    choices = [(f"{name}:", _single(name, dotted)) for name in names]
+
+    def first(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+        for name, part_of in choices:
+            value = part_of(request, kwargs)
+            if value is None or value != MISSING:
+                return None if value is None else name + value
+        return MISSING
+
+    return first
+
+
+def _single(text: str, dotted: bool) -> Part:
+    name, colon, argument = text.partition(":")
+    if colon and argument and name in _WITH_ARGUMENT:
+        return _WITH_ARGUMENT[name](argument)
+    if not colon and name in _PLAIN:
+        return _PLAIN[name]
+    if dotted and "." in text and all(name.isidentifier() for name in text.split(".")):
+        return _imported(text)
+    valid = [*_PLAIN, "user_or_ip", *(f"{name}:NAME" for name in _WITH_ARGUMENT)]
+    close = difflib.get_close_matches(text, valid, n=1, cutoff=0.6)
+    hint = f'Did you mean "{close[0]}"?' if close else f"There are {', '.join(valid)}, joined by + or |."
+    raise ValueError(f"{text!r} is not a key of a limit. {hint}")
+
+
+def _called(function: Callable[[Any], object]) -> Part:
+    def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+        value = function(request)
+        return None if value is None else plain(value)
+
+    return call
+
+
+def _imported(path: str) -> Part:
+    """Import the callable with the first request, to avoid a circular import."""
+    imported: list[Part] = []
+
+    def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+        if not imported:
+            imported.append(_called(import_string(path)))
+        return imported[0](request, kwargs)
+
+    return call
+
+
+def _ip(request: Any, kwargs: Mapping[str, Any]) -> str:
+    return request_settings().clients.name(request) or MISSING
+
+
+def _user(request: Any, kwargs: Mapping[str, Any]) -> str:
+    user = request.user
+    return plain(user.pk) if user is not None and user.is_authenticated else MISSING
+
+
+def _session(request: Any, kwargs: Mapping[str, Any]) -> str:
+    session = request.session
+    session.keys()  # loads it, which drops a key that a client has made up
+    return plain(session.session_key or "")
+
+
+def _path(request: Any, kwargs: Mapping[str, Any]) -> str:
+    return plain(request.path)
+
+
+def _view(request: Any, kwargs: Mapping[str, Any]) -> str:
+    match = request.resolver_match
+    return plain(match.view_name or match._func_path) if match is not None else MISSING
+
+
+def _everybody(request: Any, kwargs: Mapping[str, Any]) -> str:
+    return "all"
+
+
+def _header(name: str) -> Part:
+    entry = name.upper().replace("-", "_")
+    if entry not in {"CONTENT_TYPE", "CONTENT_LENGTH"}:
+        entry = f"HTTP_{entry}"
+    return lambda request, kwargs: plain(request.META.get(entry, ""))
+
+
+def _argument(name: str) -> Part:
+    return lambda request, kwargs: plain(kwargs.get(name, ""))
+
+
+_PLAIN: Final[Mapping[str, Part]] = {
+    "ip": _ip,
+    "user": _user,
+    "session": _session,
+    "path": _path,
+    "view": _view,
+    "all": _everybody,
+}
+_WITH_ARGUMENT: Final[Mapping[str, Callable[[str], Part]]] = {"header": _header, "arg": _argument}
+
+
+async def load(request: Any, user: bool, session: bool) -> None:
+    """Load the user and the session, so that reading them later needs no query."""
+    if user and hasattr(request, "auser"):
+        request.user = await request.auser()
+    if session:
+        await request.session.akeys()

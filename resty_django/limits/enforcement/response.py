@@ -1,0 +1,155 @@
+"""Responses to refused requests, a page or JSON, with their signal and log line."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from django.http import HttpResponse
+from django.template import TemplateDoesNotExist, loader
+from django.utils.html import format_html
+from django.utils.translation import get_language, gettext, ngettext
+
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from ..signals import limited
+from .headers import retry_after
+from .settings import request_settings
+
+log = logger("resty_django.limits")
+
+PROBLEM: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+"""The type of RFC 9457 that draft-ietf-httpapi-ratelimit-headers registers."""
+TYPES: Final = ("application/problem+json", "application/json", "text/html", "application/xhtml+xml")
+"""Available types; the first one for a client that accepts any."""
+
+
+TEMPLATE: Final = "resty_limits/429.html"
+"""The template of the package."""
+PAGE: Final = """<!doctype html>
+<html lang="{language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>{title}</title>
+</head>
+<body>
+<h1>{title}</h1>
+{advice}
+</body>
+</html>
+"""
+"""The page where no template is found."""
+
+
+class Refusal(NamedTuple):
+    """A refusal by a limit.
+
+    `name`: the full name of the limit. `label`: the name that clients see. `sender`: the class of its limiter. `key`:
+    the key that the request was counted under. `status`: of the response (None: the setting STATUS).
+    """
+
+    name: str
+    label: str
+    sender: type[Any]
+    key: str
+    decision: Decision
+    status: int | None = None
+
+
+def announce(request: Any, refusal: Refusal) -> None:
+    """Log and signal a refusal."""
+    _log(request, refusal)
+    if limited.has_listeners(refusal.sender):
+        limited.send_robust(**_signal(request, refusal))
+
+
+async def aannounce(request: Any, refusal: Refusal) -> None:
+    """As `announce`, without blocking on a receiver of the signal."""
+    _log(request, refusal)
+    if limited.has_listeners(refusal.sender):
+        await limited.asend_robust(**_signal(request, refusal))
+
+
+def would_refuse(request: Any, refusal: Refusal) -> None:
+    """Log a refusal in shadow mode."""
+    _log(request, refusal, "would be refused")
+
+
+def response_to(request: Any, refusal: Refusal) -> HttpResponse:
+    """Return a page where the client prefers HTML, else a problem of RFC 9457 in JSON."""
+    section = request_settings().section
+    status = refusal.status or section.status
+    seconds = retry_after(refusal.decision)
+    title = gettext("Too many requests")
+    kind = request.get_preferred_type(TYPES) or TYPES[0]
+    if "json" in kind:
+        problem = {
+            "type": PROBLEM,
+            "title": title,
+            "status": status,
+            "retry_after": seconds,
+            "violated-policies": [refusal.label],
+        }
+        response = HttpResponse(json.dumps(problem), content_type=kind, status=status)
+    else:
+        context = {"title": title, "status": status, "retry_after": seconds, "decision": refusal.decision}
+        response = HttpResponse(_page(section.template, context, request), status=status)
+    if seconds is not None:
+        response.headers["Retry-After"] = str(seconds)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _page(template: str, context: dict[str, Any], request: Any) -> str:
+    """Render the page of a refusal, with the built-in page as a fallback.
+
+    The template of the package is found only where `resty_django.limits` is in INSTALLED_APPS and the loader of app
+    templates is on; a site that only decorates its views may have neither.
+    """
+    try:
+        return loader.render_to_string(template, context, request)
+    except TemplateDoesNotExist as error:
+        if error.args[0] != template:
+            raise  # one that the template extends or includes
+    if template != TEMPLATE:
+        log.error("the template %s of LIMITS does not exist: the built-in page is shown", template)
+    return _builtin_page(context["title"], context["retry_after"])
+
+
+def _builtin_page(title: str, seconds: int | None) -> str:
+    """Render a page without styles and scripts, which a strict Content-Security-Policy would forbid."""
+    advice = ""
+    if seconds is not None:
+        text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
+        advice = format_html("<p>{}</p>", text % {"seconds": seconds})
+    return format_html(PAGE, language=get_language() or "en", title=title, advice=advice)
+
+
+def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
+    return {
+        "sender": refusal.sender,
+        "request": request,
+        "decision": refusal.decision,
+        "name": refusal.name,
+        "key": refusal.key,
+    }
+
+
+def _log(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
+    txid = getattr(request, "txid", None)
+    never = refusal.decision.retry_after == inf
+    log.warning(
+        "%s by %s: %s %s of %s; %s%s",
+        outcome,
+        refusal.name,
+        request.method,
+        request.path,
+        refusal.key,
+        "it costs more than can ever pass" if never else f"one would pass in {refusal.decision.retry_after:.3f} s",
+        f" [{txid}]" if txid else "",
+        extra={"request": request, "limit": refusal.name, "key": refusal.key, "txid": txid},
+    )

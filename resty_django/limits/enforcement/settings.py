@@ -1,0 +1,52 @@
+"""The settings of limits of requests in the form that requests use; built again when a setting has changed."""
+
+from __future__ import annotations
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+
+from .client_address import ClientResolver, Networks
+
+
+class RequestSettings:
+    """The settings, ready for use.
+
+    `clients`: resolves the address of a client. `exempt`: the networks that no limit applies to, or None. `headers`:
+    whether responses report their limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a
+    request may wait for a token bucket without a bound. `max_waiting`: requests of this process that may wait for token
+    buckets at a time.
+    """
+
+    __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")
+
+    def __init__(self) -> None:
+        section = conf.limits
+        self.section = section
+        self.headers = section.headers
+        self.max_delay = section.max_delay
+        self.max_wait = section.max_wait
+        self.max_waiting = section.max_waiting
+        self.clients = ClientResolver(section.proxies, section.proxy_header, section.ipv6_prefix)
+        self.exempt = Networks(section.exempt_networks) or None
+
+
+_cached: RequestSettings | None = None
+
+
+def request_settings() -> RequestSettings:
+    """Return the settings in force. Read with every request, so it is fast."""
+    return _cached or _read()
+
+
+def _read() -> RequestSettings:
+    global _cached
+    settings = _cached = RequestSettings()
+    return settings
+
+
+def _forget() -> None:
+    global _cached
+    _cached = None
+
+
+on_change(_forget, SETTING)

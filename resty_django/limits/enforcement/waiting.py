@@ -1,0 +1,90 @@
+"""The wait of requests for their turn: how long one may wait, and how many of this process may wait at a time.
+
+    if not wait_turn(check, longest):
+        return check.refuse()
+
+A limit with a `burst` bounds the number of waiting requests by itself. A token bucket does not, so no more requests
+than the setting MAX_WAITING wait for token buckets at a time, sync and async together; further ones are refused and are
+not counted by any limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from resty_django.forks import after_fork
+from resty_django.sansio import Step, Steps, arun, run
+
+from .enforcer import SHORTEST_SLEEP
+from .request_limits import LimitCheck
+from .settings import request_settings
+
+
+class WaitingRequests:
+    """The number of requests of this process that wait for a token bucket."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def enter(self) -> bool:
+        """Count one more. Return False where the setting MAX_WAITING allows no more."""
+        with self._lock:
+            if self.count >= request_settings().max_waiting:
+                return False
+            self.count += 1
+            return True
+
+    def leave(self) -> None:
+        """Count one fewer."""
+        with self._lock:
+            self.count -= 1
+
+
+waiting_requests: WaitingRequests = WaitingRequests()
+
+
+def wait_turn(check: LimitCheck, longest: float) -> bool:
+    """Sleep for the delay of a request, at most `longest` seconds. Return False where it is refused instead."""
+    return run(_waiting(check, longest))
+
+
+async def await_turn(check: LimitCheck, longest: float) -> bool:
+    """As `wait_turn`, without blocking."""
+    return await arun(_waiting(check, longest))
+
+
+def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
+    seconds = min(check.delay, longest)
+    queues = check.queued is not None and seconds >= SHORTEST_SLEEP
+    requests = waiting_requests  # after a fork the child has its own
+    if _too_long(check) or (queues and not requests.enter()):
+        yield Step(check.reject_queued, check.areject_queued)
+        return False
+    check.admit()
+    if seconds >= SHORTEST_SLEEP:
+        try:
+            yield Step(time.sleep, asyncio.sleep, (seconds,))
+        finally:
+            if queues:
+                requests.leave()
+        check.start_timing()
+    return True
+
+
+def _too_long(check: LimitCheck) -> bool:
+    """Whether it would wait longer than the setting MAX_WAIT, for a limiter without a `max_wait`."""
+    queued = check.queued
+    if queued is None or queued.limit.limiter.max_wait is not None:
+        return False
+    return queued.decision.delay > request_settings().max_wait
+
+
+def _after_fork() -> None:
+    global waiting_requests
+    waiting_requests = WaitingRequests()
+
+
+after_fork(_after_fork)

@@ -1,0 +1,195 @@
+"""The decorator of views that enforces limits before the view runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Protocol, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpResponseBase
+
+from .enforcer import SHORTEST_SLEEP, Enforcer
+from .headers import add_headers
+from .request_limits import LimitCheck, RequestLimit
+from .settings import request_settings
+from .waiting import await_turn, wait_turn
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+class EnforcerSource(Protocol):
+    """Returns the enforcer in force, where it may change between requests; `aget` does not block."""
+
+    def get(self) -> Enforcer: ...
+    async def aget(self) -> Enforcer: ...
+
+
+class ViewDecorator:
+    """Decorates views.
+
+    `build`: makes the enforcer, or its source, from the name of a view. `max_delay`: seconds that a view sleeps at most
+    (None: in sync views the setting MAX_DELAY, in async views no bound).
+    """
+
+    def __init__(self, build: Callable[[str], Enforcer | EnforcerSource], max_delay: float | None) -> None:
+        if max_delay is not None and not max_delay >= 0:
+            raise ValueError(f"max_delay of a limit is at least 0, not {max_delay!r}.")
+        self._build = build
+        self._max_delay = max_delay
+        self._enforcers: dict[str, Enforcer | EnforcerSource] = {}
+
+    def __call__(self, view: V) -> V:
+        if isinstance(view, type):
+            raise TypeError(f'A limit of the class {view.__name__} is @method_decorator(..., name="dispatch") on it.')
+        owner = _owner(view)
+        name = view_name(view, owner)
+        enforcer = self._enforcers.get(name)
+        if enforcer is None:
+            enforcer = self._enforcers[name] = self._build(name)
+        longest = self._max_delay
+        wrapped: Callable[..., Any]
+
+        if iscoroutinefunction(view) or getattr(owner, "view_is_async", False):
+
+            @functools.wraps(view)
+            async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+                in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
+                return await acall(in_force, view, args, kwargs, longest)
+        elif isinstance(enforcer, Enforcer) and enforcer.plain is not None:
+            wrapped = functools.wraps(view)(_fast_path(enforcer, enforcer.plain, view, longest))
+        else:
+
+            @functools.wraps(view)
+            def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+                in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
+                return call(in_force, view, args, kwargs, longest)
+
+        return cast("V", wrapped)
+
+
+def _fast_path(
+    enforcer: Enforcer, limit: RequestLimit, view: Callable[..., Any], longest: float | None
+) -> Callable[..., Any]:
+    """Return the decorated view where one limit applies to all requests and usually lets them pass at once."""
+    key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
+
+    def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+        request = args[0] if hasattr(args[0], "META") else args[1]
+        settings = request_settings()
+        if settings.exempt is not None:
+            return call(enforcer, view, args, kwargs, longest)
+        key = key_of(request, kwargs)
+        if key is None:
+            return view(*args, **kwargs)  # type: ignore[no-any-return]
+        decision = hit(key)
+        may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
+        if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
+            response: HttpResponseBase = view(*args, **kwargs)
+            if settings.headers:
+                add_headers(response.headers, advertised, decision)
+            return response
+        check = LimitCheck(request)
+        check.add(limit, key, decision)
+        return _respond(check, view, args, kwargs, longest)
+
+    return wrapped
+
+
+def call(
+    enforcer: Enforcer,
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """Return the response of the view, or the refusing one."""
+    check = enforcer.check(_request(args), kwargs)
+    if check is None:
+        return view(*args, **kwargs)  # type: ignore[no-any-return]
+    return _respond(check, view, args, kwargs, longest)
+
+
+def _respond(
+    check: LimitCheck, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], longest: float | None
+) -> HttpResponseBase:
+    if check.refused is not None:
+        return check.refuse()
+    try:
+        if check.delay and not wait_turn(check, request_settings().max_delay if longest is None else longest):
+            return check.refuse()
+        response = view(*args, **kwargs)
+    except BaseException:
+        check.release()
+        raise
+    return check.finish(response)
+
+
+async def acall(
+    enforcer: Enforcer,
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """As `call`, for async views."""
+    check = await enforcer.acheck(_request(args), kwargs)
+    if check is None:
+        return await _awaited(view(*args, **kwargs))
+    if check.refused is not None:
+        return await check.arefuse()
+    try:
+        if check.delay and not await await_turn(check, inf if longest is None else longest):
+            return await check.arefuse()
+        response = await _awaited(view(*args, **kwargs))
+    except BaseException:
+        await check.arelease()
+        raise
+    return await check.afinish(response)
+
+
+def _request(args: tuple[Any, ...]) -> Any:
+    """Return the request among the arguments of a view: the first, but of a method the second."""
+    return args[0] if hasattr(args[0], "META") else args[1]
+
+
+async def _awaited(response: Any) -> HttpResponseBase:
+    """Await a response where it has to be: `dispatch` of an async class-based view is a plain function."""
+    return cast("HttpResponseBase", await response if inspect.isawaitable(response) else response)
+
+
+def view_name(view: Any, owner: Any = None) -> str:
+    """Return the name of a view, the same in all processes, and unique to each view."""
+    if owner is not None:
+        function = _unwrapped(view)
+        return f"{_qualified(type(owner))}.{function.__name__}"
+    view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    if view_class is not None:
+        return _qualified(view_class)
+    function = _unwrapped(view)
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    name = _qualified(function)
+    code = getattr(function, "__code__", None)
+    return f"{name}:{code.co_firstlineno}" if code is not None and "<" in name else name
+
+
+def _qualified(view: Any) -> str:
+    """Return the dotted name: DRF gives the class behind `@api_view` the name of the function, but not its qualified
+    name.
+    """
+    name, qualified = view.__name__, view.__qualname__
+    return f"{view.__module__}.{qualified if qualified.rpartition('.')[2] == name else name}"
+
+
+def _unwrapped(view: Any) -> Any:
+    while isinstance(view, functools.partial):
+        view = view.func
+    return view
+
+
+def _owner(view: Any) -> Any:
+    """Return the object whose method it is: `method_decorator` decorates bound methods anew with each request."""
+    return getattr(_unwrapped(view), "__self__", None)

@@ -1,0 +1,1 @@
+"""Limiters: a limit, its key and its store, for plain calls."""

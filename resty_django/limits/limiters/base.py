@@ -1,0 +1,381 @@
+"""The base of all limiters: a store, a key, and the policy for a store that cannot be used."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from time import time_ns
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+
+from resty_django.conf import conf
+from resty_django.shdict import NoMemory, SharedDict, Unavailable, WrongKind
+from resty_django.shdict.codec import decode_key
+from resty_django.text import logger
+
+from ..algorithms import Decided, Outcome
+from ..algorithms.decision import Decision
+from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
+from ..stores import STORES, LocalStore, Store, store_of
+from ..stores.circuit_breaker import PAUSE, CircuitBreaker
+from .slots import Slot, aacquire, acquire
+from .validation import check_cost, unknown_option
+
+log = logger("resty_django.limits")
+
+N = TypeVar("N", bound=tuple[Any, ...])
+
+ON_ERROR: Final = ("open", "closed", "local", "raise")
+LOCAL: Final = "local:"
+"""Prefix of the tokens of slots that were taken in this process alone, while the store was down."""
+FAULTS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
+"""Errors that mean that a store, or one key of it, cannot be used."""
+LOG_PAUSE: Final = 60.0
+"""Seconds between two log lines about foreign data."""
+
+
+class Operation(NamedTuple):
+    """An operation on a key: a pure function, and the name of the function in the algorithm's Lua script.
+
+    `flag`: its result is True or None; a script replies 1 for True.
+    """
+
+    pure: Callable[[bytes | None, int, Any, Any], Outcome[Any]]
+    lua: str
+    flag: bool = False
+
+
+class Algorithm(NamedTuple):
+    """The parts of a module of `algorithms`, and the name of its Lua script."""
+
+    lua: str
+    incoming: Callable[[bytes | None, int, Any, Any, bool], Decided]
+    decide: Callable[..., Decision]
+    sent: Callable[..., bytes]
+    measured: Callable[[bytes], tuple[Any, ...]]
+    passable: Callable[[Any, Any], bool]
+    uncommit: Operation
+
+
+class LimiterOptions(TypedDict, total=False):
+    """Options of all limiters, by name.
+
+    `store`: the name of a shared dictionary, a shared dictionary or a `LocalStore` (None: the setting LIMITS STORE).
+    `prefix`: put before each key; two limiters with the same store, prefix and key overwrite each other. `name`: for
+    people, in logs. `on_error`, while the store cannot be used: "open" lets requests pass, "closed" refuses them,
+    "local" counts them in this process at the same numbers, "raise" raises `StoreFailed` (None: the setting LIMITS
+    ON_ERROR). `clock`: wall clock in seconds (None: `time.time`, and on Redis the server's time).
+    """
+
+    store: str | SharedDict | LocalStore | None
+    prefix: str
+    name: str
+    on_error: str | None
+    clock: Callable[[], float] | None
+
+
+class Limiter(ABC, Generic[N]):
+    """A limit, and the store of its states. Usable in all threads, tasks and, after a fork, processes.
+
+    The options are those of `LimiterOptions`; an unknown one raises `TypeError`. Nothing is read from the settings
+    before the first call, which raises `UnknownDict` for a store that they do not name. No call sleeps: the caller may
+    wait for the `delay` of the decision.
+    """
+
+    algorithm: ClassVar[Algorithm]
+    give_back: ClassVar[Operation | None] = None
+    """Undoes a recorded request that no caller waits for any more, where that matters."""
+
+    def __init__(self, **options: Unpack[LimiterOptions]) -> None:
+        for option in options:
+            if option not in LimiterOptions.__annotations__:
+                cls = type(self)
+                raise TypeError(unknown_option(f"{cls.__name__}()", option, cls, LimiterOptions.__annotations__))
+        on_error = options.get("on_error")
+        if on_error is not None and on_error not in ON_ERROR:
+            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        store = options.get("store")
+        self.prefix = options.get("prefix", "")
+        self.name = options.get("name", "")
+        self.clock = options.get("clock")
+        self._on_error = on_error
+        self._store: Any = store
+        self._stores: dict[Any, Store] = STORES if store is None or type(store) is str else {store: store_of(store)}
+        self._local: Store | None = None
+        self._log_after = 0.0
+        self.pure = self.algorithm.incoming
+        """The function that decides, for stores that call it themselves."""
+        self.numbers: N = self._numbers()
+        self.decide_hit: Callable[[Any], Decided] = self._decide_hit
+        """Decides on a recorded request of cost 1, given the state: the fast path."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self.prefix!r}: {self.describe()}>"
+
+    @abstractmethod
+    def _numbers(self) -> N:
+        """Return the numbers in the form that the algorithm takes. Raise `TypeError`, `ValueError`."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the limit in words."""
+
+    @property
+    def store(self) -> Store:
+        """The store of the states. Raises `UnknownDict`."""
+        return self._stores[self._store]
+
+    @property
+    def on_error(self) -> str:
+        """The policy while the store cannot be used: one of `ON_ERROR`."""
+        return self._on_error or conf.limits.on_error
+
+    # --- decisions ---
+
+    def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """Decide on a request that counts as `cost` requests; record it where `commit`, else change nothing.
+
+        Raises `ValueError` for a `cost` below 1, `CostTooHigh` for one that can never pass, `BadKey`, and `StoreFailed`
+        where `on_error` is "raise".
+        """
+        if cost != 1:
+            self.check(cost)
+        store = self._stores[self._store]
+        breaker = store.breaker
+        if breaker.down and self._bypasses_store(breaker):
+            return self._decide_without_store(breaker, key, commit, cost)
+        try:
+            decision = store.decide(self, self.key(key), commit, cost)
+        except FAULTS as error:
+            self._failed(breaker, error)
+            return self._decide_without_store(breaker, key, commit, cost)
+        if breaker.down:
+            breaker.reset()
+        return decision
+
+    def hit(self, key: object, cost: int = 1) -> Decision:
+        """Decide on a request and record it."""
+        store = self._stores[self._store]
+        revise = store.revise
+        if revise is None or cost != 1 or store.breaker.down:
+            return self.incoming(key, True, cost)
+        try:
+            return revise(self.prefix + key if type(key) is str else self.key(key), self.decide_hit)  # type: ignore[no-any-return]
+        except FAULTS as error:
+            self._failed(store.breaker, error)
+            return self._decide_without_store(store.breaker, key, True, 1)
+
+    def peek(self, key: object, cost: int = 1) -> Decision:
+        """Return the decision that `hit` would make now; nothing is recorded."""
+        return self.incoming(key, False, cost)
+
+    async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """As `incoming`."""
+        store = self._stores[self._store]
+        if not store.waits:
+            return self.incoming(key, commit, cost)
+        if cost != 1:
+            self.check(cost)
+        breaker = store.breaker
+        if breaker.down and self._bypasses_store(breaker):
+            return self._decide_without_store(breaker, key, commit, cost)
+        try:
+            decision = await store.adecide(self, self.key(key), commit, cost)
+        except FAULTS as error:
+            self._failed(breaker, error)
+            return self._decide_without_store(breaker, key, commit, cost)
+        if breaker.down:
+            breaker.reset()
+        return decision
+
+    async def ahit(self, key: object, cost: int = 1) -> Decision:
+        """As `hit`."""
+        return await self.aincoming(key, True, cost)
+
+    async def apeek(self, key: object, cost: int = 1) -> Decision:
+        """As `peek`."""
+        return await self.aincoming(key, False, cost)
+
+    def check(self, cost: int) -> None:
+        """Raise `CostTooHigh` where a request of that cost could never pass, `ValueError` where it is not a cost."""
+        if not self.algorithm.passable(self.numbers, check_cost(cost)):
+            raise CostTooHigh(
+                f"A request of cost {cost} can never pass this limit: {self.describe()}. Lower the cost, or raise the "
+                "limit."
+            )
+
+    # --- undoing ---
+
+    def uncommit(self, key: object, cost: int = 1) -> Any:
+        """Undo a recorded request.
+
+        Returns the number left (windows) or in progress (concurrency), or True; 0 where the store cannot be
+        used and `on_error` is not "raise". Raises `NotFound` where nothing is recorded of the key (windows do not).
+        """
+        return self._or_not_found(self._change(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key)
+
+    async def auncommit(self, key: object, cost: int = 1) -> Any:
+        """As `uncommit`."""
+        return self._or_not_found(
+            await self._achange(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key
+        )
+
+    def reset(self, key: object) -> bool:
+        """Forget the key. Return whether anything was recorded. Raises `Unavailable`."""
+        if self._local is not None:
+            self._local.forget(self.key(key))
+        return self.store.forget(self.key(key))
+
+    async def areset(self, key: object) -> bool:
+        """As `reset`."""
+        if self._local is not None:
+            self._local.forget(self.key(key))
+        return await self.store.aforget(self.key(key))
+
+    # --- waiting ---
+
+    def slot(self, key: object, wait: float | None = 0, cost: int = 1) -> Slot:
+        """Return a slot for a block of code, by `with` or `async with`: see `resty_django.limits.limiters.slots`."""
+        return Slot(self, key, wait, cost)
+
+    def acquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+        """Hit, and wait up to `wait` seconds until the request may go on (None: indefinitely). Raises `Limited`."""
+        return acquire(self, key, wait, cost)
+
+    async def aacquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+        """As `acquire`, without blocking the event loop."""
+        return await aacquire(self, key, wait, cost)
+
+    # --- numbers ---
+
+    def _set(self, **numbers: Any) -> None:
+        """Change numbers of the limit. Wrong ones raise and change nothing."""
+        before = {name: getattr(self, name) for name in numbers}
+        vars(self).update(numbers)
+        try:
+            self.numbers = self._numbers()
+        except (TypeError, ValueError):
+            vars(self).update(before)
+            raise
+
+    # --- for stores ---
+
+    def key(self, key: object) -> str:
+        """Return the key in the store, as text; keys of any type with the same text are one. Raise `ValueError` for
+        None.
+        """
+        if key is None:
+            raise ValueError("key of a limit is None: give a text.")
+        return self.prefix + (decode_key(key) if isinstance(key, bytes) else str(key))
+
+    def now(self) -> int:
+        """Return the time in milliseconds."""
+        return time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
+
+    def call_numbers(self) -> N:
+        """Return the numbers for one call."""
+        return self.numbers
+
+    def on_combined(self, decision: Decision | None) -> None:
+        """Handle a decision that was made together with other limiters; None: nothing was recorded."""
+
+    def undo(self, key: object, token: str) -> None:
+        """Undo a recorded request."""
+        self.uncommit(key)
+
+    async def aundo(self, key: object, token: str) -> None:
+        """As `undo`."""
+        await self.auncommit(key)
+
+    def step(self, commit: bool, cost: int, state: Any) -> Decided:
+        """Decide on a request, given the state."""
+        return self.pure(state, self.now(), self.call_numbers(), cost, commit)
+
+    def _decide_hit(self, state: Any) -> Decided:
+        now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
+        return self.pure(state, now, self.numbers, 1, True)
+
+    # --- the store cannot be used ---
+
+    def _change(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+        """Return the result of an operation; 0 where the store cannot be used and `on_error` is not "raise"."""
+        store = self.store
+        if store.breaker.down and self._bypasses_store(store.breaker):
+            return self._change_without_store(operation, key, numbers, cost)
+        try:
+            result = store.change(self, operation, self.key(key), numbers, cost)
+        except FAULTS as error:
+            self._failed(store.breaker, error)
+            return self._change_without_store(operation, key, numbers, cost)
+        if store.breaker.down:
+            store.breaker.reset()
+        return result
+
+    async def _achange(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+        store = self.store
+        if store.breaker.down and self._bypasses_store(store.breaker):
+            return self._change_without_store(operation, key, numbers, cost)
+        try:
+            result = await store.achange(self, operation, self.key(key), numbers, cost)
+        except FAULTS as error:
+            self._failed(store.breaker, error)
+            return self._change_without_store(operation, key, numbers, cost)
+        if store.breaker.down:
+            store.breaker.reset()
+        return result
+
+    def _bypasses_store(self, breaker: CircuitBreaker) -> bool:
+        return self.on_error != "raise" and breaker.is_open()
+
+    def _failed(self, breaker: CircuitBreaker, error: Exception) -> None:
+        """Report an error of the store, and raise it where `on_error` is "raise"."""
+        foreign = is_foreign(error)
+        if not foreign:
+            breaker.record_failure(error)
+        elif time.monotonic() >= self._log_after:
+            self._log_after = time.monotonic() + LOG_PAUSE
+            log.error("%r in the store %r: %s", self, breaker.name, error)
+        if self.on_error == "raise":
+            if isinstance(error, StoreFailed):
+                raise error
+            raise (ForeignData if foreign else StoreFailed)(str(error)) from error
+
+    def _change_without_store(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+        """Return the result of an operation while the store cannot be used."""
+        return 0
+
+    def _decide_without_store(self, breaker: CircuitBreaker, key: object, commit: bool, cost: int) -> Decision:
+        """Return the decision while the store cannot be used."""
+        breaker.decisions += 1
+        on_error = self.on_error
+        if on_error == "local":
+            decision = self.local.decide(self, self.key(key), commit, cost)
+            holds_slot = commit and decision.allowed and self.give_back is not None
+            return decision._replace(failed=True, token=LOCAL + decision.token if holds_slot else "")
+        limit = self.shown_limit
+        if on_error == "closed":
+            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+        return Decision.passed(limit=limit, remaining=limit, failed=True)
+
+    @property
+    def local(self) -> Store:
+        """The store in this process, for `on_error="local"`."""
+        if self._local is None:
+            self._local = store_of(LocalStore())
+        return self._local
+
+    @property
+    def shown_limit(self) -> int:
+        """The limit as decisions report it."""
+        return self.pure(None, 0, self.call_numbers(), 1, False)[2].limit
+
+    @staticmethod
+    def _or_not_found(result: Any, key: object) -> Any:
+        if result is None:
+            raise NotFound(f"not found: nothing is recorded of the key {key!r}.")
+        return result
+
+
+def is_foreign(error: Exception) -> bool:
+    """Whether the store answered, but holds something else under the key."""
+    return isinstance(error, ForeignData | WrongKind)

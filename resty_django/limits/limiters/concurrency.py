@@ -1,0 +1,198 @@
+"""The limiter of concurrent requests."""
+
+from __future__ import annotations
+
+import random
+from time import time_ns
+from typing import Any, ClassVar, Unpack
+
+from resty_django.forks import after_fork
+
+from ..algorithms import Decided, concurrency
+from ..algorithms.decision import Decision
+from . import descriptions
+from .base import LOCAL, Algorithm, Limiter, LimiterOptions, Operation
+from .validation import check_cost, milliseconds, not_negative, positive, whole
+
+_new_tuple = tuple.__new__
+
+_tokens = random.Random()  # noqa: S311 - names, not secrets
+_bits = _tokens.getrandbits
+after_fork(_tokens.seed)
+
+
+class Concurrency(Limiter[concurrency.Numbers]):
+    """At most `max` requests at a time, and `burst` more that have to wait (`delay`): nginx's `limit_conn`.
+
+    `default_delay`: seconds that a request takes, until `leaving` reports latencies, to this object alone.
+    Each recorded request holds a slot until `leaving`. `lease`: seconds after which a slot that nobody gave back is
+    free again (None: never, so that a killed process keeps its slots indefinitely). Its holder can `renew` it. A lease
+    takes 16 bytes of the state; with thousands of slots under one key do without.
+    """
+
+    algorithm: ClassVar = Algorithm(
+        "concurrency",
+        concurrency.incoming,
+        concurrency.decide,
+        concurrency.SENT.pack,
+        concurrency.MEASURED.unpack,
+        concurrency.passable,
+        Operation(concurrency.uncommit, "uncommit"),
+    )
+    _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
+    give_back = _leaving
+    _renew: ClassVar = Operation(concurrency.renew, "renew")
+
+    def __init__(
+        self,
+        max: int,
+        burst: int = 0,
+        default_delay: float = 1.0,
+        *,
+        lease: float | None = 120.0,
+        **options: Unpack[LimiterOptions],
+    ) -> None:
+        self.max = max
+        self.burst = burst
+        self.unit_delay = default_delay
+        self.lease = lease
+        self._committed = False
+        super().__init__(**options)
+
+    def _numbers(self) -> concurrency.Numbers:
+        positive("max", self.max)
+        not_negative("burst", self.burst)
+        whole("max", self.max)
+        whole("burst", self.burst)
+        positive("default_delay", self.unit_delay)
+        lease = 0 if self.lease is None else milliseconds("lease", self.lease)
+        return concurrency.Numbers(self.max, self.burst, self.unit_delay, lease, b"")
+
+    def call_numbers(self) -> concurrency.Numbers:
+        numbers = self.numbers
+        most, burst, unit, lease, _ = numbers
+        if not lease:
+            return numbers
+        return _new_tuple(concurrency.Numbers, (most, burst, unit, lease, _bits(64).to_bytes(8, "little")))
+
+    def _decide_hit(self, state: Any) -> Decided:
+        now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
+        return concurrency.incoming(state, now, self.call_numbers(), 1, True)
+
+    def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """As in `Limiter`; the decision has the `token` of the slot."""
+        self._committed = False
+        decision = super().incoming(key, commit, cost)
+        self._committed = commit and holds_slot(decision)
+        return decision
+
+    def hit(self, key: object, cost: int = 1) -> Decision:
+        """As in `Limiter`; the decision has the `token` of the slot."""
+        self._committed = False
+        decision = Limiter.hit(self, key, cost)
+        self._committed = decision[0] if not decision[7] else holds_slot(decision)
+        return decision
+
+    async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
+        """As `incoming`."""
+        self._committed = False
+        decision = await super().aincoming(key, commit, cost)
+        self._committed = commit and holds_slot(decision)
+        return decision
+
+    def is_committed(self) -> bool:
+        """Whether the last `incoming` of this object, in whatever thread, took a slot."""
+        return self._committed
+
+    def leaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
+        """Give back the slot with this token (none: the one held longest); return the number in progress.
+
+        `latency`: seconds that the request took, without its delay; the delay of others is adjusted to it. `cost`: that
+        of the request; not needed with a token. A slot whose lease has ended is not given back a second time. Returns 0
+        where the store cannot be used and `on_error` is not "raise": the lease gives back the slot then. Raises
+        `NotFound` where nothing is in progress under the key.
+        """
+        operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
+        count: int | None = self._slot(operation, key, token, cost)
+        return count if count is not None and latency is None else self._count_left(count, key, latency)
+
+    async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
+        """As `leaving`."""
+        operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
+        return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
+
+    def _leaving_operation(self, token: str, cost: int) -> tuple[Operation, int]:
+        """Return the operation that gives a slot back, and the cost to pass: a token stands for all slots of its
+        request.
+        """
+        if token.removeprefix(LOCAL):
+            return self._leaving, 1
+        return self.algorithm.uncommit, check_cost(cost)
+
+    def uncommit(self, key: object, cost: int = 1, token: str = "") -> int:
+        """As `leaving` without a latency, but without a token the slot taken last is given back."""
+        return self._count_left(self._slot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+
+    async def auncommit(self, key: object, cost: int = 1, token: str = "") -> int:
+        """As `uncommit`."""
+        return self._count_left(await self._aslot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+
+    def renew(self, key: object, token: str) -> bool:
+        """Let the lease of the slot begin anew; return False where it has ended, or the limiter has no leases."""
+        return bool(self._slot(self._renew, key, token))
+
+    async def arenew(self, key: object, token: str) -> bool:
+        """As `renew`."""
+        return bool(await self._aslot(self._renew, key, token))
+
+    def on_combined(self, decision: Decision | None) -> None:
+        self._committed = decision is not None and decision[0]
+
+    def undo(self, key: object, token: str) -> None:
+        self.uncommit(key, token=token)
+
+    async def aundo(self, key: object, token: str) -> None:
+        await self.auncommit(key, token=token)
+
+    def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
+        numbers = self._with_token(token)
+        if token.startswith(LOCAL):
+            return self.local.change(self, operation, self.key(key), numbers, cost)
+        return self._change(operation, key, numbers, cost)
+
+    async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
+        numbers = self._with_token(token)
+        if token.startswith(LOCAL):
+            return self.local.change(self, operation, self.key(key), numbers, cost)
+        return await self._achange(operation, key, numbers, cost)
+
+    def _count_left(self, result: int | None, key: object, latency: float | None) -> int:
+        """Return the number in progress; the delay of others is adjusted to the latency. Raise `NotFound`."""
+        count: int = self._or_not_found(result, key)
+        if latency is not None:
+            self._set(unit_delay=(latency + self.unit_delay) / 2)
+        return count
+
+    def _with_token(self, token: str) -> concurrency.Numbers:
+        most, burst, unit, lease, _ = self.numbers
+        try:
+            slot = bytes.fromhex(token.removeprefix(LOCAL))
+        except ValueError:
+            raise ValueError(f"token must be that of a decision, not {token!r}.") from None
+        return _new_tuple(concurrency.Numbers, (most, burst, unit, lease, slot))
+
+    def set_conn(self, max: int) -> None:
+        """Change the number of requests at a time."""
+        self._set(max=max)
+
+    def set_burst(self, burst: int) -> None:
+        """Change the number of requests that may wait."""
+        self._set(burst=burst)
+
+    def describe(self) -> str:
+        return descriptions.concurrency(self.max, self.burst)
+
+
+def holds_slot(decision: Decision) -> bool:
+    """Whether a recorded request has taken a slot: none was taken where a failed store let it pass."""
+    return decision.allowed and (not decision.failed or decision.token != "")

@@ -1,0 +1,177 @@
+"""Slots under a limit for plain code: outgoing calls, jobs, commands.
+
+    with limiter.slot("api.example.org", wait=5):       # `async with` waits without blocking
+        fetch()
+
+    limiter.acquire("api.example.org", wait=5)          # the same where nothing has to be given back
+    await limiter.aacquire("api.example.org", wait=5)
+
+A delay sleeps here and a refusal is tried again, both together for at most `wait` seconds; else `Limited` is raised.
+The slot of a concurrency limiter is given back at the end of the block, with the latency of the block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from math import inf
+from types import TracebackType
+from typing import Any, Final
+
+from resty_django.sansio import Step, Steps, arun, run
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from ..errors import Limited, LimitError
+
+log = logger("resty_django.limits")
+
+SHORTEST: Final = 0.002
+LONGEST: Final = 0.25
+"""Seconds between two tries for a slot that another holder has to give back: doubled each time, within these."""
+
+
+class _Deadline:
+    """The time for which a call may still wait."""
+
+    def __init__(self, limiter: Any, wait: float | None, cost: int) -> None:
+        if wait is not None and not wait >= 0:
+            raise ValueError(f"wait for a limit is at least 0 or None, not {wait!r}.")
+        limiter.check(cost)
+        self._end = inf if wait is None else time.monotonic() + wait
+        self._polls = hasattr(limiter, "leaving")
+        self._pause = SHORTEST
+
+    def allows(self, decision: Decision) -> bool:
+        """Whether the delay of a decision ends in time."""
+        return decision.delay <= self._remaining()
+
+    def pause(self, decision: Decision) -> float:
+        """Seconds until the next try after a refusal. Raises `Limited` where it would come too late."""
+        remaining = self._remaining()
+        pause = decision.retry_after
+        if self._polls:
+            pause, self._pause = min(self._pause, remaining), min(self._pause * 2, LONGEST)
+        if pause > remaining or remaining <= 0:
+            raise Limited(decision)
+        return max(pause, SHORTEST)
+
+    def _remaining(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+def acquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+    """Hit, and wait up to `wait` seconds until the request may go on (None: indefinitely).
+
+    Raises `Limited`, and `CostTooHigh` where no waiting helps. Give back the slot of a concurrency limiter by
+    `limiter.leaving(key, token=decision.token)`.
+    """
+    return run(_acquiring(limiter, key, wait, cost))
+
+
+async def aacquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+    """As `acquire`, without blocking the event loop."""
+    return await arun(_acquiring(limiter, key, wait, cost))
+
+
+def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Steps[Decision]:
+    deadline = _Deadline(limiter, wait, cost)
+    while True:
+        decision: Decision = yield Step(_hit, _ahit, (limiter, key, cost))
+        if decision.allowed:
+            break
+        yield Step(time.sleep, asyncio.sleep, (deadline.pause(decision),))
+    if not deadline.allows(decision):
+        yield Step(_give_back, _agive_back, (limiter, key, cost, decision))
+        raise Limited(decision._replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay))
+    if decision.delay:
+        try:
+            yield Step(time.sleep, asyncio.sleep, (decision.delay,))
+        except BaseException:
+            yield Step(_give_back, _agive_back, (limiter, key, cost, decision))
+            raise
+    return decision
+
+
+class Slot:
+    """A slot for a block of code, by `with` or `async with`, which return the decision. For one block at a time."""
+
+    def __init__(self, limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> None:
+        self._limiter = limiter
+        self._key = key
+        self._wait = wait
+        self._cost = cost
+        self._decision = Decision(False)
+        self._started = 0.0
+
+    def __enter__(self) -> Decision:
+        return self._start(acquire(self._limiter, self._key, self._wait, self._cost))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if _holds_slot(self._limiter, self._decision):
+            run(self._leaving())
+
+    async def __aenter__(self) -> Decision:
+        return self._start(await aacquire(self._limiter, self._key, self._wait, self._cost))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if _holds_slot(self._limiter, self._decision):
+            await asyncio.shield(asyncio.ensure_future(arun(self._leaving())))
+
+    def _start(self, decision: Decision) -> Decision:
+        self._decision = decision
+        self._started = time.monotonic()
+        return decision
+
+    def _leaving(self) -> Steps[None]:
+        latency = time.monotonic() - self._started
+        try:
+            arguments = (self._key, latency, self._decision.token, self._cost)
+            yield Step(self._limiter.leaving, self._limiter.aleaving, arguments)
+        except LimitError as error:
+            log.warning("a slot of %s could not be given back: %s", self._key, error)
+
+
+def _holds_slot(limiter: Any, decision: Decision) -> bool:
+    """Whether the decision took a slot that has to be given back after use."""
+    return hasattr(limiter, "leaving") and bool(decision.token or not decision.failed)
+
+
+def _hit(limiter: Any, key: object, cost: int) -> Decision:
+    return limiter.hit(key, cost)  # type: ignore[no-any-return]
+
+
+async def _ahit(limiter: Any, key: object, cost: int) -> Decision:
+    """Hit; where the task is cancelled meanwhile, the decision is undone."""
+    hitting: asyncio.Future[Decision] = asyncio.ensure_future(limiter.ahit(key, cost))
+    try:
+        return await asyncio.shield(hitting)
+    except asyncio.CancelledError:
+        await asyncio.shield(asyncio.ensure_future(_undo(hitting, limiter, key, cost)))
+        raise
+
+
+async def _undo(hitting: asyncio.Future[Decision], limiter: Any, key: object, cost: int) -> None:
+    await asyncio.wait([hitting])
+    if not hitting.cancelled() and hitting.exception() is None and hitting.result().allowed:
+        await _agive_back(limiter, key, cost, hitting.result())
+
+
+def _give_back(limiter: Any, key: object, cost: int, decision: Decision) -> None:
+    run(_giving_back(limiter, key, cost, decision))
+
+
+async def _agive_back(limiter: Any, key: object, cost: int, decision: Decision) -> None:
+    await asyncio.shield(asyncio.ensure_future(arun(_giving_back(limiter, key, cost, decision))))
+
+
+def _giving_back(limiter: Any, key: object, cost: int, decision: Decision) -> Steps[None]:
+    try:
+        if _holds_slot(limiter, decision):
+            yield Step(limiter.leaving, limiter.aleaving, (key, None, decision.token, cost))
+        elif not decision.failed:
+            yield Step(limiter.uncommit, limiter.auncommit, (key, cost))
+    except LimitError as error:
+        log.warning("a request under the limit of %s could not be undone: %s", key, error)

@@ -1,0 +1,74 @@
+"""Validation of arguments: wrong ones raise an error that names them. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def unknown_option(title: str, name: str, call: Callable[..., Any], options: Iterable[str]) -> str:
+    """Return the message for a keyword argument that `call` does not take, with the nearest name that it does take.
+
+    `title`: the call as users write it. `options`: the names that it takes besides its own parameters.
+    """
+    parameters = inspect.signature(call).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind not in _CATCH_ALL] + sorted(options)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(names)}."
+    return f"{title} has no option {name!r}. {hint}"
+
+
+def check_cost(cost: int) -> int:
+    """Return the cost. Raises `ValueError` where it is not a whole number of at least 1."""
+    if type(cost) is not int or cost < 1:
+        raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
+    return cost
+
+
+def positive(name: str, value: Any) -> None:
+    """Raise `TypeError` or `ValueError` where the argument `name` is not a number greater than 0."""
+    _number(name, value)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be greater than 0, not {value!r}.")
+
+
+def not_negative(name: str, value: Any) -> None:
+    """Raise `TypeError` or `ValueError` where the argument `name` is not a number of at least 0."""
+    _number(name, value)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be at least 0, not {value!r}.")
+
+
+def whole(name: str, value: Any) -> None:
+    """Raise `TypeError` where the argument `name` is not a whole number."""
+    if type(value) is not int:
+        raise TypeError(f"{name} must be a whole number, not {value!r}.")
+
+
+def _number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, not {value!r}.")
+
+
+def whole_limit(limit: int) -> int:
+    """Return the limit of a window. Raises `TypeError`, `ValueError`."""
+    positive("limit", limit)
+    whole("limit", limit)
+    return limit
+
+
+def window_ms(window: float) -> int:
+    """Return the length of a window in milliseconds. Raises `TypeError`, `ValueError`."""
+    return milliseconds("window", window)
+
+
+def milliseconds(name: str, seconds: float) -> int:
+    """Return the argument `name` in whole milliseconds, at least one. Raises `TypeError`, `ValueError`."""
+    positive(name, seconds)
+    if round(seconds * 1000) < 1:
+        raise ValueError(f"{name} must be at least 0.001 seconds, not {seconds!r}.")
+    return round(seconds * 1000)

@@ -1,0 +1,1 @@
+"""Policies, limits that operators edit: registry, matching, export."""

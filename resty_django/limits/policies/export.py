@@ -1,0 +1,219 @@
+"""Export and import of policies as JSON, for version control, review and other sites.
+
+    {"format": "resty_django.limits", "version": 1, "policies": [{"name": "pay", "algorithm": "leaky_bucket", ...}]}
+
+Fields with their default are left out. An import validates everything first, and then does all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from django.db import router, transaction
+
+from ..models import LimitPolicy
+from .spec import FIELDS, BadPolicy, PolicySpec, describe, from_values
+
+FORMAT: Final = "resty_django.limits"
+VERSION: Final = 1
+LONGEST: Final = 1024 * 1024
+"""Characters of a file that is imported."""
+MOST: Final = 1000
+"""Policies in a file."""
+SHOWN: Final = 20
+"""Problems that an error lists."""
+
+_DEFAULTS: Final = {field.name: field.default for field in fields(PolicySpec)}
+
+
+class BadFile(ValueError):
+    """A file that cannot be imported. `problems`: sentences with the position and what to change."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        unlisted = len(problems) - SHOWN
+        super().__init__("\n".join([*problems[:SHOWN], *([f"... and {unlisted} more."] if unlisted > 0 else [])]))
+
+
+def write(policies: Iterable[PolicySpec]) -> str:
+    """Return the text of a file with these policies; the same policies make the same text."""
+    listed = [values(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
+    document = {"format": FORMAT, "version": VERSION, "policies": listed}
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    # A terminal shows this too: anything but printable text is escaped.
+    return (text if text.replace("\n", "").isprintable() else json.dumps(document, indent=2)) + "\n"
+
+
+def values(spec: PolicySpec) -> dict[str, Any]:
+    """Return the fields of a policy that differ from their defaults, as in JSON."""
+    fields_set = {}
+    for name in FIELDS:
+        value = getattr(spec, name)
+        if value != _DEFAULTS[name]:
+            fields_set[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return fields_set
+
+
+def read(text: str) -> list[PolicySpec]:
+    """Return the policies of a file. Raises `BadFile` with all problems."""
+    if len(text) > LONGEST:
+        raise BadFile([f"The file has more than {LONGEST:,} characters."])
+    try:
+        data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadFile([f"This is not JSON: {error}."]) from error
+    if not isinstance(data, dict):
+        raise BadFile(['The file is not an object: it begins with {"format": ...}.'])
+    problems = list(_head_problems(data))
+    listed = data.get("policies", [])
+    if problems:
+        raise BadFile(problems)
+    if len(listed) > MOST:
+        raise BadFile([f"The file has {len(listed):,} policies; {MOST:,} are allowed."])
+    specs: dict[str, PolicySpec] = {}
+    for number, entry in enumerate(listed):
+        spec = _entry(number, entry, problems)
+        if spec is not None:
+            if spec.name in specs:
+                problems.append(f"policies[{number}]: there is another policy {spec.name!r} before it. Rename one.")
+            specs[spec.name] = spec
+    if problems:
+        raise BadFile(problems)
+    return list(specs.values())
+
+
+def _head_problems(data: dict[str, Any]) -> Iterable[str]:
+    if data.get("format") != FORMAT:
+        yield f'"format" must be "{FORMAT}", not {_shown(data.get("format"))}.'
+    version = data.get("version")
+    if version != VERSION or isinstance(version, bool):
+        yield f'"version" must be {VERSION}, not {_shown(version)}: export the policies anew, or update this site.'
+    if not isinstance(data.get("policies"), list):
+        yield '"policies" must be a list.'
+    for key in data:
+        if key not in ("format", "version", "policies"):
+            yield f"{_shown(key)} is not a key of the file, which has format, version and policies. Take it away."
+
+
+def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None:
+    if not isinstance(entry, dict):
+        problems.append(f"policies[{number}] must be an object, not {_shown(entry)}.")
+        return None
+    name = entry.get("name")
+    position = f"policies[{number}]" + (f" ({name[:64]!r})" if isinstance(name, str) else "")
+    try:
+        return from_values(entry)
+    except BadPolicy as error:
+        problems += [f"{position}: {field[:64]}: {text}" for field, text in error.problems.items()]
+        return None
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in unique if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated[:64]!r} comes twice in one object")
+    return unique
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number that JSON has")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of one policy by an import. `before`: None where it is new. `after`: None where it is deleted."""
+
+    name: str
+    before: PolicySpec | None
+    after: PolicySpec | None
+
+    @property
+    def what(self) -> str:
+        if self.before is None:
+            return "new"
+        if self.after is None:
+            return "deleted"
+        return "unchanged" if self.before == self.after else "changed"
+
+    @property
+    def lines(self) -> list[str]:
+        """The fields that change, in words."""
+        if self.after is None:
+            return []
+        if self.before is None:
+            return [describe(self.after)]
+        return [
+            f"{name}: {_value(getattr(self.before, name))} → {_value(getattr(self.after, name))}"
+            for name in FIELDS
+            if getattr(self.before, name) != getattr(self.after, name)
+        ]
+
+
+def _value(value: object) -> str:
+    return "(empty)" if value in (None, "") else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All changes of an import, computed before anything is written."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def acting(self) -> list[Change]:
+        return [change for change in self.changes if change.what != "unchanged"]
+
+    def counted(self) -> dict[str, int]:
+        counts = dict.fromkeys(("new", "changed", "deleted", "unchanged"), 0)
+        for change in self.changes:
+            counts[change.what] += 1
+        return counts
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {what}" for what, count in self.counted().items() if count) or "nothing"
+
+
+def stored() -> dict[str, LimitPolicy]:
+    """Return the policies of the database by name."""
+    return {row.name: row for row in LimitPolicy.objects.using(router.db_for_write(LimitPolicy))}
+
+
+def plan(policies: Iterable[PolicySpec], *, prune: bool = False) -> Plan:
+    """Return the changes that an import of these policies would make; `prune`: delete all others."""
+    return _plan({name: row.spec() for name, row in stored().items()}, policies, prune)
+
+
+def _plan(before: Mapping[str, PolicySpec], policies: Iterable[PolicySpec], prune: bool) -> Plan:
+    after = {spec.name: spec for spec in policies}
+    changes = [Change(name, before.get(name), spec) for name, spec in after.items()]
+    if prune:
+        changes += [Change(name, spec, None) for name, spec in before.items() if name not in after]
+    return Plan(tuple(sorted(changes, key=lambda change: change.name)))
+
+
+def apply(policies: Iterable[PolicySpec], *, prune: bool = False) -> list[tuple[Change, LimitPolicy]]:
+    """Import all or nothing; return the changes with their rows. A deleted row still has its key."""
+    with transaction.atomic(using=router.db_for_write(LimitPolicy)):
+        rows = stored()
+        applied = []
+        for change in _plan({name: row.spec() for name, row in rows.items()}, policies, prune).acting:
+            row = rows.get(change.name) or LimitPolicy()
+            pk = row.pk
+            if change.after is None:
+                row.delete()
+                row.pk = pk
+            else:
+                row.take(change.after)
+                row.save()
+            applied.append((change, row))
+        return applied

@@ -1,0 +1,57 @@
+"""Invalidation: a saved or deleted policy takes effect here when its commit returns, elsewhere by an event.
+
+The event is `policy_changed`. Processes without events find the change at their next periodic read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+
+from resty_django.events import event_list, on_event, post
+from resty_django.text import logger
+
+from ..models import LimitPolicy
+
+log = logger("resty_django.limits")
+
+names = event_list("resty_limits", "policy_changed")
+
+
+def _changed(sender: type[LimitPolicy], instance: LimitPolicy, using: str, **kwargs: Any) -> None:
+    name = instance.name
+
+    def refresh() -> None:
+        from . import registry  # imports the models
+
+        try:
+            if registry.is_loaded():
+                registry.refresh_policies()
+        except Exception:  # the change is committed; the save must not look failed
+            log.exception("the change of policy %s takes effect in this process with the next refresh", name)
+        announce(name)
+
+    transaction.on_commit(refresh, using=using)
+
+
+def announce(name: str) -> None:
+    """Announce a changed policy to all processes. An error of the events must not undo the change."""
+    try:
+        post(names.source, names.policy_changed, {"policy": name})
+    except Exception as error:
+        log.warning("other processes find the change of policy %s at their next refresh only: %s", name, error)
+
+
+@on_event(names.source, names.policy_changed)
+def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> None:
+    from . import registry
+
+    registry.refresh_soon()
+
+
+def connect() -> None:
+    """Connect the receivers; more than once does no harm."""
+    post_save.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_saved")
+    post_delete.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_deleted")

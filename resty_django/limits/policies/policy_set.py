@@ -1,0 +1,106 @@
+"""An immutable set of all policies, as of one read of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from ..enforcement import keys
+from ..limiters.base import Limiter
+from ..statistics.reporter import stats
+from .matching import Match
+from .spec import FIELDS, BadPolicy, PolicySpec, build, state_prefix, validate
+
+log = logger("resty_django.limits")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Policy:
+    """A policy in force. `status`: None where the setting STATUS holds.
+
+    `mode` is "enforce", "shadow" (decide and record, let pass) or "off" (do not decide at all).
+    """
+
+    spec: PolicySpec
+    limiter: Limiter[Any]
+    key: keys.Key
+    match: Match
+    stored: bool
+    """Whether it is from the database, and not declared by code."""
+    name: str = field(init=False)
+    mode: str = field(init=False)
+    cost: int = field(init=False)
+    status: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("name", "mode", "cost", "status"):
+            object.__setattr__(self, name, getattr(self.spec, name))
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Empty: all."""
+        return self.match.methods
+
+    def describe(self) -> str:
+        """Its numbers in words."""
+        return self.limiter.describe()
+
+    def record(self, key: str, decision: Decision) -> None:
+        """Count a decision in the statistics of this policy."""
+        stats.record(self.spec.name, key, decision, self.mode == "shadow")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All policies as of one read of the database. `rows`: None before the first read."""
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    matching: tuple[Policy, ...] = ()
+    rows: tuple[Any, ...] | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Policies of the database that cannot be used, and why."""
+
+
+def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Mapping[str, PolicySpec]) -> PolicySet:
+    """Return the set of these rows and of declared policies; unchanged policies stay the same objects."""
+    specs = dict(declared)
+    stored: set[str] = set()
+    policies: dict[str, Policy] = {}
+    faults: dict[str, str] = {}
+    for row in rows or ():
+        spec = PolicySpec(**dict(zip(FIELDS, row, strict=True)))
+        try:
+            if (previous := old.policies.get(spec.name)) is None or previous.spec != spec:
+                validate(spec)
+        except BadPolicy as error:
+            faults[spec.name] = str(error)
+            if old.faults.get(spec.name) != str(error):
+                log.error("%s The previous version stays in force.", error)
+            before = old.policies.get(spec.name)
+            if before is not None and before.stored:
+                policies[spec.name] = before
+            continue
+        specs[spec.name] = spec
+        stored.add(spec.name)
+    for name, spec in specs.items():
+        if name not in policies:
+            policies[name] = _policy(old.policies.get(name), spec, name in stored)
+    ordered = sorted(policies.values(), key=lambda policy: (policy.spec.order, policy.name))
+    matching = tuple(policy for policy in ordered if policy.match.any and policy.mode != "off")
+    return PolicySet({policy.name: policy for policy in ordered}, matching, rows, faults)
+
+
+def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
+    if before is not None and before.spec == spec and before.stored == stored:
+        return before
+    limiter = limiter_of(spec)
+    return Policy(spec, limiter, keys.parse(spec.key), Match(spec.path, spec.route, spec.view, spec.methods), stored)
+
+
+def limiter_of(spec: PolicySpec) -> Limiter[Any]:
+    """Return a limiter with the numbers of a policy, on the state of the policy in the store."""
+    return build(spec, prefix=state_prefix(spec), name=spec.name, on_error=spec.on_error or None)

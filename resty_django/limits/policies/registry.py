@@ -1,0 +1,220 @@
+"""The policies of this process: the declared ones and, over them, the rows of the database.
+
+    declare_policy("checkout", "leaky_bucket", rate="20/s", burst=40, key="user|ip", path="/checkout/*")
+    get_policy("checkout").limiter.hit("192.0.2.1")
+
+They are an immutable set in memory, replaced as a whole: decisions read it without a lock and without a query. A change
+takes effect here when its commit returns, and in all other processes after an event (`invalidation`). Every REFRESH
+seconds each process looks for changes without an event; while the database does not answer, the last set stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from django.db import connections, router
+from django.http import HttpRequest
+from django.urls import ResolverMatch
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+from resty_django.database import limit_connection
+from resty_django.forks import after_fork
+from resty_django.text import logger
+
+from ..statistics.background import background
+from .policy_set import Policy, PolicySet, build_policy_set
+from .spec import FIELDS, PolicySpec, from_values
+
+log = logger("resty_django.limits")
+
+DATABASE_TIMEOUT: Final = 3.0
+"""Seconds after which our threads abandon an operation of the database."""
+FIRST_WAIT: Final = 1.0
+"""Seconds for which the first use within an event loop waits for the database."""
+REFRESH_WAIT: Final = 2.0
+
+
+declarations: dict[str, PolicySpec] = {}
+_policies: PolicySet | None = None
+refresh_lock = threading.RLock()
+_failing = False
+
+
+# --- lookup ----------------------------------------------------------------------------------------------------------
+
+
+def get_policy(name: str) -> Policy | None:
+    """Return the policy of that name, even if it is off; None where it does not exist."""
+    policy_set = _policies
+    if policy_set is None or not background.running:
+        policy_set = _start()
+    return policy_set.policies.get(name)
+
+
+def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list[Policy]:
+    """Return the policies whose conditions fit a request, in their order, without those that are off."""
+    policy_set = _policies
+    if policy_set is None or not background.running:
+        policy_set = _start()
+    return [policy for policy in policy_set.matching if policy.match.fits(request, match)]
+
+
+def all_policies() -> dict[str, Policy]:
+    """Return all policies by name."""
+    return dict((_policies or _start()).policies)
+
+
+def policy_faults() -> dict[str, str]:
+    """Return why policies of the database cannot be used, by name; their previous versions stay in force."""
+    return dict((_policies or _start()).faults)
+
+
+def is_loaded() -> bool:
+    """Whether the policies have been read, so that a lookup waits for nothing."""
+    return _policies is not None
+
+
+async def aload_policies() -> None:
+    """Read the policies if they have not been read, without blocking the event loop."""
+    if _policies is None:
+        await sync_to_async(_load_in_thread, thread_sensitive=False)()
+
+
+# --- declaring -------------------------------------------------------------------------------------------------------
+
+
+def declare_policy(name: str, algorithm: str, **values: Any) -> None:
+    """Declare a policy in code, as in `AppConfig.ready`; a row of the same name takes its place.
+
+    `values` are the other fields of a policy: its numbers, `key`, `path`, `methods`, `mode` and so on. Declaring a
+    name again replaces it. Raises `BadPolicy`.
+    """
+    declarations[name] = from_values({"name": name, "algorithm": algorithm, **values})
+    if _policies is not None:
+        refresh_policies()
+
+
+def declared_policies() -> dict[str, PolicySpec]:
+    """Return the policies of the setting RULES and of code, by name. Raises `BadPolicy` for a wrong rule."""
+    specs = [from_values(rule) for rule in conf.limits.rules]
+    return {spec.name: spec for spec in specs} | declarations
+
+
+def withdraw_policy(name: str) -> None:
+    """Undo `declare_policy`; unknown names are ignored."""
+    if declarations.pop(name, None) is not None and _policies is not None:
+        refresh_policies()
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def refresh_policies() -> bool:
+    """Read changes now, on the caller's connection. Return False where the database does not answer."""
+    global _policies, _failing
+    if not refresh_lock.acquire(timeout=REFRESH_WAIT):
+        refresh_soon()
+        return False
+    try:
+        old = _policies or PolicySet()
+        try:
+            rows = _rows()
+        except Exception as error:  # whatever a database or a router may raise
+            if not _failing:
+                log.error(
+                    "limit policies stay as they are until the database answers: %s: %s", type(error).__name__, error
+                )
+            _failing = True
+            _policies = build_policy_set(old, old.rows, declared_policies())
+            return False
+        if _failing:
+            log.warning("limit policies are read again")
+        _failing = False
+        _policies = build_policy_set(old, rows, declared_policies())
+        return True
+    finally:
+        refresh_lock.release()
+
+
+def refresh_soon() -> None:
+    """Read changes in the background, if the policies are in use."""
+    if _policies is not None:
+        background.run_soon(_task)
+
+
+def forget_policies() -> None:
+    """Forget the policies; the next use reads them again. For tests."""
+    global _policies, _failing
+    with refresh_lock:
+        _policies = None
+        _failing = False
+
+
+def _rows() -> tuple[Any, ...]:
+    from ..models import LimitPolicy
+
+    newest = LimitPolicy.objects.using(router.db_for_write(LimitPolicy))
+    return tuple(newest.order_by("order", "name").values_list(*FIELDS))
+
+
+def _start() -> PolicySet:
+    """Read at the first use in this process; the child of a fork keeps the set of its parent and reads again."""
+    if _policies is not None:
+        background.run_soon(_task)
+    elif _in_loop():
+        reading = threading.Thread(target=_load_in_thread, name="resty-limits-first", daemon=True)
+        reading.start()
+        reading.join(FIRST_WAIT)
+    else:
+        refresh_policies()
+    background.run_soon(_task, conf.limits.refresh)
+    return _policies or build_policy_set(PolicySet(), None, declared_policies())
+
+
+def _load_in_thread() -> None:
+    """Read in a separate thread; leave no connection open."""
+    try:
+        _limit_connection()
+        _start()
+    finally:
+        connections.close_all()
+
+
+def _work() -> float:
+    """Refresh the policies: the task of the background thread, every REFRESH seconds."""
+    if _policies is not None:
+        try:
+            _limit_connection()
+            refresh_policies()
+        finally:
+            connections.close_all()
+    return conf.limits.refresh
+
+
+def _limit_connection() -> None:
+    """Set a timeout in our threads, so that a silent database does not block them forever."""
+    from ..models import LimitPolicy
+
+    limit_connection(router.db_for_write(LimitPolicy), DATABASE_TIMEOUT)
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _after_fork() -> None:
+    global refresh_lock
+    refresh_lock = threading.RLock()
+
+
+_task = background.add(_work)
+after_fork(_after_fork)
+on_change(forget_policies, SETTING)

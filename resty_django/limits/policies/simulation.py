@@ -1,0 +1,68 @@
+"""Simulation of a policy on a series of requests, with a private clock and store: nothing is stored."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ..algorithms.decision import Decision
+from ..limiters.concurrency import Concurrency
+from ..stores.local import LocalStore
+from .spec import PolicySpec, build
+
+MOST: Final = 200
+"""Requests of one simulation."""
+_START: Final = 1_000_000_000_000
+"""Milliseconds."""
+
+
+class Step(NamedTuple):
+    """One request: seconds since the first one, the decision, and the number in progress (concurrency, else None)."""
+
+    number: int
+    at: float
+    decision: Decision
+    running: int | None
+
+    @property
+    def outcome(self) -> str:
+        if not self.decision.allowed:
+            return "refused"
+        return "delayed" if self.decision.delay >= 0.001 else "passed"
+
+
+class _Clock:
+    """A clock that is moved by hand; in the middle of a millisecond, so that no rounding matters."""
+
+    def __init__(self) -> None:
+        self.milliseconds = 0
+
+    def __call__(self) -> float:
+        return (_START + self.milliseconds + 0.5) / 1000
+
+
+def run(spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key") -> Iterator[Step]:
+    """Simulate requests of one key, `interval` seconds apart, at most `MOST`; each lasts `lasts` seconds after its
+    delay.
+
+    Raise `BadPolicy` where the policy cannot be used.
+    """
+    clock = _Clock()
+    limiter = build(spec, store=LocalStore(clock=clock), clock=clock)
+    under_way: list[tuple[int, int, str]] = []
+    for number in range(1, min(arrivals, MOST) + 1):
+        now = round((number - 1) * interval * 1000)
+        while under_way and under_way[0][0] <= now:
+            clock.milliseconds, _, token = heapq.heappop(under_way)
+            if isinstance(limiter, Concurrency):
+                limiter.leaving(key, lasts, token)
+        clock.milliseconds = now
+        decision = limiter.hit(key, spec.cost)
+        running = None
+        if isinstance(limiter, Concurrency):
+            if decision.allowed:
+                end = now + round((decision.delay + lasts) * 1000)
+                heapq.heappush(under_way, (end, number, decision.token))
+            running = sum(1 for _ in under_way) * spec.cost
+        yield Step(number, now / 1000, decision, running)

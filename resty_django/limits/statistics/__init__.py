@@ -1,0 +1,1 @@
+"""Counts of decisions, by limit and minute."""

@@ -1,0 +1,271 @@
+"""Statistics of decisions: per minute of the last hour, since the store was made, and the keys refused most.
+
+A decision is counted in the memory of its process. A thread flushes the counts about once a second into the shared
+dictionary of the limits, so that all processes of a machine (or all that use one Redis) are summed. Counts that cannot
+be flushed are kept for the next time; only a process that is killed loses its last second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from resty_django.conf import conf
+from resty_django.forks import after_fork
+from resty_django.minute_series import records
+from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.sansio import run
+from resty_django.shdict import SharedDict, SharedDictError, shdicts
+from resty_django.shdict.base import Change, Keep
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from .background import background
+from .top_keys import FrequentKey, TopKeys, merged
+
+log = logger("resty_django.limits")
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds at most between two attempts, where the store does not answer."""
+SLICE: Final = 600
+"""Seconds of each part of the hour that has its own list of keys."""
+SIZE: Final = 32
+"""Keys in a list of the keys refused most."""
+LONGEST_KEY: Final = 200
+MOST_NAMES: Final = 500
+"""Names with their own counts; others are counted together."""
+OTHERS: Final = "(others)"
+LIFE: Final = 7 * 86_400.0
+SHORTEST_DELAY: Final = 0.001
+"""Seconds; a shorter delay is none."""
+OWN: Final = "resty:stats:"
+"""Prefix of the keys of statistics."""
+NAMES: Final = f"{OWN}names"
+KEYS_LIFE: Final = 2 * 3600
+"""Seconds for which a list of the keys refused most is kept."""
+
+
+class Totals(NamedTuple):
+    """Decisions: `shadowed` are those that a policy in shadow mode would have refused; they passed.
+
+    `failed` are those made while the store was down; they count as passed or refused as well.
+    """
+
+    passed: int = 0
+    delayed: int = 0
+    refused: int = 0
+    shadowed: int = 0
+    failed: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.passed + self.delayed + self.refused + self.shadowed
+
+    def plus(self, counts: Iterable[int]) -> Totals:
+        return Totals(*(count + increment for count, increment in zip(self, counts, strict=True)))
+
+
+WIDTH: Final = len(Totals._fields)
+"""Counts in a series."""
+
+
+class Minute(NamedTuple):
+    """The decisions of one minute; `start` is its beginning in epoch seconds."""
+
+    start: int
+    totals: Totals
+
+
+def summed(minutes: Iterable[Minute]) -> Totals:
+    """Return the sum of these minutes."""
+    totals = Totals()
+    for minute in minutes:
+        totals = totals.plus(minute.totals)
+    return totals
+
+
+class Tally:
+    """The counts of one process for one name since its start, and the keys refused most since the last flush."""
+
+    __slots__ = ("counts", "lock", "top", "unsent")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.counts = [0, 0, 0, 0, 0]
+        self.top = TopKeys(SIZE, LONGEST_KEY)
+        self.unsent: list[FrequentKey] = []
+        """Keys that were taken from `top` and are not flushed yet."""
+
+    def take(self) -> Totals:
+        """Move the keys to `unsent`, and return the counts."""
+        with self.lock:
+            totals = Totals(*self.counts)
+            top, self.top = self.top, TopKeys(SIZE, LONGEST_KEY)
+        self.unsent = merged(self.unsent, top.most(), SIZE)
+        return totals
+
+
+class StatsReporter:
+    """Counts the decisions of this process, and reads the sums of all processes.
+
+    `dictionary`: returns the shared dictionary that the sums are in. `clock`: epoch seconds. `automatic`: the
+    background thread flushes about once a second (otherwise only `flush` does it).
+    """
+
+    def __init__(
+        self, dictionary: Callable[[], SharedDict], clock: Callable[[], float] = time.time, automatic: bool = False
+    ) -> None:
+        self._dictionary = dictionary
+        self._clock = clock
+        self.tallies: dict[str, Tally] = {}
+        self._series = MinuteSeries(
+            f"{OWN}counts", dictionary, clock, life=LIFE, names_key=NAMES, most_names=MOST_NAMES, others=OTHERS
+        )
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._failing = False
+        self._pause = Pause(LONGEST_PAUSE)
+        self._task = background.add(self._work) if automatic else None
+
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def record(self, name: str, key: str, decision: Decision, shadow: bool = False) -> None:
+        """Count a decision under a name; `shadow`: it was not enforced. Costs about half a microsecond."""
+        tally = self.tallies.get(name)
+        if tally is None:
+            tally = self._start(name)
+        with tally.lock:
+            if decision.allowed:
+                tally.counts[1 if decision.delay >= SHORTEST_DELAY else 0] += 1
+            else:
+                tally.counts[3 if shadow else 2] += 1
+                tally.top.add(key)
+            if decision.failed:
+                tally.counts[4] += 1
+
+    def _start(self, name: str) -> Tally:
+        with self._lock:
+            if name not in self.tallies and len(self.tallies) >= MOST_NAMES:
+                name = OTHERS
+            tally = self.tallies.setdefault(name, Tally())
+        if self._task is not None:
+            background.run_soon(self._task, PERIOD)
+        return tally
+
+    # --- flushing -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> bool:
+        """Add the counts of this process to the shared sums. Return False, and keep them, where the store is down."""
+        with self._flushing:
+            try:
+                for name, tally in list(self.tallies.items()):
+                    self._add(name, tally)
+            except SharedDictError as error:
+                if not self._failing:
+                    log.warning("the statistics of limits are kept until the store answers: %s", error)
+                self._failing = True
+                return False
+            self._failing = False
+            return True
+
+    def _add(self, name: str, tally: Tally) -> None:
+        totals = tally.take()
+        if not self._series.news(name, totals):
+            return
+        if tally.unsent:
+            key = _top_key(run(self._series.listed_as(name)), self._clock())
+            self._dictionary().update(key, lambda stored: _with_keys(stored, tally.unsent))
+            tally.unsent = []
+        run(self._series.flush(name, totals))
+
+    def _work(self) -> float:
+        return self._pause.after(self.flush())
+
+    # --- reading the sums; `flush` before it adds the counts of this process ---------------------------
+
+    def names(self) -> list[str]:
+        """Return the names with counts in this store. Raise `SharedDictError`, as do the methods that follow."""
+        return sorted(self._series.names())
+
+    def totals(self) -> dict[str, Totals]:
+        """All decisions by name since the store was made; a name without decisions for a week starts again from 0."""
+        return {name: Totals(*records.total(self._load(name), WIDTH)) for name in self.names()}
+
+    def minutes(self, name: str) -> list[Minute]:
+        """Return the last hour, with the current minute at the end."""
+        spans = records.minutes(self._load(name), WIDTH, self._clock())
+        return [Minute(start, Totals(*counts)) for start, counts in spans]
+
+    def top(self, name: str) -> list[FrequentKey]:
+        """Return the keys refused most within the last hour, the most frequent first. Long ones are shortened."""
+        dictionary, now = self._dictionary(), self._clock()
+        top: list[FrequentKey] = []
+        for back in range(3600 // SLICE):
+            top = merged(top, _frequent(dictionary.get(_top_key(name, now - back * SLICE))), SIZE)
+        return top
+
+    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
+        """Remove matching keys from the lists of the keys refused most; return the number of entries."""
+        self.flush()
+        dictionary, now, count = self._dictionary(), self._clock(), 0
+        for name in self.names():
+            for back in range(KEYS_LIFE // SLICE + 1):
+                key = _top_key(name, now - back * SLICE)
+                count += dictionary.update(key, lambda rows: _without(rows, matches, dry)) or 0
+        return count
+
+    def _load(self, name: str) -> Any:
+        return run(self._series.load(name))
+
+    def reset(self) -> None:
+        """Drop all counts of this process that are not flushed, as if it had just started."""
+        with self._flushing:
+            self.tallies = {}
+            self._series.reset()
+
+    def after_fork(self) -> None:
+        """Drop the counts of the parent, which flushes them itself."""
+        self.tallies = {}
+        self._series.reset()
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+
+
+def _top_key(name: str, now: float) -> str:
+    return f"{OWN}top:{int(now // SLICE)}:{name}"
+
+
+def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:
+    return Change([list(entry) for entry in merged(_frequent(stored), top, SIZE)], KEYS_LIFE)
+
+
+def _without(rows: Any, matches: Callable[[str], bool], dry: bool) -> Change | Keep:
+    listed = _frequent(rows)
+    remaining = [entry for entry in listed if not matches(entry.key)]
+    count = len(listed) - len(remaining)
+    return Change([list(entry) for entry in remaining], None, count) if count and not dry else Keep(count)
+
+
+def _frequent(stored: Any) -> list[FrequentKey]:
+    try:
+        return [FrequentKey(*row) for row in stored or ()]
+    except TypeError:
+        return []
+
+
+stats: Final = StatsReporter(lambda: shdicts[conf.limits.store], automatic=True)
+"""The statistics of this site."""
+
+
+def _at_exit() -> None:
+    try:
+        stats.flush()
+    except Exception as error:  # wrong settings, a process that is half shut down
+        log.debug("the last statistics of limits are lost: %s", error)
+
+
+after_fork(stats.after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,157 @@
+"""Formatting of numbers, times, states and names for the job queue's pages; everything is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import ngettext
+
+from resty_django.admin.formatting import NONE
+from resty_django.text import printable
+
+from ..models import token
+
+LONGEST_NAME: Final = 200
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
+QUEUE_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+
+_SHAPES: Final = {
+    "waiting": "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 2a4 4 0 1 1 0 8 4 4 0 0 1 0-8Z",
+    "running": "M4 2l10 6-10 6Z",
+    "stalled": "M8 1l7 13H1Zm-1 5v4h2V6Zm0 5v2h2v-2Z",
+    "scheduled": "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm-1 2h2v4h3v2H7Z",
+    "depends": "M3 2h10v2l-3 4 3 4v2H3v-2l3-4-3-4Z",
+    "failed": "M3 1l5 5 5-5 2 2-5 5 5 5-2 2-5-5-5 5-2-2 5-5-5-5Z",
+    "complete": "M2 8l2-2 3 3 6-7 2 2-8 9Z",
+    "paused": "M3 2h4v12H3Zm6 0h4v12H9Z",
+    "recurring": "M8 2a6 6 0 1 0 6 6h-2a4 4 0 1 1-4-4v3l5-4-5-4Z",
+}
+_OTHER: Final = "M2 6h12v4H2Z"
+
+
+def name(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return an external text in one line, bounded in length."""
+    return printable(text, longest).replace("\n", " ") or NONE
+
+
+def number(value: float | None) -> str:
+    """Return a number with thousands separators; two decimals only if it has a fraction."""
+    if value is None:
+        return NONE
+    if not math.isfinite(value) or abs(value) >= 1e15:
+        return f"{value:g}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def job_count(count: float) -> str:
+    """Return a text such as "1 job" or "5 jobs"."""
+    return ngettext("%(count)s job", "%(count)s jobs", int(count)) % {"count": number(count)}
+
+
+def duration(value: float) -> str:
+    """Return a duration in its one or two largest units: "2 min 5 s"."""
+    value = abs(value)
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 10:
+        return f"{value:.1f}".removesuffix(".0") + " s"
+    for unit, length, lower_unit, lower_length in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if value >= length:
+            count, remainder = divmod(int(value), length)
+            return f"{count:,} {unit}" + (
+                f" {remainder // lower_length} {lower_unit}" if remainder // lower_length else ""
+            )
+    return f"{value:.0f} s"
+
+
+def relative_time(timestamp: float | None, now: float) -> SafeString | str:
+    """Return the time relative to `now`, with the exact time as a tooltip."""
+    if not timestamp or not math.isfinite(timestamp):
+        return NONE
+    try:
+        exact = datetime.fromtimestamp(timestamp, UTC)
+        local = timezone.localtime(exact)
+    except (OverflowError, OSError, ValueError):
+        return NONE
+    distance = timestamp - now
+    length = duration(round(distance))
+    relative = "now" if abs(distance) < 1 else f"in {length}" if distance > 0 else f"{length} ago"
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        exact.isoformat(timespec="seconds"),
+        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        relative,
+    )
+
+
+def state(word: str) -> SafeString:
+    """Return a state as an icon and its name; the colour is in the style sheet."""
+    css_state = word if word in _SHAPES else "other"
+    return format_html(
+        '<span class="resty-state resty-is-{}"><svg viewBox="0 0 16 16" width="12" height="12" aria-hidden="true">'
+        '<path d="{}"/></svg> {}</span>',
+        css_state,
+        _SHAPES.get(word, _OTHER),
+        name(word, 40),
+    )
+
+
+def url(model: str, name: str, page: str = "change", **query: Any) -> str:
+    """Return the URL of an object's page."""
+    return reverse(f"admin:resty_qless_{model}_{page}", args=[quote(token(name))]) + query_of(query)
+
+
+def list_url(model: str, **query: Any) -> str:
+    return reverse(f"admin:resty_qless_{model}_changelist") + query_of(query)
+
+
+def query_of(values: dict[str, Any]) -> str:
+    query = {key: value for key, value in values.items() if value not in ("", None, False)}
+    return f"?{urlencode(query, errors='backslashreplace')}" if query else ""
+
+
+def link(model: str, target: str, text: str | None = None) -> SafeString | str:
+    """Return a link to the page of a queue, job, group, worker or tag with the name `target`."""
+    if not target:
+        return NONE
+    return format_html('<a href="{}">{}</a>', url(model, target), name(target) if text is None else text)
+
+
+def job_link(jid: str) -> SafeString | str:
+    """Return a link to a job that shows the beginning of its jid."""
+    if not jid:
+        return NONE
+    return format_html('<a class="resty-id" href="{}" title="{}">{}</a>', url("job", jid), name(jid), short(jid))
+
+
+def short(jid: str) -> str:
+    return name(jid, 12) if len(jid) > 20 else name(jid)
+
+
+def tag_links(values: Iterable[str]) -> SafeString | str:
+    return (
+        format_html_join(
+            " ",
+            '<a class="resty-tag" href="{}">{}</a>',
+            ((list_url("job", tag=token(str(tag))), name(str(tag), 40)) for tag in values),
+        )
+        or NONE
+    )
+
+
+def count_link(count: float, address: str) -> SafeString | str:
+    """Return a number that links to the jobs it counts; 0 has no link."""
+    return format_html('<a href="{}">{}</a>', address, number(count)) if count else "0"

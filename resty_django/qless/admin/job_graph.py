@@ -1,0 +1,197 @@
+"""Timeline and dependency graph of a job as server-side SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ..clients.job import Job
+from ..redaction import without_secrets
+from . import formatting
+from .job_lists import fetch_jobs
+from .rows import history_of, state_of
+
+MOST: Final = 40
+"""Jobs in a graph."""
+DEPTH: Final = 4
+"""Steps away from the job."""
+_STATE_AFTER: Final = {
+    "put": "waiting",
+    "popped": "running",
+    "done": "complete",
+    "failed": "failed",
+    "failed-retries": "failed",
+    "timed-out": "stalled",
+    "throttled": "waiting",
+}
+_BOX: Final = (180, 44)
+_GAP: Final = (60, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An entry of the history. `lasted`: the time until the next one."""
+
+    what: str
+    when: SafeString | str
+    lasted: str
+    details: str
+
+
+def events(job: Job, now: float) -> list[Event]:
+    """Return the history, newest entry first."""
+    history = history_of(job)
+    oldest_first = []
+    for index, entry in enumerate(history):
+        timestamp = _timestamp(entry)
+        until = _timestamp(history[index + 1]) if index + 1 < len(history) else None
+        details = without_secrets({key: value for key, value in entry.items() if key not in ("what", "when")})
+        details_text = ", ".join(f"{ {'q': 'queue'}.get(key, key) } {value}" for key, value in details.items())
+        lasted = formatting.duration(until - timestamp) if until is not None and until > timestamp else ""
+        oldest_first.append(
+            Event(
+                formatting.name(str(entry.get("what", ""))),
+                formatting.relative_time(timestamp, now),
+                lasted,
+                formatting.name(details_text, 300),
+            )
+        )
+    return oldest_first[::-1]
+
+
+def timeline(job: Job, now: float) -> SafeString | str:
+    """Return a strip of the job's states over time; until now if it has not ended."""
+    history = history_of(job)
+    spans: list[tuple[str, float, float]] = []
+    for index, entry in enumerate(history):
+        state = _STATE_AFTER.get(str(entry.get("what", "")), spans[-1][0] if spans else "waiting")
+        start = _timestamp(entry)
+        is_last = index + 1 == len(history)
+        end = _timestamp(history[index + 1]) if not is_last else start if state in ("complete", "failed") else now
+        spans.append((state, start, max(start, end)))
+    if not spans or spans[-1][2] <= spans[0][1]:
+        return ""
+    first, duration, width = spans[0][1], spans[-1][2] - spans[0][1], 720
+    rects = [
+        (state, f"{(start - first) / duration * width:.1f}", f"{max(1.0, (end - start) / duration * width):.1f}",
+         f"{state}: {formatting.duration(end - start)}")
+        for state, start, end in spans
+        if end > start
+    ]  # fmt: skip
+    return format_html(
+        '<svg class="resty-timeline" viewBox="0 0 {} 24" width="{}" height="24" role="img" aria-label="{}">{}</svg>',
+        width,
+        width,
+        "; ".join(rect[3] for rect in rects),
+        format_html_join(
+            "",
+            '<rect class="resty-is-{}" x="{}" y="4" width="{}" height="16"><title>{}</title></rect>',
+            rects,
+        ),
+    )
+
+
+def graph(client: Any, job: Job) -> SafeString | str:
+    """Return the dependency graph: dependencies on the left, dependents on the right, each with a link.
+
+    Empty if the job has neither.
+    """
+    columns, edges = _columns(client, job)
+    if len(columns) < 2:
+        return ""
+    now = client.clock()
+    positions: dict[str, tuple[int, int]] = {}
+    most_rows = max(len(jobs) for jobs in columns.values())
+    first_column = min(columns)
+    for column, jobs in columns.items():
+        top = (most_rows - len(jobs)) * (_BOX[1] + _GAP[1]) // 2
+        for row, node in enumerate(jobs):
+            jid = node if isinstance(node, str) else node.jid
+            positions[jid] = ((column - first_column) * (_BOX[0] + _GAP[0]) + 2, top + row * (_BOX[1] + _GAP[1]) + 2)
+    width = len(columns) * (_BOX[0] + _GAP[0]) - _GAP[0] + 4
+    height = most_rows * (_BOX[1] + _GAP[1]) - _GAP[1] + 4
+    paths = [
+        _edge_path(positions[source], positions[target])
+        for source, target in sorted(edges)
+        if source in positions and target in positions
+    ]
+    return format_html(
+        '<svg class="resty-graph" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}">{}{}</svg>',
+        width,
+        height,
+        width,
+        height,
+        "Jobs that depend on each other",
+        format_html_join("", '<path class="resty-edge" d="{}"/>', ((line,) for line in paths)),
+        format_html_join("", "{}", ((box,) for box in _boxes(columns, positions, job.jid, now))),
+    )
+
+
+def _columns(client: Any, job: Job) -> tuple[dict[int, list[Job | str]], set[tuple[str, str]]]:
+    """Return the graph's jobs by distance from `job` (negative for dependencies), and its edges as pairs of jids."""
+    columns: dict[int, list[Job | str]] = {0: [job]}
+    edges: set[tuple[str, str]] = set()
+    jids = {job.jid}
+    for direction in (-1, 1):
+        level: Sequence[Job] = [job]
+        for depth in range(1, DEPTH + 1):
+            next_jids: list[str] = []
+            for node in level:
+                neighbours = node.dependencies if direction < 0 else node.dependents
+                edges |= {
+                    (neighbour, node.jid) if direction < 0 else (node.jid, neighbour) for neighbour in neighbours[:MOST]
+                }
+                next_jids += [jid for jid in neighbours if jid not in jids and jid not in next_jids]
+            next_jids = next_jids[: MOST - len(jids)]
+            if not next_jids:
+                break
+            jids.update(next_jids)
+            level, missing = fetch_jobs(client, next_jids)
+            columns[direction * depth] = [*level, *missing]
+    return dict(sorted(columns.items())), edges
+
+
+def _boxes(
+    columns: Mapping[int, list[Job | str]], positions: Mapping[str, tuple[int, int]], own_jid: str, now: float
+) -> Iterator[SafeString]:
+    for jobs in columns.values():
+        for node in jobs:
+            is_missing = isinstance(node, str)
+            jid = node if isinstance(node, str) else node.jid
+            state = "gone" if isinstance(node, str) else state_of(node, now)
+            title = "" if isinstance(node, str) else node.klass.rpartition(".")[2]
+            x, y = positions[jid]
+            yield format_html(
+                '<a href="{}" aria-label="{}"><rect class="resty-box {} resty-is-{}" x="{}" y="{}" width="{}" '
+                'height="{}" rx="4"/><text x="{}" y="{}">{}</text>'
+                '<text class="resty-second" x="{}" y="{}">{} · {}</text></a>',
+                formatting.url("job", jid),
+                f"{formatting.short(jid)}, {state}",
+                "resty-own" if jid == own_jid else "",
+                state if not is_missing else "other",
+                x,
+                y,
+                *_BOX,
+                x + 8,
+                y + 18,
+                formatting.name(title, 22),
+                x + 8,
+                y + 35,
+                formatting.name(jid, 10),
+                state,
+            )
+
+
+def _edge_path(source: tuple[int, int], target: tuple[int, int]) -> str:
+    start, end = (source[0] + _BOX[0], source[1] + _BOX[1] // 2), (target[0], target[1] + _BOX[1] // 2)
+    middle = (start[0] + end[0]) // 2
+    return f"M{start[0]} {start[1]}C{middle} {start[1]} {middle} {end[1]} {end[0]} {end[1]}"
+
+
+def _timestamp(entry: Mapping[str, Any]) -> float:
+    when = entry.get("when")
+    return float(when) if isinstance(when, int | float) else 0.0

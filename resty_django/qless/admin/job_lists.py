@@ -1,0 +1,284 @@
+"""Lists of jobs: filters, sources in Redis, totals, and a bounded search where no count exists.
+
+Each call of the core handles one page of jobs at most, so that no list blocks the server.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..clients.job import Job, job_list
+from ..clients.replies import QueueCounts
+from ..clients.serialization import as_list, decode, read, reader, scores, text
+from ..clients.transport import RedisCommand, Steps
+from ..errors import QlessError
+from ..models import name_of
+from .formatting import QUEUE_STATES
+from .tables import PAGE_SIZE
+
+_COUNTS: Final = reader(QueueCounts)
+
+MAX_SCANNED: Final = 500
+"""The most jobs that a search scans for one page."""
+MAX_SORTED: Final = 250
+"""The longest list that is sorted by its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """The filter of a list. `state` is one of `formatting.STATES` or empty."""
+
+    state: str = ""
+    queue: str = ""
+    klass: str = ""
+    tag: str = ""
+    group: str = ""
+    worker: str = ""
+    tracked: bool = False
+    q: str = ""
+
+    @classmethod
+    def from_query(cls, query: Any) -> JobFilter:
+        """Return the filter of a URL query; names are tokens."""
+        names = {key: name_of(query.get(key, "")) for key in ("queue", "tag", "group", "worker")}
+        return cls(
+            state=query.get("state", ""),
+            klass=query.get("klass", "").strip(),
+            tracked="tracked" in query,
+            q=query.get("q", "").strip(),
+            **names,
+        )
+
+    def only(self, *names: str) -> bool:
+        """Return whether no fields other than `names` are set."""
+        return all(not getattr(self, key) for key in self.__slots__ if key not in names)
+
+    def matches(self, job: Job, now: float) -> bool:
+        if self.state == "stalled":
+            state_fits = job.state == "stalled" or (job.state == "running" and job.expires_at <= now)
+        else:
+            state_fits = not self.state or job.state == self.state
+        if self.state == "running":
+            state_fits = state_fits and job.expires_at > now
+        return (
+            state_fits
+            and (not self.queue or job.queue_name == self.queue)
+            and (not self.klass or job.klass == self.klass)
+            and (not self.tag or self.tag in job.tags)
+            and (not self.worker or job.worker_name == self.worker)
+            and (not self.group or job.failure.get("group") == self.group)
+            and (not self.tracked or job.tracked)
+            and (not self.q or _contains_text(self.q.casefold(), job))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list. `total`: the length of the list (None: unknown); `cursor`: where the next page starts."""
+
+    jobs: Sequence[Job]
+    total: int | None = None
+    cursor: str = ""
+    scanned: int = 0
+    gone: Sequence[str] = field(default_factory=tuple)
+    """Jids in the list whose jobs no longer exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListSource:
+    """A list of jids in Redis. `fields`: the filter fields that select it; the others narrow it down."""
+
+    fields: tuple[str, ...]
+    total: Callable[[], int]
+    jids: Callable[[int, int], list[str]]
+    """Takes start and count."""
+
+
+class JobList:
+    """The jobs of a filter: from the list in Redis that fits best, else by a search over all jobs.
+
+    `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
+    """
+
+    def __init__(self, client: Any, job_filter: JobFilter) -> None:
+        self.client = client
+        self.job_filter = job_filter
+        self._source = _source_of(client, job_filter)
+        self.exact = self._source is not None and job_filter.only(*self._source.fields)
+
+    @property
+    def countable(self) -> bool:
+        """Return whether the list can be iterated by index, so that operations can select all of its jobs."""
+        return self.exact and not self.job_filter.tracked and not self.job_filter.worker
+
+    def total(self) -> int:
+        """Return the length of the list in Redis; 0 for a search."""
+        return self._source.total() if self._source else 0
+
+    def jids(self, start: int, count: int) -> list[str]:
+        """Return a part of the list in Redis; nothing for a search."""
+        return self._source.jids(start, count) if self._source else []
+
+    def page(self, start: int, count: int = PAGE_SIZE) -> Page:
+        """Return a page of an exact list."""
+        total = self.total()
+        jids = self.jids(start, count) if total else []
+        jobs, gone = fetch_jobs(self.client, jids)
+        return Page(jobs, total, gone=gone)
+
+    def all_jobs(self, total: int) -> list[Job]:
+        """Return the first `MAX_SORTED` jobs of an exact list."""
+        jids = [jid for start in range(0, min(total, MAX_SORTED), PAGE_SIZE) for jid in self.jids(start, PAGE_SIZE)]
+        return fetch_jobs(self.client, jids)[0]
+
+    def scan(self, cursor: str) -> Page:
+        """Search a list from a cursor until a page is full or `MAX_SCANNED` jobs were scanned."""
+        jobs: list[Job] = []
+        now, scanned = self.client.clock(), 0
+        while scanned < MAX_SCANNED and len(jobs) < PAGE_SIZE:
+            jids, cursor, chunk_size = self._next_chunk(cursor)
+            scanned += chunk_size
+            jobs += [job for job in fetch_jobs(self.client, jids)[0] if self.job_filter.matches(job, now)]
+            if not cursor:
+                break
+        return Page(jobs, None, cursor, scanned)
+
+    def _next_chunk(self, cursor: str) -> tuple[list[str], str, int]:
+        if self._source:
+            start = int(cursor) if cursor.isascii() and cursor.isdigit() else 0
+            jids = self.jids(start, PAGE_SIZE)
+            return jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids)
+        state = {"stalled": "running"}.get(self.job_filter.state, self.job_filter.state)
+        search = self.client.jobs.search(
+            state=state or None,
+            klass=self.job_filter.klass or None,
+            queue=self.job_filter.queue or None,
+            count=PAGE_SIZE,
+            scan=MAX_SCANNED // 2,
+            cursor=cursor,
+        )
+        bounded = bool(self.job_filter.klass or self.job_filter.queue)
+        return (
+            search.jobs,
+            search.cursor,
+            MAX_SCANNED // 2 if bounded and len(search.jobs) < PAGE_SIZE else len(search.jobs),
+        )
+
+
+def _source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
+    """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
+    state = job_filter.state
+    if group := job_filter.group:
+        return ListSource(
+            ("group",),
+            lambda: failed_jids(client, group, 0, 1)[0],
+            lambda start, count: failed_jids(client, group, start, count)[1],
+        )
+    if tag := job_filter.tag:
+        return ListSource(
+            ("tag",),
+            lambda: int(client.jobs.tagged(tag, 0, 1).total),
+            lambda start, count: list(client.jobs.tagged(tag, start, count).jobs),
+        )
+    if name := job_filter.worker:
+        return ListSource(
+            ("worker",),
+            lambda: len(_worker_jids(client, name)),
+            lambda start, count: _worker_jids(client, name)[start : start + count],
+        )
+    if job_filter.tracked:
+        return ListSource(
+            ("tracked",),
+            lambda: int(redis_command(client, "ZCARD", "tracked")),
+            lambda start, count: list(redis_command(client, "ZRANGE", "tracked", start, start + count - 1)),
+        )
+    if job_filter.queue and state in QUEUE_STATES:
+        queue = client.queues[job_filter.queue]
+        return ListSource(
+            ("queue", "state"), lambda: getattr(queue.counts(), state), functools.partial(queue.jobs.in_state, state)
+        )
+    if state == "complete":
+        return ListSource(("state",), lambda: int(redis_command(client, "ZCARD", "completed")), client.jobs.complete)
+    if state == "failed" and job_filter.only("state"):
+        return ListSource(
+            ("state",),
+            lambda: sum(client.jobs.failed().values()),
+            lambda start, count: _all_failed_jids(client, start, count),
+        )
+    return None
+
+
+def _worker_jids(client: Any, name: str) -> list[str]:
+    worker = client.workers[name]
+    return list(dict.fromkeys((*worker.stalled, *worker.jobs)))
+
+
+def _all_failed_jids(client: Any, start: int, count: int) -> list[str]:
+    """Return jids of all failure groups, in order of the groups' names."""
+    jids: list[str] = []
+    for group, length in sorted(client.jobs.failed().items()):
+        if start < length and len(jids) < count:
+            jids += failed_jids(client, group, start, count - len(jids))[1]
+        start = max(0, start - length)
+    return jids
+
+
+def fetch_jobs(client: Any, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
+    """Return the jobs with these jids in the same order, fetched in pages, and the jids of jobs that do not exist."""
+    chunks = [("multiget", *jids[start : start + PAGE_SIZE]) for start in range(0, len(jids), PAGE_SIZE)]
+    jobs: list[Job] = []
+    for reply in client.call_many(chunks) if chunks else ():
+        if isinstance(reply, Exception):
+            raise reply
+        jobs += job_list(client, reply)
+    found_jids = {job.jid for job in jobs}
+    return jobs, [jid for jid in jids if jid not in found_jids]
+
+
+def failed_jids(client: Any, group: str, start: int, count: int) -> tuple[int, list[str]]:
+    """Return the length of a failure group, and `count` (at least 1) of its jids from `start`, newest first."""
+    reply = decode(text(client.call("failed", group, start, count)))
+    return reply["total"], as_list(reply["jobs"])
+
+
+def queue_counts(client: Any) -> list[QueueCounts]:
+    """Return all queues' job counts by state: one call per queue, so that a thousand queues do not block the server."""
+    names = redis_command(client, "ZRANGE", "queues", 0, -1)
+    replies = client.call_many([("queues", name) for name in names]) if names else []
+    return [read(reply, _COUNTS) for reply in replies if not isinstance(reply, Exception)]
+
+
+def redis_command(client: Any, command: str, key: str, *args: Any) -> Any:
+    """Run a Redis command on a key of the job queue and return its reply, with lists of bytes decoded."""
+
+    reply = _run(client, command, key, *args)
+    flat = isinstance(reply, list) and all(isinstance(member, bytes) for member in reply)
+    return [text(member) for member in reply] if flat else reply
+
+
+def sorted_set(client: Any, command: str, key: str, start: int, end: int) -> dict[str, float]:
+    """Return the members of a sorted set with their scores, in order."""
+    return scores(_run(client, command, key, start, end, "WITHSCORES"))
+
+
+def _run(client: Any, command: str, key: str, *args: Any) -> Any:
+    def steps() -> Steps[Any]:
+        return (yield RedisCommand((command, client.prefix + key, *args)))
+
+    return client.run(steps())
+
+
+def _contains_text(text: str, job: Job) -> bool:
+    return any(text in field.casefold() for field in _searched_fields(job))
+
+
+def _searched_fields(job: Job) -> Iterator[str]:
+    yield from (job.jid, job.klass, job.txid or "", *map(str, job.tags))
+    try:
+        failure = job.failure
+    except QlessError:
+        return
+    yield from (str(failure.get("group", "")), str(failure.get("message", "")))

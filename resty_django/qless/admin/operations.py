@@ -1,0 +1,226 @@
+"""Operations on jobs: requests to the core, permissions, preconditions and undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core import signing
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.redis.errors import StoreError
+
+from ..clients.job import Job
+from ..clients.put_options import options_of
+from ..clients.transport import Request
+from ..errors import DependencyError
+from .job_lists import fetch_jobs
+from .rows import state_of
+from .tables import PAGE_SIZE
+
+SALT: Final = "resty_django.qless.admin.undo"
+UNDO_SECONDS: Final = 3600
+"""Seconds for which an undo is offered."""
+MAX_UNDO_JOBS: Final = 50
+"""The most jobs of one undo, which travels in a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on a job.
+
+    `request`: takes client, job and argument; returns the request to the core. `applies`: takes job and time; returns
+    whether the job's state allows it. `undo`: takes job and argument; returns the name and argument of the inverse
+    operation, None if there is none. `field`: the name of its argument.
+    """
+
+    name: str
+    label: Any
+    done_label: Any
+    permission: str
+    request: Callable[[Any, Job, Any], Request]
+    applies: Callable[[Job, float], bool] = lambda job, now: True
+    undo: Callable[[Job, Any], tuple[str, Any] | None] = lambda job, argument: None
+    field: str = ""
+    danger: bool = False
+    effect: Any = ""
+
+
+def _requeue_request(client: Any, job: Job, queue: str, delay: float = 0) -> Request:
+    options = options_of(job.priority, job.tags, job.original_retries, job.dependencies)
+    return ("requeue", client.worker_name, queue, job.jid, job.klass, job.raw_data, delay, *options)
+
+
+def _retry_request(client: Any, job: Job, delay: Any) -> Request:
+    return _requeue_request(client, job, job.queue_name, float(delay or 0))
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    operation.name: operation
+    for operation in (
+        Operation(
+            "retry",
+            _("Retry"),
+            _("Retried"),
+            "retry_job",
+            _retry_request,
+            applies=lambda job, now: job.state == "failed" and bool(job.queue_name),
+            effect=_("A failed job waits in its queue again, with all of its retries. This cannot be undone."),
+        ),
+        Operation(
+            "move",
+            _("Move to a queue"),
+            _("Moved"),
+            "retry_job",
+            lambda client, job, queue: _requeue_request(client, job, queue),
+            undo=lambda job, queue: ("move", job.queue_name) if job.state in ("waiting", "depends") else None,
+            field="queue",
+            effect=_("A job that is moved waits in that queue. A worker that runs it loses it."),
+        ),
+        Operation(
+            "timeout",
+            _("Time out"),
+            _("Timed out"),
+            "retry_job",
+            lambda client, job, argument: ("timeout", job.jid),
+            applies=lambda job, now: job.state == "running",
+            danger=True,
+            effect=_("A running job is taken from its worker, and goes before all others. This cannot be undone."),
+        ),
+        Operation(
+            "priority",
+            _("Change the priority"),
+            _("Changed the priority of"),
+            "edit_job",
+            lambda client, job, value: ("priority", job.jid, value),
+            undo=lambda job, value: ("priority", job.priority),
+            field="priority",
+            effect=_("A job that waits goes before all others of the new priority."),
+        ),
+        Operation(
+            "tag",
+            _("Add a tag"),
+            _("Tagged"),
+            "edit_job",
+            lambda client, job, tag: ("tag", "add", job.jid, tag),
+            undo=lambda job, tag: ("untag", tag) if tag not in job.tags else None,
+            field="tag",
+            effect=_("A job is found by its tags, in lists and by other programs."),
+        ),
+        Operation(
+            "untag",
+            _("Remove a tag"),
+            _("Removed the tag of"),
+            "edit_job",
+            lambda client, job, tag: ("tag", "remove", job.jid, tag),
+            applies=lambda job, now: bool(job.tags),
+            undo=lambda job, tag: ("tag", tag) if tag in job.tags else None,
+            field="tag",
+            effect=_("The job is found by this tag no longer."),
+        ),
+        Operation(
+            "track",
+            _("Track"),
+            _("Tracked"),
+            "edit_job",
+            lambda client, job, argument: ("track", "track", job.jid),
+            undo=lambda job, argument: None if job.tracked else ("untrack", ""),
+            effect=_("A tracked job is listed, and events tell of each of its steps."),
+        ),
+        Operation(
+            "untrack",
+            _("Stop tracking"),
+            _("Stopped tracking"),
+            "edit_job",
+            lambda client, job, argument: ("track", "untrack", job.jid),
+            undo=lambda job, argument: ("track", "") if job.tracked else None,
+            effect=_("The job is in the list of tracked ones no longer, and events tell of it no more."),
+        ),
+        Operation(
+            "cancel",
+            _("Cancel for good"),
+            _("Canceled"),
+            "cancel_job",
+            lambda client, job, argument: ("cancel", job.jid),
+            applies=lambda job, now: state_of(job, now) != "complete",
+            danger=True,
+            effect=_("A canceled job is deleted. A worker that runs it loses it. This cannot be undone."),
+        ),
+    )
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result for some jobs: the jobs that were changed, the steps of an undo, and the errors of the other jobs."""
+
+    done: list[Job]
+    undo: list[tuple[str, str, Any]]
+    errors: list[str]
+
+
+def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any) -> Outcome:
+    """Apply an operation to jobs, one page of them per call. `argument` may be a function of a job's index."""
+    outcome = Outcome([], [], [])
+    for start in range(0, len(jobs), PAGE_SIZE):
+        batch = jobs[start : start + PAGE_SIZE]
+        arguments = [argument(start + index) if callable(argument) else argument for index in range(len(batch))]
+        try:
+            replies = client.call_many(
+                [operation.request(client, *pair) for pair in zip(batch, arguments, strict=True)]
+            )
+        except StoreError as error:  # report the jobs that are done
+            outcome.errors.append(str(error))
+            break
+        refused: list[tuple[Job, str]] = []
+        for job, value, reply in zip(batch, arguments, replies, strict=True):
+            if isinstance(reply, Exception):
+                refused.append((job, str(reply)))
+                continue
+            outcome.done.append(job)
+            undo_step = operation.undo(job, value)
+            if undo_step is not None:
+                outcome.undo.append((job.jid, *undo_step))
+        outcome.errors += _cancel_together(client, operation, refused, replies, outcome)
+    return outcome
+
+
+def _cancel_together(
+    client: Any, operation: Operation, refused: list[tuple[Job, str]], replies: Sequence[Any], outcome: Outcome
+) -> list[str]:
+    """Cancel jobs that depend on each other by one call; return the errors of jobs that are left."""
+    if operation.name == "cancel" and any(isinstance(reply, DependencyError) for reply in replies):
+        (result,) = client.call_many([("cancel", *(job.jid for job, _ in refused))])
+        if not isinstance(result, Exception):
+            outcome.done += [job for job, _ in refused]
+            return []
+    return [error for _, error in refused]
+
+
+def undo_token(outcome: Outcome, user: Any) -> str:
+    """Return the signed steps of an undo; empty unless all jobs can be restored."""
+    if not outcome.undo or len(outcome.undo) > MAX_UNDO_JOBS or len(outcome.undo) < len(outcome.done):
+        return ""
+    return signing.dumps([user.pk, outcome.undo], salt=SALT, compress=True)
+
+
+def load_undo_steps(token: str, user: Any) -> list[tuple[str, str, Any]]:
+    """Return jid, operation and argument for each job of an undo; empty if the token is another user's, or too old."""
+    try:
+        owner, steps = signing.loads(token, salt=SALT, max_age=UNDO_SECONDS)
+    except signing.BadSignature:
+        return []
+    return [(jid, name, argument) for jid, name, argument in steps] if owner == user.pk else []
+
+
+def undo_steps(client: Any, steps: Sequence[tuple[str, str, Any]]) -> Outcome:
+    """Run the steps of an undo for jobs that still exist."""
+    jobs = {job.jid: job for job in fetch_jobs(client, [jid for jid, _, _ in steps])[0]}
+    total = Outcome([], [], [])
+    for jid, name, argument in steps:
+        if jid in jobs and (name != "move" or jobs[jid].state in ("waiting", "depends")):
+            outcome = apply(client, OPERATIONS[name], [jobs[jid]], argument)
+            total.done += outcome.done
+            total.errors += outcome.errors
+    return total

@@ -1,0 +1,100 @@
+"""OpenAPI descriptions of the views; without drf-spectacular they have no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resty_django.api.openapi import REQUEST_ERRORS, Decorator, Examples, describe, path_parameter, responses
+from resty_django.api.serializers import ErrorSerializer
+
+from . import serializers
+
+_ERRORS: Examples = {
+    **REQUEST_ERRORS,
+    404: ("There is no such job.", {"no_such_job": {"message": "There is no job 5f0e8a4ccf7b4b0bb3a3a6e4d5a7c1f2."}}),
+    409: (
+        "Not in this state, or others depend on it.",
+        {"dependency": {"message": "Cancel(): a is a dependency of b but is not mentioned to be canceled"}},
+    ),
+    502: (
+        "What is stored cannot be read, or the server refused the call.",
+        {"refused": {"message": "The server of the job queue refused the call."}},
+    ),
+    503: (
+        "The server of the job queue does not answer; see Retry-After.",
+        {"unavailable": {"message": "The job queue did not answer; try again shortly."}},
+    ),
+}
+_PATHS = {"name": "The name", "jid": "The jid", "group": "The group"}
+
+
+def _describe(
+    name: str, summary: str, success: Any, *statuses: int, path: str = "", query: Any = None, body: Any = None
+) -> Decorator[Any]:
+    text = "{}, escaped once more than usual where it holds other characters than letters, digits, - and _."
+    parameters = [*([query] if query else []), *(path_parameter(path, text.format(_PATHS[path])) if path else [])]
+    errors = {status: _ERRORS[status] for status in (400, 401, 403, 502, 503, *statuses)}
+    return describe(
+        operation_id=f"jobs_{name}",
+        summary=summary,
+        parameters=parameters,
+        request=body,
+        responses=responses({200: success}, errors, ErrorSerializer),
+        tags=["jobs"],
+    )
+
+
+queues = _describe("queues", "All queues", serializers.QueuesSerializer)
+queue = _describe("queue", "One queue", serializers.QueueSerializer, path="name")
+stats = _describe(
+    "queue_stats",
+    "A queue on one day",
+    serializers.QueueStatsSerializer,
+    path="name",
+    query=serializers.DateQuerySerializer,
+)
+throughput = _describe("queue_throughput", "Jobs completed", serializers.ThroughputSerializer, path="name")
+queue_jobs = _describe(
+    "queue_jobs",
+    "Its jobs in one state",
+    serializers.JobsSerializer,
+    path="name",
+    query=serializers.StateQuerySerializer,
+)
+pause = _describe(
+    "queue_pause", "Pause a queue", serializers.QueueSerializer, path="name", body=serializers.PauseSerializer
+)
+unpause = _describe("queue_unpause", "Let it go on", serializers.QueueSerializer, path="name")
+search = _describe("search", "Find jobs", serializers.FoundSerializer, query=serializers.SearchQuerySerializer)
+job = _describe("job", "One job", serializers.WholeJobSerializer, 404, path="jid")
+cancel = _describe("job_cancel", "Delete a job", serializers.DoneSerializer, 404, 409, path="jid")
+retry = _describe(
+    "job_retry",
+    "Let a failed job wait again",
+    serializers.DoneSerializer,
+    404,
+    409,
+    path="jid",
+    body=serializers.RetrySerializer,
+)
+failed = _describe("failed", "Failed jobs by group", serializers.GroupsSerializer)
+group = _describe(
+    "failed_group",
+    "The failed jobs of a group",
+    serializers.JobsSerializer,
+    path="group",
+    query=serializers.PageQuerySerializer,
+)
+retry_group = _describe(
+    "failed_group_retry",
+    "Let jobs of a group wait again",
+    serializers.DoneSerializer,
+    path="group",
+    body=serializers.RetryGroupSerializer,
+)
+workers = _describe("workers", "All workers", serializers.WorkersSerializer)
+worker = _describe("worker", "The jobs of a worker", serializers.WorkerJobsSerializer, path="name")
+recurring = _describe(
+    "recurring", "Recurring jobs", serializers.RecurringJobsSerializer, query=serializers.RecurringQuerySerializer
+)
+recurring_job = _describe("recurring_job", "One recurring job", serializers.RecurringJobSerializer, 404, path="jid")

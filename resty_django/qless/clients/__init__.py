@@ -1,0 +1,1 @@
+"""The client: queues, jobs, events, and calls of the script in Redis."""

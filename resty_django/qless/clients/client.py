@@ -1,0 +1,358 @@
+"""The client of the job queue, and its collections: `client.queues`, `client.workers`, `client.config`."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..core import PREFIX
+from ..errors import DependencyError
+from .events import Events
+from .jobs import Jobs
+from .queue import Queue
+from .replies import QueueCounts, QueuesPage, WorkerCounts, WorkerJobs, WorkerLife, WorkersPage
+from .serialization import as_list, read, reader, text
+from .transport import ScriptClient, Steps, sync_and_async
+
+if TYPE_CHECKING:
+    from resty_django.redis import Origin
+
+JOBS_PER_CALL: Final = 100
+"""Jobs of one call at most, so that none blocks the server for long; larger requests are split."""
+CANCELS_PER_CALL: Final = 50
+"""Jobs that one call deletes at most: failed ones are searched for in the lists of their groups."""
+
+TEXT_OPTIONS: Final = frozenset(("application", "fixes"))
+"""Options that are never numbers."""
+
+_JSON: Final = reader(object)
+_OPTIONS: Final = reader(dict[str, Any])
+_INTEGER: Final = re.compile(r"-?(0|[1-9]\d{0,17})")
+_FRACTION: Final = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_QUEUES: Final = reader(QueuesPage)
+_WORKERS: Final = reader(WorkersPage)
+_SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
+
+
+class _WorkerJobs(msgspec.Struct):
+    jobs: list[str] | dict[str, str]
+    stalled: list[str] | dict[str, str]
+
+
+_WORKER_JOBS: Final = reader(_WorkerJobs)
+
+
+class Queues:
+    """The queues: `client.queues["name"]`, which sends nothing to the server."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def __getitem__(self, name: str) -> Queue:
+        return Queue(self.client, name)
+
+    def _counts(self) -> Steps[list[QueueCounts]]:
+        """Return the job counts of all queues by state, in the order in which the queues were first used."""
+        counts: list[QueueCounts] = []
+        cursor = "0"
+        while cursor:
+            page = read((yield "page", "queues", cursor), _QUEUES)
+            counts += as_list(page.items)
+            cursor = page.cursor
+        return counts
+
+    counts, acounts = sync_and_async(_counts)
+
+
+class Workers:
+    """The workers: `client.workers["name"]` returns the jobs of one worker."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def _get(self, name: str) -> Steps[WorkerJobs]:
+        """Return the jobs of a worker, none for an unknown one."""
+        lists = read((yield "workers", name), _WORKER_JOBS)
+        return WorkerJobs(jobs=as_list(lists.jobs), stalled=as_list(lists.stalled))
+
+    get, aget = sync_and_async(_get)
+
+    def __getitem__(self, name: str) -> WorkerJobs:
+        return self.get(name)
+
+    def _counts(self) -> Steps[list[WorkerCounts]]:
+        """Return all workers, most recently seen first. Forgets those not seen for `max-worker-age` seconds."""
+        counts: list[WorkerCounts] = []
+        cursor = "0"
+        while cursor:
+            page = read((yield "page", "workers", cursor), _WORKERS)
+            counts += as_list(page.items)
+            cursor = page.cursor
+        return counts
+
+    counts, acounts = sync_and_async(_counts)
+
+    def _alive(self) -> Steps[list[WorkerLife]]:
+        """Return the workers that send signs of life, as `manage.py runqless` does, latest first."""
+        return as_list(read((yield ("workers.alive",)), _SIGNS_OF_LIFE))
+
+    alive, aalive = sync_and_async(_alive)
+
+    def _deregister(self, *names: str) -> Steps[None]:
+        """Remove workers from the list. They keep their jobs until the locks expire."""
+        yield from self.client._deregister_workers(names)
+
+    deregister, aderegister = sync_and_async(_deregister)
+
+
+class Config:
+    """The options of the queue. The server stores texts; those that look like numbers are returned as numbers."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def _get(self, option: str, default: Any = None) -> Steps[Any]:
+        """Return the value of an option, else the core's default, else `default`."""
+        reply = yield "config.get", option
+        return default if reply is None else _value(option, reply)
+
+    get, aget = sync_and_async(_get)
+
+    def _set(self, option: str, value: str | float) -> Steps[None]:
+        """Set an option for all clients, at once."""
+        yield "config.set", option, _number_text(value)
+
+    set, aset = sync_and_async(_set)
+
+    def _all(self) -> Steps[dict[str, Any]]:
+        """Return all options that are set or have a default in the core."""
+        options = read((yield ("config.get",)), _OPTIONS)
+        return {option: _value(option, value) for option, value in options.items()}
+
+    all, aall = sync_and_async(_all)
+
+    def _unset(self, option: str) -> Steps[None]:
+        """Reset an option to its default."""
+        yield "config.unset", option
+
+    unset, aunset = sync_and_async(_unset)
+    clear, aclear = unset, aunset
+
+
+class Client(ScriptClient):
+    """A client of the job queue. Usable in all threads and event loops, and after a fork.
+
+    `redis`: the server, as an alias of CACHES, a URL, a client of redis-py (also of a cluster, also for asyncio), or a
+    function that returns one. `async_redis`: the same for asyncio, if `redis` does not serve both. `prefix`: the
+    beginning of all keys; on a cluster it has a hash tag, such as `{jobs}ql:`. `worker_name`: the worker that popped
+    jobs belong to (None: `<host>-<pid>`). `name`: the name of this client in logs. `clock`: returns seconds since the
+    epoch.
+    """
+
+    def __init__(
+        self,
+        redis: Origin = "default",
+        *,
+        async_redis: Origin | None = None,
+        prefix: str = PREFIX,
+        worker_name: str | None = None,
+        name: str = "default",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(redis, async_redis, prefix, clock)
+        self.name = name
+        self._worker_name = worker_name
+        self._own_name: tuple[int, str] = (0, "")
+        self.queues = Queues(self)
+        self.jobs = Jobs(self)
+        self.workers = Workers(self)
+        self.config = Config(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.prefix}>"
+
+    @property
+    def client(self) -> Client:
+        return self
+
+    @property
+    def worker_name(self) -> str:
+        """The worker that popped jobs belong to. By default each process has another name."""
+        if self._worker_name is not None:
+            return self._worker_name
+        pid = os.getpid()
+        if self._own_name[0] != pid:
+            self._own_name = (pid, f"{socket.gethostname()}-{pid}")
+        return self._own_name[1]
+
+    @worker_name.setter
+    def worker_name(self, name: str | None) -> None:
+        self._worker_name = name
+
+    def events(self) -> Events:
+        """Return a listener, which opens its own connection."""
+        return Events(self)
+
+    @staticmethod
+    def generate_jid() -> str:
+        """Return 32 random hexadecimal digits."""
+        return os.urandom(16).hex()
+
+    def _track(self, jid: str) -> Steps[bool]:
+        """Announce the job's changes as events. Return False if they were already. Raises `QlessError` for an unknown
+        job."""
+        return bool((yield "track", "track", jid) == b"1")
+
+    track, atrack = sync_and_async(_track)
+
+    def _untrack(self, jid: str) -> Steps[bool]:
+        """Stop announcing the job's changes. Return False if they were not announced."""
+        return bool((yield "track", "untrack", jid) == b"1")
+
+    untrack, auntrack = sync_and_async(_untrack)
+
+    def _tags(self, offset: int = 0, count: int = 100) -> Steps[list[str]]:
+        """Return the tags that are used twice or more, most used first."""
+        return _list((yield "tag", "top", offset, count))
+
+    tags, atags = sync_and_async(_tags)
+
+    def _bulk_cancel(self, jids: Iterable[str]) -> Steps[list[str]]:
+        """Delete jobs, including those that depend on each other; return their jids. Raises `DependencyError`.
+
+        Up to 50 are deleted all or none. More are sent in parts, dependents first: an error between two parts, or the
+        end of this process, leaves the rest.
+        """
+        requested = list(jids)
+        ordered = list(dict.fromkeys(requested))
+        if len(ordered) > CANCELS_PER_CALL:
+            dependents = {job.jid: job.dependents for job in (yield from self.jobs._multiget(*ordered))}
+            for jid in ordered:
+                for dependent in dependents.get(jid, ()):
+                    if dependent not in dependents:
+                        raise DependencyError(
+                            f"Cancel(): {jid} is a dependency of {dependent} but is not mentioned to be canceled"
+                        )
+            ordered = dependents_first(ordered, dependents)
+        for first in range(0, len(ordered), CANCELS_PER_CALL):
+            yield "cancel", *ordered[first : first + CANCELS_PER_CALL]
+        return requested
+
+    bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
+
+    def _unfail(self, group: str, queue: str, count: int = 500) -> Steps[int]:
+        """Move the oldest `count` failed jobs of a group to a queue, where they wait; return how many were moved.
+
+        They are moved 100 at a time: other clients may see some of them waiting before the rest.
+        """
+        moved = 0
+        for first in range(0, count, JOBS_PER_CALL):
+            size = min(JOBS_PER_CALL, count - first)
+            count_moved = int((yield "unfail", queue, group, size))
+            moved += count_moved
+            # fewer than asked for: none is left, or some of the oldest were gone
+            if count_moved < size and not (yield from self.jobs._failed_in(group, 0, 1)).total:
+                break
+        return moved
+
+    unfail, aunfail = sync_and_async(_unfail)
+
+    def _unfail_all(self) -> Steps[int]:
+        """Move the failed jobs of each group to the queue of its newest job; return how many were moved."""
+        moved = 0
+        for group, count in (yield from self.jobs._failed_groups()).items():
+            newest = (yield from self.jobs._failed_in(group, 0, 1)).jobs
+            if not newest:
+                continue
+            moved += yield from self._unfail(group, newest[0].queue_name, count)
+        return moved
+
+    unfail_all, aunfail_all = sync_and_async(_unfail_all)
+
+    def _deregister_workers(self, names: Iterable[str]) -> Steps[None]:
+        """Remove workers from the list. They keep their jobs until the locks expire."""
+        workers = tuple(names)
+        for first in range(0, len(workers), JOBS_PER_CALL):
+            yield "worker.deregister", *workers[first : first + JOBS_PER_CALL]
+
+    deregister_workers, aderegister_workers = sync_and_async(_deregister_workers)
+
+    def _tidy(self) -> Steps[None]:
+        """Finish the work that calls have deferred, until nothing is left or another client does it.
+
+        That is: jobs with many dependencies or dependents, and complete jobs and workers that are too old. Workers do
+        it too.
+        """
+        while (yield "tidy", self.worker_name):
+            pass
+
+    tidy, atidy = sync_and_async(_tidy)
+
+    def _config_get(self, option: str, default: Any = None) -> Steps[Any]:
+        """Call `config.get`."""
+        return (yield from self.config._get(option, default))
+
+    config_get, aconfig_get = sync_and_async(_config_get)
+
+    def _config_set(self, option: str, value: str | float) -> Steps[None]:
+        """Call `config.set`."""
+        yield from self.config._set(option, value)
+
+    config_set, aconfig_set = sync_and_async(_config_set)
+
+    def _config_get_all(self) -> Steps[dict[str, Any]]:
+        """Call `config.all`."""
+        return (yield from self.config._all())
+
+    config_get_all, aconfig_get_all = sync_and_async(_config_get_all)
+
+    def _config_clear(self, option: str) -> Steps[None]:
+        """Call `config.unset`."""
+        yield from self.config._unset(option)
+
+    config_clear, aconfig_clear = sync_and_async(_config_clear)
+
+    def close(self) -> None:
+        """Close the connections that were made from a URL or by a function. Those for asyncio close with their loop."""
+        self.source.close()
+
+
+def dependents_first(jids: Sequence[str], dependents: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the jobs, dependents before the jobs that they depend on."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    for jid in jids:
+        stack = [jid]
+        while stack:
+            top = stack[-1]
+            if top not in entered:
+                entered.add(top)
+                stack += [dependent for dependent in dependents.get(top, ()) if dependent not in entered]
+            else:
+                order.setdefault(stack.pop())
+    return list(order)
+
+
+def _list(reply: bytes) -> list[Any]:
+    items = read(reply, _JSON)
+    return items if isinstance(items, list) else []
+
+
+def _number_text(value: str | float) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _value(option: str, value: Any) -> Any:
+    if isinstance(value, bytes):
+        value = text(value)
+    if not isinstance(value, str) or option in TEXT_OPTIONS:
+        return value
+    if _INTEGER.fullmatch(value):
+        return int(value)
+    return float(value) if _FRACTION.fullmatch(value) else value

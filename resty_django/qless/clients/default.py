@@ -1,0 +1,49 @@
+"""The client described by the settings: `resty_django.qless.client`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+from resty_django.forks import after_fork
+
+from .client import Client
+
+_client: Client | None = None
+
+
+def default_client() -> Client:
+    """Return the client of this process; it is made anew when a setting changes and after a fork."""
+    global _client
+    if _client is None:
+        section = conf.qless
+        _client = Client(
+            section.url or section.alias, prefix=section.prefix, worker_name=section.worker_name, name="default"
+        )
+    return _client
+
+
+class _Default:
+    """A stand-in for the default client, which code may keep."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(default_client(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(default_client(), name, value)
+
+    def __repr__(self) -> str:
+        return repr(default_client())
+
+
+client = cast(Client, _Default())
+
+
+def _forget() -> None:
+    global _client
+    _client = None
+
+
+on_change(_forget, SETTING, "CACHES")
+after_fork(_forget)

@@ -1,0 +1,434 @@
+"""A job."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from ..errors import InvalidArgument
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, list_text, options_of
+from .replies import JobRecord, Result
+from .serialization import as_list, decode, encode, read, reader
+from .transport import Request, Steps, sync_and_async
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .queue import Queue
+    from .recurring import RecurringJob
+
+_JOBS: Final = reader(list[JobRecord])
+_LIST: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
+_UNREAD: Final = object()
+
+Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+"""A function that gets the job."""
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class _HookDecorator:
+    """Registers functions, also as a decorator. They get the job and are called in the order of registration."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, job: Job, owner: type | None = None) -> Callable[[H], H]:
+        return functools.partial(job.add_hook, self.name)
+
+
+class Job:
+    """A job, as the server returned it. Methods that begin with `a` are for asyncio.
+
+    `complete`, `fail`, `heartbeat` and `requeue` send `data` as it is then, so that a job may change it. `complete`,
+    `fail`, `retry`, `heartbeat` and `progress` are for the worker that has the job: they raise `LostLock` unless that
+    is `client.worker_name`. `requeue`, `cancel` and `timeout` take it from any worker.
+    """
+
+    __slots__ = ("_data", "_hooks", "_record", "client", "state_changed")
+
+    before_complete, after_complete = _HookDecorator(), _HookDecorator()
+    before_fail, after_fail = _HookDecorator(), _HookDecorator()
+    before_cancel, after_cancel = _HookDecorator(), _HookDecorator()
+    before_requeue, after_requeue = _HookDecorator(), _HookDecorator()
+    before_retry, after_retry = _HookDecorator(), _HookDecorator()
+
+    def __init__(self, client: Client, record: JobRecord) -> None:
+        self.client = client
+        self._record = record
+        self._data: Any = _UNREAD
+        self._hooks: dict[str, list[Hook]] | None = None
+        self.state_changed = False
+        """Whether this object has completed, failed, canceled, requeued or retried the job."""
+
+    @classmethod
+    def build(cls, client: Client, klass: str, **attributes: Any) -> Job:
+        """Return a job that no server knows, to try a job class. `attributes`: `data`, and fields of `JobRecord`."""
+        data = attributes.pop("data", {})
+        fields = {
+            "jid": client.generate_jid(),
+            "state": "running",
+            "queue": "mock_queue",
+            "worker": "mock_worker",
+            "priority": 0,
+            "retries": 5,
+            "remaining": 5,
+            "expires": time.time() + 3600,
+            "tags": [],
+            **attributes,
+        }
+        return cls(client, JobRecord(klass=klass, data=encode(data).decode(), **fields))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.description()}>"
+
+    # --- attributes, as the server returned them ---
+
+    @property
+    def jid(self) -> str:
+        return self._record.jid
+
+    @property
+    def klass(self) -> str:
+        """The name of the job class, as it was put."""
+        return self._record.klass
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue; empty once the job is complete."""
+        return self._record.queue
+
+    @property
+    def state(self) -> str:
+        return self._record.state
+
+    @property
+    def worker_name(self) -> str:
+        return self._record.worker
+
+    @property
+    def data(self) -> Any:
+        """The arguments, parsed on first access. Raises `UnreadableReply` if they are not JSON."""
+        if self._data is _UNREAD:
+            self._data = decode(self._record.data)
+        return self._data
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._data = value
+
+    @property
+    def raw_data(self) -> str:
+        """The data as JSON: the stored text until `data` is accessed."""
+        return self._record.data if self._data is _UNREAD else encode(self._data).decode()
+
+    @property
+    def _accessed_data(self) -> tuple[str, ...]:
+        """The data for calls that need not send them: nothing until `data` is accessed."""
+        return () if self._data is _UNREAD else (self.raw_data,)
+
+    @property
+    def tags(self) -> list[str]:
+        return [str(tag) for tag in as_list(self._record.tags)]
+
+    @property
+    def priority(self) -> float:
+        return self._record.priority
+
+    @priority.setter
+    def priority(self, value: float) -> None:
+        self.set_priority(value)
+
+    @property
+    def original_retries(self) -> int:
+        return int(self._record.retries)
+
+    @property
+    def retries_left(self) -> int:
+        return int(self._record.remaining)
+
+    @property
+    def expires_at(self) -> float:
+        """When the lock expires, in seconds since the epoch; 0 without a lock."""
+        return self._record.expires
+
+    @property
+    def tracked(self) -> bool:
+        return self._record.tracked
+
+    @property
+    def dependencies(self) -> list[str]:
+        """The jids of the jobs that this job waits for."""
+        return as_list(self._record.dependencies)
+
+    @property
+    def dependents(self) -> list[str]:
+        """The jids of the jobs that wait for this job."""
+        return as_list(self._record.dependents)
+
+    @property
+    def spawned_from_jid(self) -> str | None:
+        """The jid of the recurring job that spawned it."""
+        return self._record.spawned_from_jid or None  # type: ignore[return-value]
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """The `group`, `message`, `when` and `worker` of the last failure, or an empty dict."""
+        return self._record.failure if isinstance(self._record.failure, dict) else {}
+
+    @property
+    def raw_queue_history(self) -> list[dict[str, Any]]:
+        """The history, oldest first: entries with `when` (seconds since the epoch), `what`, and more."""
+        return as_list(self._record.history)
+
+    @property
+    def txid(self) -> str | None:
+        """The transaction ID under which the job was put."""
+        return self._record.txid
+
+    def queue(self) -> Queue:
+        return self.client.queues[self._record.queue]
+
+    def description(self) -> str:
+        return f"{self.klass} ({self.jid} / {self.queue_name} / {self.state})"
+
+    def ttl(self) -> float:
+        """Return the seconds until the lock expires, negative after that."""
+        return self._record.expires - self.client.clock()
+
+    # --- running the job's function ---
+
+    def perform(self) -> Any:
+        """Call the function of the job's class; a coroutine function runs in a new event loop.
+
+        Raises `NotAllowed`, `MethodMissing`, `MethodType`, `ImportError`, and the function's own errors.
+        """
+        from ..tasks.registry import perform
+
+        return perform(self)
+
+    async def aperform(self) -> Any:
+        """Do the same for asyncio; a function that is not a coroutine function runs in a thread."""
+        from ..tasks.registry import aperform
+
+        return await aperform(self)
+
+    # --- hooks ---
+
+    def add_hook(self, name: str, hook: H) -> H:
+        if self._hooks is None:
+            self._hooks = {}
+        self._hooks.setdefault(name, []).append(hook)
+        return hook
+
+    def _changing(self, what: str, request: Request) -> Steps[Any]:
+        """Send a request that changes the state, and call its hooks."""
+        hooks = self._hooks or {}
+        for hook in hooks.get(f"before_{what}", ()):
+            yield functools.partial(hook, self)
+        reply = yield request
+        self.state_changed = True
+        for hook in hooks.get(f"after_{what}", ()):
+            yield functools.partial(hook, self)
+        return reply
+
+    # --- ending a run ---
+
+    def _complete(
+        self, next: str | None = None, delay: float = 0, depends: Iterable[str] = (), *, result: Any = msgspec.UNSET
+    ) -> Steps[str]:
+        """Complete the job, or with `next` move it to that queue; return its state: "complete", or that in the queue.
+
+        `delay`: seconds until it waits there; `depends`: jids of jobs that it waits for there. `result` is stored with
+        the job. Raises `LostLock`, `CannotComplete`, `NoSuchJob`, `InvalidArgument`.
+        """
+        record = self._record
+        options: list[Any] = []
+        if next is not None:
+            options += ("next", next)
+        if delay:
+            options += ("delay", delay)
+        if depends:
+            options += ("depends", list_text("depends", depends))
+        if result is not msgspec.UNSET:
+            options += ("result", encode(result, "result"))
+        if next is None:
+            options += ("pending", 1)
+        request = ("complete", record.jid, self.client.worker_name, record.queue, self.raw_data, *options)
+        reply = str((yield from self._changing("complete", request)), "utf-8")
+        if reply != "pending":
+            return reply
+        yield from self.client._tidy()
+        return "complete"
+
+    complete, acomplete = sync_and_async(_complete)
+
+    def _fail(self, group: str, message: str) -> Steps[str]:
+        """Fail the job under a group; return its jid. Raises `LostLock`, `CannotFail`, `NoSuchJob`."""
+        record = self._record
+        yield from self._changing(
+            "fail", ("fail", record.jid, self.client.worker_name, group, message, *self._accessed_data)
+        )
+        return record.jid
+
+    fail, afail = sync_and_async(_fail)
+
+    def _retry(self, delay: float = 0, group: str | None = None, message: str | None = None) -> Steps[int]:
+        """Let the job wait again, after `delay` seconds; return the retries left.
+
+        Less than 0: none were left, and the job has failed. Its failure then has `group` and `message`. Raises
+        `LostLock`, `CannotRetry`, `NoSuchJob`.
+        """
+        if group is None and message is not None:
+            raise InvalidArgument(
+                "retry() has a message without a group. Give the group that failures are filed under."
+            )
+        failure = [text for text in (group, message) if text is not None]
+        record = self._record
+        request = ("retry", record.jid, record.queue, self.client.worker_name, delay, *failure)
+        return int((yield from self._changing("retry", request)))
+
+    retry, aretry = sync_and_async(_retry)
+
+    def _cancel(self) -> Steps[None]:
+        """Delete the job. Raises `DependencyError` if other jobs depend on it."""
+        yield from self._changing("cancel", ("cancel", self.jid))
+
+    cancel, acancel = sync_and_async(_cancel)
+
+    def _requeue(
+        self,
+        queue: str,
+        *,
+        data: Any = msgspec.UNSET,
+        delay: float = 0,
+        priority: float | None = None,
+        tags: Iterable[str] | None = None,
+        retries: int | None = None,
+        depends: Iterable[str] | None = None,
+    ) -> Steps[str]:
+        """Move the job to a queue; options that are not given stay as they are. Return its jid. Raises `NoSuchJob`."""
+        record = self._record
+        options = options_of(
+            record.priority if priority is None else priority,
+            self.tags if tags is None else tags,
+            record.retries if retries is None else retries,
+            self.dependencies if depends is None else depends,
+        )
+        sent = self.raw_data if data is msgspec.UNSET else encode(data)
+        request = ("requeue", self.client.worker_name, queue, record.jid, record.klass, sent, delay, *options)
+        yield from self._changing("requeue", request)
+        return record.jid
+
+    requeue, arequeue = sync_and_async(_requeue)
+    move, amove = requeue, arequeue
+
+    # --- during a run ---
+
+    def _heartbeat(self) -> Steps[float]:
+        """Extend the lock; return when it expires, in seconds since the epoch. Raises `LostLock`, `NoSuchJob`."""
+        record = self._record
+        record.expires = float((yield "heartbeat", record.jid, self.client.worker_name, *self._accessed_data))
+        return record.expires
+
+    heartbeat, aheartbeat = sync_and_async(_heartbeat)
+
+    def _progress(self, share: float, message: str = "") -> Steps[None]:
+        """Record the progress, which `result` returns. Raises `LostLock`, `NoSuchJob`."""
+        yield "progress", self.jid, self.client.worker_name, share, message
+
+    progress, aprogress = sync_and_async(_progress)
+
+    def _timeout(self) -> Steps[None]:
+        """Take the job from its worker and put it before all others. Raises `CannotTimeout`, `NoSuchJob`."""
+        yield "timeout", self.jid
+
+    timeout, atimeout = sync_and_async(_timeout)
+
+    # --- in any state ---
+
+    def _result(self) -> Steps[Result | None]:
+        """Return the job's result and progress as of now; None if the job does not exist any more."""
+        return (yield from self.client.jobs._result(self.jid))
+
+    result, aresult = sync_and_async(_result)
+
+    def _track(self) -> Steps[bool]:
+        """Announce the job's changes as events. Return False if they were already."""
+        changed = yield from self.client._track(self.jid)
+        self._record.tracked = True
+        return changed
+
+    track, atrack = sync_and_async(_track)
+
+    def _untrack(self) -> Steps[bool]:
+        """Stop announcing the job's changes. Return False if they were not announced."""
+        changed = yield from self.client._untrack(self.jid)
+        self._record.tracked = False
+        return changed
+
+    untrack, auntrack = sync_and_async(_untrack)
+
+    def _set_priority(self, value: float) -> Steps[None]:
+        """Change the priority; a waiting job goes before all others with the same one. Raises `NoSuchJob`."""
+        yield "priority", self.jid, value
+        self._record.priority = value
+
+    set_priority, aset_priority = sync_and_async(_set_priority)
+
+    def _tag(self, *tags: str) -> Steps[list[str]]:
+        """Add tags; return all tags of the job. Raises `NoSuchJob`."""
+        self._record.tags = as_list(read((yield "tag", "add", self.jid, *tags), _LIST))
+        return self.tags
+
+    tag, atag = sync_and_async(_tag)
+
+    def _untag(self, *tags: str) -> Steps[list[str]]:
+        """Remove tags; return the tags left. Raises `NoSuchJob`."""
+        self._record.tags = as_list(read((yield "tag", "remove", self.jid, *tags), _LIST))
+        return self.tags
+
+    untag, auntag = sync_and_async(_untag)
+
+    def _depend(self, *jids: str) -> Steps[None]:
+        """Add dependencies; more than 1000 are sent in parts.
+
+        Raises `DependencyError` if the job is not waiting for others, also between two parts.
+        """
+        for first in range(0, len(jids), DEPENDS_PER_CALL):
+            yield "depends", self.jid, "on", *jids[first : first + DEPENDS_PER_CALL]
+        if len(jids) > DEPENDS_AT_ONCE:
+            yield from self.client._tidy()
+
+    depend, adepend = sync_and_async(_depend)
+
+    def _undepend(self, *jids: str, all: bool = False) -> Steps[None]:
+        """Remove these dependencies, or all. Raises `DependencyError` if the job is not waiting for others."""
+        if all:
+            yield "depends", self.jid, "off", "all"
+        for first in range(0, 0 if all else len(jids), DEPENDS_PER_CALL):
+            yield "depends", self.jid, "off", *jids[first : first + DEPENDS_PER_CALL]
+        if len(jids) > DEPENDS_AT_ONCE or (all and len(self.dependencies) > DEPENDS_AT_ONCE):
+            yield from self.client._tidy()
+
+    undepend, aundepend = sync_and_async(_undepend)
+
+    def _log(self, message: str, data: dict[str, Any] | None = None) -> Steps[None]:
+        """Add an entry to the history. Raises `NoSuchJob`."""
+        yield "log", self.jid, message, *(() if data is None else (encode(data),))
+
+    log, alog = sync_and_async(_log)
+
+    def _spawned_from(self) -> Steps[Job | RecurringJob | None]:
+        """Return the recurring job that spawned it; None if there is none, or none any more."""
+        jid = self.spawned_from_jid
+        return (yield from self.client.jobs._get(jid)) if jid else None
+
+    spawned_from, aspawned_from = sync_and_async(_spawned_from)
+
+
+def job_list(client: Client, reply: bytes) -> list[Job]:
+    """Return the jobs of a reply."""
+    return [] if reply == b"{}" else [Job(client, record) for record in read(reply, _JOBS)]

@@ -1,0 +1,179 @@
+"""Jobs in any state and queue: `client.jobs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import msgspec
+
+from .job import Job, job_list
+from .queue import jids_in_pages
+from .recurring import RecurringJob, of_reply
+from .replies import Failures, GroupsPage, JidPage, JobRecord, Result, SearchPage, Tracked
+from .serialization import as_list, decode, read, reader
+from .transport import Steps, sync_and_async
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+JOBS_PER_CALL: Final = 50
+"""Jobs that one call returns: each may have a hundred history entries."""
+
+
+class _Page(msgspec.Struct):
+    jobs: list[str] | dict[str, Any]
+    total: int = 0
+    cursor: str = ""
+
+
+class _Tracked(msgspec.Struct):
+    jobs: list[JobRecord] | dict[str, Any]
+    expired: list[str] | dict[str, Any]
+
+
+class _TrackedPage(msgspec.Struct):
+    items: _Tracked
+    cursor: str
+
+
+class _Result(msgspec.Struct):
+    jid: str
+    state: str
+    result: str | bool
+    progress: float | bool
+    message: str | bool
+    at: float | bool
+
+
+_PAGE: Final = reader(_Page)
+_TRACKED: Final = reader(_TrackedPage)
+_RESULT: Final = reader(_Result)
+_GROUPS: Final = reader(GroupsPage)
+_JOB: Final = reader(JobRecord)
+
+
+class Jobs:
+    """Access to jobs by jid, tag, state, failure group, and by search."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def _get(self, jid: str) -> Steps[Job | RecurringJob | None]:
+        """Return the job or the recurring job with this jid, or None."""
+        reply = yield "get", jid
+        if reply is not None:
+            return Job(self.client, read(reply, _JOB))
+        return of_reply(self.client, (yield "recur.get", jid))
+
+    get, aget = sync_and_async(_get)
+
+    def __getitem__(self, jid: str) -> Job | RecurringJob | None:
+        return self.get(jid)
+
+    def _multiget(self, *jids: str) -> Steps[list[Job]]:
+        """Return the jobs with these jids that exist; more than 50 are fetched in several calls."""
+        jobs: list[Job] = []
+        for first in range(0, len(jids), JOBS_PER_CALL):
+            jobs += job_list(self.client, (yield "multiget", *jids[first : first + JOBS_PER_CALL]))
+        return jobs
+
+    multiget, amultiget = sync_and_async(_multiget)
+
+    def _complete(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return the jids of complete jobs, newest first."""
+        return (yield from jids_in_pages(("jobs", "complete"), offset, count))
+
+    complete, acomplete = sync_and_async(_complete)
+
+    def _tracked(self) -> Steps[Tracked]:
+        """Return the tracked jobs."""
+        jobs, expired, cursor = [], [], "0"
+        while cursor:
+            page = read((yield "page", "tracked", cursor, JOBS_PER_CALL), _TRACKED)
+            jobs += [Job(self.client, record) for record in as_list(page.items.jobs)]
+            expired += as_list(page.items.expired)
+            cursor = page.cursor
+        return Tracked(jobs, expired)
+
+    tracked, atracked = sync_and_async(_tracked)
+
+    def _tagged(self, tag: str, offset: int = 0, count: int = 25) -> Steps[JidPage]:
+        """Return the jids of jobs with a tag, oldest tagging first."""
+        page = read((yield "tag", "get", tag, offset, count), _PAGE)
+        return JidPage(total=page.total, jobs=as_list(page.jobs))
+
+    tagged, atagged = sync_and_async(_tagged)
+
+    def _failed_groups(self) -> Steps[dict[str, int]]:
+        """Return the number of failed jobs by group."""
+        groups: dict[str, int] = {}
+        cursor = "0"
+        while cursor:
+            page = read((yield "page", "failed", cursor), _GROUPS)
+            groups |= page.items
+            cursor = page.cursor
+        return groups
+
+    def _failed_in(self, group: str, offset: int = 0, count: int = 25) -> Steps[Failures]:
+        page = read((yield "failed", group, offset, count), _PAGE)
+        return Failures(page.total, (yield from self._multiget(*as_list(page.jobs))))
+
+    def _failed(self, group: str | None = None, offset: int = 0, count: int = 25) -> Steps[Any]:
+        if group is None:
+            return (yield from self._failed_groups())
+        return (yield from self._failed_in(group, offset, count))
+
+    @overload
+    def failed(self) -> dict[str, int]: ...
+    @overload
+    def failed(self, group: str, offset: int = 0, count: int = 25) -> Failures: ...
+    def failed(self, group: str | None = None, offset: int = 0, count: int = 25) -> Any:
+        """Return the number of failed jobs by group, or the failed jobs of one group, newest first."""
+        return self.client.run(self._failed(group, offset, count))
+
+    @overload
+    async def afailed(self) -> dict[str, int]: ...
+    @overload
+    async def afailed(self, group: str, offset: int = 0, count: int = 25) -> Failures: ...
+    async def afailed(self, group: str | None = None, offset: int = 0, count: int = 25) -> Any:
+        """Do the same for asyncio."""
+        return await self.client.arun(self._failed(group, offset, count))
+
+    def _search(
+        self,
+        *,
+        state: str | None = None,
+        klass: str | None = None,
+        queue: str | None = None,
+        count: int = 25,
+        scan: int = 1000,
+        cursor: str = "",
+    ) -> Steps[SearchPage]:
+        """Search jobs by state, class and queue.
+
+        Looks at `scan` jobs at most and returns `count` of them at most; pass the reply's `cursor` to continue.
+        """
+        filters = {"state": state, "klass": klass, "queue": queue, "cursor": cursor or None}
+        pairs = [argument for name, value in filters.items() if value is not None for argument in (name, value)]
+        page = read((yield "search", *pairs, "count", count, "scan", scan), _PAGE)
+        return SearchPage(jobs=as_list(page.jobs), cursor=page.cursor)
+
+    search, asearch = sync_and_async(_search)
+
+    def _result(self, jid: str) -> Steps[Result | None]:
+        """Return the result and progress of a job, also while it runs; None if it does not exist."""
+        reply = yield "result", jid
+        if reply is None:
+            return None
+        fields = read(reply, _RESULT)
+        return Result(
+            jid=fields.jid,
+            state=fields.state,
+            result=decode(fields.result) if isinstance(fields.result, str) else None,
+            progress=None if fields.progress is False else float(fields.progress),
+            message=fields.message if isinstance(fields.message, str) else "",
+            at=None if fields.at is False else float(fields.at),
+        )
+
+    result, aresult = sync_and_async(_result)

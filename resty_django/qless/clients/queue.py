@@ -1,0 +1,434 @@
+"""A queue: putting jobs in, popping them, listing them, its statistics and options."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import msgspec
+
+from resty_django import sansio
+from resty_django.txid import current
+
+from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
+from .job import Job, job_list
+from .put_options import DEPENDS_PER_CALL, class_name, list_text, options_of, text_list
+from .replies import JobSpec, QueueCounts, QueueStats, Throughput
+from .serialization import encode, read, reader, texts
+from .transport import Steps, sync_and_async
+
+if TYPE_CHECKING:
+    from .client import Client
+
+PUTS_PER_CALL: Final = 100
+"""Jobs that one `put.many` puts."""
+
+POPS_PER_CALL: Final = 50
+"""Jobs of one pop or peek: for each, another one may be moved from the schedule, and one be spawned."""
+
+JIDS_PER_CALL: Final = 1000
+"""Jids of one call that lists jobs."""
+
+PAUSE_REASON: Final = "pause-reason"
+
+JOB_FIELDS: Final = frozenset(JobSpec.__slots__)
+_FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
+_COUNTS: Final = reader(QueueCounts)
+_STATS: Final = reader(QueueStats)
+_THROUGHPUT: Final = reader(Throughput)
+
+
+class Queue:
+    """A queue: `client.queues["name"]`. It is created when its first job is put."""
+
+    __slots__ = ("client", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def jobs(self) -> QueueJobs:
+        return QueueJobs(self.client, self.name)
+
+    # --- putting jobs ---
+
+    def _put(
+        self,
+        klass: Any,
+        data: Any = None,
+        *,
+        jid: str | None = None,
+        delay: float = 0,
+        priority: float | None = None,
+        tags: Iterable[str] | None = None,
+        retries: int | None = None,
+        depends: Iterable[str] | None = None,
+    ) -> Steps[str]:
+        """Put a job; return its jid.
+
+        `klass`: a dotted path, or a class or function with one. `data`: JSON (see `encode`). `delay`: seconds until the
+        job waits. `priority`: higher ones come first. `retries`: how often it may run again. `depends`: jids of jobs
+        that must be complete first. An existing `jid` is moved here, with these data and options. Raises
+        `InvalidArgument`, `DependencyError`.
+
+        More than 1000 jobs in `depends` are sent before the job, in parts; if that is interrupted, nothing is put.
+        """
+        name = class_name(klass)
+        options: tuple[Any, ...] = ()
+        staged: tuple[Any, ...] = ()
+        others = text_list("depends", depends or ())
+        if len(others) > DEPENDS_PER_CALL:
+            jid = self.client.generate_jid() if jid is None else jid
+            for first in range(0, len(others), DEPENDS_PER_CALL):
+                yield "stage", jid, *others[first : first + DEPENDS_PER_CALL]
+            others, staged = [], ("staged", 1)
+        if jid is not None or priority is not None or tags or retries is not None or others:
+            options = (*options_of(priority, tags, retries, others), *staged)
+        txid = current()
+        if txid is not None:
+            options += ("txid", txid)
+        if jid is None:
+            jid = self.client.generate_jid()
+        yield "put", self.client.worker_name, self.name, jid, name, encode(data), delay, *options
+        if staged:
+            yield from self.client._tidy()
+        return jid
+
+    put, aput = sync_and_async(_put)
+
+    def _put_many(self, jobs: Iterable[JobSpec | Mapping[str, Any]]) -> Steps[list[str]]:
+        """Put many jobs, each a `JobSpec` or a dict of the arguments of `put`; return their jids.
+
+        They are sent 100 at a time: if one of these is refused, none of its 100 is put, nor any after them.
+        """
+        specs = iter(jobs)
+        jids: list[str] = []
+        txid = current()
+        txid_option = {} if txid is None else {"txid": txid}
+        default_options = msgspec.json.encode(txid_option) if txid_option else b""
+        while chunk := list(itertools.islice(specs, PUTS_PER_CALL)):
+            flat: list[Any] = []
+            digits = os.urandom(16 * len(chunk)).hex()
+            for number, job in enumerate(chunk):
+                spec = job if isinstance(job, dict) else _as_dict(job)
+                new_jid = digits[32 * number : 32 * number + 32]
+                if spec.keys() <= _FIELDS_WITHOUT_OPTIONS and "klass" in spec:
+                    jid, options = new_jid, default_options
+                else:
+                    jid, options = spec.get("jid") or new_jid, _options_text(spec, txid_option)
+                jids.append(jid)
+                flat += (jid, class_name(spec["klass"]), encode(spec.get("data")), spec.get("delay", 0), options)
+            yield "put.many", self.client.worker_name, self.name, *flat
+        return jids
+
+    put_many, aput_many = sync_and_async(_put_many)
+
+    def _recur(
+        self,
+        klass: Any,
+        data: Any,
+        interval: float,
+        *,
+        jid: str | None = None,
+        offset: float = 0,
+        priority: float = 0,
+        tags: Iterable[str] = (),
+        retries: int = 5,
+        backlog: int = 0,
+    ) -> Steps[str]:
+        """Put a job every `interval` seconds, the first after `offset` seconds; return the jid of the recurring job.
+
+        With a `jid` it may be declared repeatedly, such as at each start of a site. `backlog`: how many overdue jobs
+        are made besides the latest; 0: all. Raises `InvalidArgument`.
+        """
+        jid = self.client.generate_jid() if jid is None else jid
+        options = ("priority", priority, "tags", list_text("tags", tags), "retries", retries, "backlog", backlog)
+        yield "recur", self.name, jid, class_name(klass), encode(data), "interval", interval, offset, *options
+        return jid
+
+    recur, arecur = sync_and_async(_recur)
+
+    # --- popping jobs ---
+
+    def _take(self, command: str, count: int | None) -> Steps[Any]:
+        limit = 1 if count is None else count
+        holder = (self.client.worker_name,) if command == "pop" else ()
+        size = min(limit, POPS_PER_CALL)
+        jobs = job_list(self.client, (yield command, self.name, *holder, size))
+        last_size = len(jobs)
+        while command == "pop" and last_size == size and len(jobs) < limit:
+            size = min(limit - len(jobs), POPS_PER_CALL)
+            popped = job_list(self.client, (yield command, self.name, *holder, size))
+            last_size = len(popped)
+            jobs += popped
+        if command == "peek" and last_size == POPS_PER_CALL < limit:
+            jids = yield from self.jobs._stalled(0, limit)
+            jids += yield from self.jobs._ready(0, limit - len(jids))
+            jobs = yield from self.client.jobs._multiget(*jids)
+        return jobs if count is not None else jobs[0] if jobs else None
+
+    @overload
+    def pop(self, count: None = None) -> Job | None: ...
+    @overload
+    def pop(self, count: int) -> list[Job]: ...
+    def pop(self, count: int | None = None) -> Any:
+        """Return a job to run, or None; with `count` a list of at most that many. Locks them for this client's worker.
+
+        More than 50 are popped in parts: if this process ends between two, the jobs popped before wait until their
+        locks expire.
+        """
+        return sansio.run(self._take("pop", count), self.client.perform)
+
+    @overload
+    async def apop(self, count: None = None) -> Job | None: ...
+    @overload
+    async def apop(self, count: int) -> list[Job]: ...
+    async def apop(self, count: int | None = None) -> Any:
+        """Do the same for asyncio."""
+        return await sansio.arun(self._take("pop", count), self.client.aperform)
+
+    @overload
+    def peek(self, count: None = None) -> Job | None: ...
+    @overload
+    def peek(self, count: int) -> list[Job]: ...
+    def peek(self, count: int | None = None) -> Any:
+        """Return the job that a pop would return, or None; with `count` a list of at most that many."""
+        return sansio.run(self._take("peek", count), self.client.perform)
+
+    @overload
+    async def apeek(self, count: None = None) -> Job | None: ...
+    @overload
+    async def apeek(self, count: int) -> list[Job]: ...
+    async def apeek(self, count: int | None = None) -> Any:
+        """Do the same for asyncio."""
+        return await sansio.arun(self._take("peek", count), self.client.aperform)
+
+    # --- state and statistics ---
+
+    def _counts(self) -> Steps[QueueCounts]:
+        """Return the number of jobs by state."""
+        return read((yield "queues", self.name), _COUNTS)
+
+    counts, acounts = sync_and_async(_counts)
+
+    def _length(self) -> Steps[int]:
+        """Return the number of running, waiting and scheduled jobs."""
+        return int((yield "length", self.name))
+
+    length, alength = sync_and_async(_length)
+
+    def _stats(self, date: float | None = None) -> Steps[QueueStats]:
+        """Return the statistics of the day (UTC) that contains `date`, in seconds since the epoch; None: today."""
+        return read((yield "stats", self.name, self.client.clock() if date is None else date), _STATS)
+
+    stats, astats = sync_and_async(_stats)
+
+    def _throughput(self) -> Steps[Throughput]:
+        """Return the number of jobs completed in each of the last minutes, hours and days."""
+        return read((yield "throughput", self.name), _THROUGHPUT)
+
+    throughput, athroughput = sync_and_async(_throughput)
+
+    def _due(self) -> Steps[float | None]:
+        """Return when a pop may find a job, in seconds since the epoch; None for an empty queue."""
+        reply = yield "due", self.name
+        return None if reply is None else float(reply)
+
+    due, adue = sync_and_async(_due)
+
+    def _paused(self) -> Steps[bool]:
+        return (yield from self._counts()).paused
+
+    paused, apaused = sync_and_async(_paused)
+
+    def _pause(self, stop_jobs: bool = False) -> Steps[None]:
+        """Stop handing out jobs. `stop_jobs`: also take running jobs from their workers."""
+        yield "pause", self.name
+        if stop_jobs:
+            running = yield from self.jobs._running(0, -1)
+            jids = list(dict.fromkeys(running + (yield from self.jobs._stalled(0, -1))))
+            for first in range(0, len(jids), POPS_PER_CALL):
+                for outcome in (yield [("timeout", jid) for jid in jids[first : first + POPS_PER_CALL]]):
+                    if not isinstance(outcome, CannotTimeout | NoSuchJob):  # over in the meantime
+                        _raised(outcome)
+
+    pause, apause = sync_and_async(_pause)
+
+    def _unpause(self) -> Steps[None]:
+        """Resume handing out jobs."""
+        yield "unpause", self.name
+
+    unpause, aunpause = sync_and_async(_unpause)
+
+    def _forget(self) -> Steps[None]:
+        """Remove the queue from the list. Raises `QueueNotEmpty`."""
+        counts = yield from self._counts()
+        kinds = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
+        nonzero = {kind: getattr(counts, kind) for kind in kinds if getattr(counts, kind)}
+        if nonzero:
+            summary = ", ".join(f"{count} {kind}" for kind, count in nonzero.items())
+            raise QueueNotEmpty(f"The queue {self.name} has jobs: {summary}. Cancel or move them first.")
+        yield "queue.forget", self.name
+
+    forget, aforget = sync_and_async(_forget)
+
+    # --- options ---
+
+    def _config_get(self, option: str, default: Any = None) -> Steps[Any]:
+        """Return the queue's own value of an option, such as `heartbeat`, else `default`."""
+        return (yield from self.client.config._get(f"{self.name}-{option}", default))
+
+    config_get, aconfig_get = sync_and_async(_config_get)
+
+    def _config_set(self, option: str, value: str | float) -> Steps[None]:
+        """Set an option of the queue."""
+        yield from self.client.config._set(f"{self.name}-{option}", value)
+
+    config_set, aconfig_set = sync_and_async(_config_set)
+
+    def _get_heartbeat(self) -> Steps[float]:
+        seconds = yield from self._config_get("heartbeat")
+        return float((yield from self.client.config._get("heartbeat", 60)) if seconds is None else seconds)
+
+    get_heartbeat, aget_heartbeat = sync_and_async(_get_heartbeat)
+
+    @property
+    def heartbeat(self) -> float:
+        """The lifetime of a job's lock in seconds: the queue's own, else the general one. For asyncio:
+        `aget_heartbeat`."""
+        return self.get_heartbeat()
+
+    @heartbeat.setter
+    def heartbeat(self, seconds: float) -> None:
+        self.config_set("heartbeat", seconds)
+
+    def _get_max_concurrency(self) -> Steps[int]:
+        return int((yield from self._config_get("max-concurrency", 0)))
+
+    get_max_concurrency, aget_max_concurrency = sync_and_async(_get_max_concurrency)
+
+    @property
+    def max_concurrency(self) -> int:
+        """The number of jobs that may run at once; 0: unlimited. For asyncio: `aget_max_concurrency`."""
+        return self.get_max_concurrency()
+
+    @max_concurrency.setter
+    def max_concurrency(self, count: int) -> None:
+        self.config_set("max-concurrency", count)
+
+
+def jids_in_pages(request: tuple[str, ...], offset: int, count: int) -> Steps[list[str]]:
+    """Return at most `count` jids (-1: all), from `offset` on, of those that a command lists, fetched in pages."""
+    jids: list[str] = []
+    while count < 0 or len(jids) < count:
+        size = JIDS_PER_CALL if count < 0 else min(JIDS_PER_CALL, count - len(jids))
+        page = texts((yield *request, offset + len(jids), size))
+        jids += page
+        if len(page) < size:
+            break
+    return jids
+
+
+class QueueJobs:
+    """The jids of a queue's jobs by state: `queue.jobs.ready()`.
+
+    Each method returns at most `count` jids after the first `offset`; a `count` of -1 means all. More than 1000 are
+    fetched in several calls.
+    """
+
+    __slots__ = ("client", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def _in_state(self, state: str, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return the jids in one of the states `waiting`, `running`, `stalled`, `scheduled`, `depends`, `recurring`.
+
+        Raises `InvalidArgument` for another one.
+        """
+        return (yield from jids_in_pages(("jobs", state, self.name), offset, count))
+
+    def _ready(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return waiting jobs in the order of pop. (The twin of a method `waiting` would be called `awaiting`.)"""
+        return (yield from self._in_state("waiting", offset, count))
+
+    def _running(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return running jobs by the expiry of their locks, earliest first."""
+        return (yield from self._in_state("running", offset, count))
+
+    def _stalled(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return running jobs whose lock has expired, longest expired first."""
+        return (yield from self._in_state("stalled", offset, count))
+
+    def _scheduled(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return scheduled jobs, earliest due first."""
+        return (yield from self._in_state("scheduled", offset, count))
+
+    def _depends(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return jobs that wait for other jobs, oldest first."""
+        return (yield from self._in_state("depends", offset, count))
+
+    def _recurring(self, offset: int = 0, count: int = 25) -> Steps[list[str]]:
+        """Return recurring jobs, earliest due first."""
+        return (yield from self._in_state("recurring", offset, count))
+
+    in_state, ain_state = sync_and_async(_in_state)
+    ready, aready = sync_and_async(_ready)
+    running, arunning = sync_and_async(_running)
+    stalled, astalled = sync_and_async(_stalled)
+    scheduled, ascheduled = sync_and_async(_scheduled)
+    depends, adepends = sync_and_async(_depends)
+    recurring, arecurring = sync_and_async(_recurring)
+
+
+def pause_with_reason(queue: Queue, reason: str = "", stop_jobs: bool = False) -> None:
+    """Pause a queue, and store the reason next to its options. `stop_jobs`: see `Queue.pause`."""
+    if reason:
+        queue.config_set(PAUSE_REASON, reason)
+    else:
+        queue.client.config.unset(f"{queue.name}-{PAUSE_REASON}")
+    queue.pause(stop_jobs=stop_jobs)
+
+
+def unpause_and_forget_reason(queue: Queue) -> None:
+    """Unpause a queue, and forget the reason."""
+    queue.unpause()
+    queue.client.config.unset(f"{queue.name}-{PAUSE_REASON}")
+
+
+def _as_dict(job: Any) -> Mapping[str, Any]:
+    if isinstance(job, JobSpec):
+        values = {field: getattr(job, field) for field in JOB_FIELDS}
+        return {name: value for name, value in values.items() if value is not None}
+    if isinstance(job, Mapping):
+        return job
+    raise InvalidArgument(f"put_many() takes JobSpecs and dicts, not a {type(job).__qualname__}.")
+
+
+def _options_text(spec: Mapping[str, Any], txid_option: dict[str, str]) -> bytes:
+    unknown = sorted(spec.keys() - JOB_FIELDS)
+    if unknown or "klass" not in spec:
+        what = f"got the unknown field {unknown[0]!r}" if unknown else "needs a klass for each job"
+        raise InvalidArgument(f"put_many() {what}. A job has {', '.join(sorted(JOB_FIELDS))}.")
+    priority, retries = spec.get("priority"), spec.get("retries")
+    values = {
+        "priority": 0 if priority is None else priority,
+        "tags": text_list("tags", spec.get("tags") or ()),
+        "retries": 5 if retries is None else retries,
+        "depends": text_list("depends", spec.get("depends") or ()),
+        **txid_option,
+    }
+    return msgspec.json.encode(values)
+
+
+def _raised(outcome: Any) -> Any:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

@@ -1,0 +1,191 @@
+"""A recurring job: the template of jobs that are put at an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import InvalidArgument
+from .put_options import class_name
+from .replies import RecurringRecord
+from .serialization import as_list, decode, encode, read, reader
+from .transport import RedisCommand, Steps, sync_and_async
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .job import Job
+    from .queue import Queue
+
+FIELDS: Final = frozenset(("priority", "interval", "retries", "data", "klass", "queue", "backlog"))
+_RECORD: Final = reader(RecurringRecord)
+_TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
+
+
+class RecurringJob:
+    """A recurring job, as the server returned it.
+
+    Assigning to an attribute changes the job on the server; `update` changes several at once, and has a twin for
+    asyncio.
+    """
+
+    __slots__ = ("_record", "client")
+
+    def __init__(self, client: Client, record: RecurringRecord) -> None:
+        self.client = client
+        self._record = record
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.klass_name} ({self.jid} / {self.queue_name})>"
+
+    @property
+    def jid(self) -> str:
+        return self._record.jid
+
+    @property
+    def state(self) -> str:
+        """Always "recur"."""
+        return self._record.state
+
+    @property
+    def tags(self) -> list[str]:
+        return [str(tag) for tag in as_list(self._record.tags)]
+
+    @property
+    def count(self) -> int:
+        """The number of jobs spawned so far."""
+        return self._record.count
+
+    @property
+    def klass_name(self) -> str:
+        return self._record.klass
+
+    @property
+    def queue_name(self) -> str:
+        return self._record.queue
+
+    def queue(self) -> Queue:
+        return self.client.queues[self._record.queue]
+
+    @property
+    def priority(self) -> float:
+        return self._record.priority
+
+    @priority.setter
+    def priority(self, value: float) -> None:
+        self.update(priority=value)
+
+    @property
+    def retries(self) -> int:
+        return int(self._record.retries)
+
+    @retries.setter
+    def retries(self, value: int) -> None:
+        self.update(retries=value)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two jobs."""
+        return self._record.interval
+
+    @interval.setter
+    def interval(self, value: float) -> None:
+        self.update(interval=value)
+
+    @property
+    def backlog(self) -> int:
+        """How many overdue jobs are made besides the latest; 0: all."""
+        return int(self._record.backlog)
+
+    @backlog.setter
+    def backlog(self, value: int) -> None:
+        self.update(backlog=value)
+
+    @property
+    def klass(self) -> str:
+        return self._record.klass
+
+    @klass.setter
+    def klass(self, value: Any) -> None:
+        self.update(klass=value)
+
+    @property
+    def data(self) -> Any:
+        return decode(self._record.data)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.update(data=value)
+
+    def _update(self, /, **changes: Any) -> Steps[None]:
+        """Change fields of the jobs spawned from now on.
+
+        `changes`: any of `priority`, `interval`, `retries`, `data`, `klass`, `queue`, `backlog`. Raises `NoSuchJob`,
+        `InvalidArgument`.
+        """
+        unknown = sorted(changes.keys() - FIELDS)
+        if unknown:
+            raise InvalidArgument(f"A recurring job has no {unknown[0]} to change. It has {', '.join(sorted(FIELDS))}.")
+        values: Mapping[str, Any] = {name: _sent(name, value) for name, value in changes.items()}
+        yield "recur.update", self.jid, *[argument for pair in values.items() for argument in pair]
+        for name, value in values.items():
+            setattr(self._record, name, value.decode() if isinstance(value, bytes) else value)
+
+    update, aupdate = sync_and_async(_update)
+
+    def _move(self, queue: str) -> Steps[None]:
+        """Spawn jobs in another queue from now on. Raises `NoSuchJob`."""
+        yield from self._update(queue=queue)
+
+    move, amove = sync_and_async(_move)
+    requeue, arequeue = move, amove
+
+    def _cancel(self) -> Steps[None]:
+        """Stop spawning jobs; those already spawned stay."""
+        yield "unrecur", self.jid
+
+    cancel, acancel = sync_and_async(_cancel)
+
+    def _tag(self, *tags: str) -> Steps[list[str]]:
+        """Add tags to jobs spawned from now on; return all tags. Raises `NoSuchJob`."""
+        self._record.tags = as_list(read((yield "recur.tag", self.jid, *tags), _TAGS))
+        return self.tags
+
+    tag, atag = sync_and_async(_tag)
+
+    def _untag(self, *tags: str) -> Steps[list[str]]:
+        """Remove tags; return the tags left. Raises `NoSuchJob`."""
+        self._record.tags = as_list(read((yield "recur.untag", self.jid, *tags), _TAGS))
+        return self.tags
+
+    untag, auntag = sync_and_async(_untag)
+
+    def _next(self) -> Steps[float | None]:
+        """Return when the next job is due, in seconds since the epoch; None if the recurring job was canceled."""
+        key = f"{self.client.prefix}q:{self._record.queue}-recur"
+        score = yield RedisCommand(("ZSCORE", key, self.jid))
+        return None if score is None else float(score)
+
+    next, anext = sync_and_async(_next)
+
+    @property
+    def last_spawned_jid(self) -> str | None:
+        """The jid of the last spawned job, as the server returned it."""
+        return f"{self.jid}-{self.count}" if self.count else None
+
+    def _last_spawned_job(self) -> Steps[Job | RecurringJob | None]:
+        """Return the last spawned job, or None."""
+        jid = self.last_spawned_jid
+        return (yield from self.client.jobs._get(jid)) if jid else None
+
+    last_spawned_job, alast_spawned_job = sync_and_async(_last_spawned_job)
+
+
+def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
+    """Return the recurring job of a reply."""
+    return None if reply is None else RecurringJob(client, read(reply, _RECORD))
+
+
+def _sent(name: str, value: Any) -> Any:
+    if name == "data":
+        return encode(value)
+    return class_name(value) if name == "klass" else value

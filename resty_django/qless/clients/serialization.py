@@ -1,0 +1,147 @@
+"""Conversion between Python and the core's texts: data to JSON, replies to values. Pure but for Django's lazy texts.
+
+Bytes that are not UTF-8, which other clients may have put, become Python's surrogate escapes and are sent back
+unchanged. Other lone surrogates are replaced on the way to the server, so that no text can stop a worker.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from django.utils.functional import Promise
+
+from ..errors import InvalidArgument, UnreadableReply
+
+T = TypeVar("T")
+_NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def text(reply: bytes) -> str:
+    return reply.decode("utf-8", "surrogateescape")
+
+
+def texts(reply: list[bytes]) -> list[str]:
+    return [text(element) for element in reply]
+
+
+def scores(reply: list[Any]) -> dict[str, float]:
+    """Return the members of a sorted set with their scores, in order. `reply`: pairs, or a flat list (RESP2)."""
+    pairs = reply if not reply or isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
+    return {text(member): float(score) for member, score in pairs}
+
+
+def encode(value: Any, what: str = "data") -> bytes:
+    """Return the JSON of a job's data or result; `what` names it in messages.
+
+    Besides JSON types: dates, times, `timedelta` and `UUID` as ISO 8601 and the like, `Decimal` and lazy texts as text,
+    bytes as base64, sets and tuples as lists, dataclasses and Structs as objects, enums by value. Raises
+    `InvalidArgument`, which names the type that cannot be encoded.
+    """
+    try:
+        encoded = _encoder.encode(value)
+        if b"null" in encoded and (path := _not_finite(msgspec.to_builtins(value, enc_hook=_encode_other))):
+            raise InvalidArgument(f"Job {what} must be JSON, which has neither NaN nor infinity: see {what}{path}.")
+        return encoded
+    except InvalidArgument:
+        raise
+    except RecursionError:
+        raise InvalidArgument(f"Job {what} must be JSON: it is nested too deeply, or contains itself.") from None
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidArgument(f"Job {what} must be JSON: {error}.") from None
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether no number in a value is NaN or infinite. Values that are not JSON for other reasons count as
+    finite."""
+    try:
+        return not _not_finite(msgspec.to_builtins(value, enc_hook=_encode_other))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return True
+
+
+def decode(data: str) -> Any:
+    """Return the value of a job's data. Raises `UnreadableReply`."""
+    try:
+        return msgspec.json.decode(data)
+    except (*_NOT_JSON, UnicodeEncodeError):
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableReply(f"The data of the job is not JSON: {error}.") from None
+
+
+def reader(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Return a decoder for `read`; make one for each kind of reply."""
+    return msgspec.json.Decoder(kind)
+
+
+def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a JSON reply of the core. Raises `UnreadableReply`."""
+    try:
+        return decoder.decode(reply)
+    except _NOT_JSON:
+        try:
+            return msgspec.convert(json.loads(text(reply)), decoder.type)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list of a reply; the core writes an empty one as `{}`."""
+    return value if isinstance(value, list) else []
+
+
+def as_bytes(value: Any) -> Any:
+    """Return a text as it is sent, anything else unchanged. Never raises."""
+    return str.encode(value, "utf-8", _REPLACE) if isinstance(value, str) else value
+
+
+def readable(value: str, most: int | None = None) -> str:
+    """Return an untrusted text for display: at most `most` characters, each lone surrogate replaced."""
+    return _SURROGATE.sub("\ufffd", str.__str__(value)[:most])
+
+
+def _replace(error: UnicodeError) -> tuple[bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    codes = map(ord, error.object[error.start : error.end])
+    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else _UNKNOWN for code in codes), error.end
+
+
+def _encode_other(value: Any) -> Any:
+    """Encode the types that msgspec does not know."""
+    if isinstance(value, Promise):
+        return str(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"it contains a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot represent")
+
+
+def _not_finite(value: Any) -> str:
+    """Return the path to a number that is not finite, or an empty text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return " itself" if value else ""
+    if isinstance(value, Mapping):
+        return next((f"[{key!r}]{path}" for key, child in value.items() if (path := _not_finite(child))), "")
+    if isinstance(value, list | tuple):
+        return next((f"[{n}]{path}" for n, child in enumerate(value) if (path := _not_finite(child))), "")
+    return ""
+
+
+_REPLACE: Final = "resty_django.qless"
+"""The error handler's name: surrogate escapes become their bytes, other surrogates U+FFFD."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_UNKNOWN: Final = "\ufffd".encode()
+codecs.register_error(_REPLACE, _replace)
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_encode_other)

@@ -1,0 +1,156 @@
+"""Statistics of the job queue for pages, metrics and commands, fetched in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import UnreadableReply
+from .client import Client
+from .job import Job
+from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, Throughput, WorkerCounts, WorkerLife, WorkersPage
+from .serialization import as_list, read, reader
+
+MAX_DETAILED_QUEUES: Final = 500
+"""Queues whose statistics are fetched; the others have counts only."""
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
+
+QUEUES_PER_ROUND_TRIP: Final = 50
+"""Queues of one round trip: more would block the server for too long."""
+
+_SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
+_PAGES: Final[dict[str, Any]] = {
+    "queues": reader(QueuesPage),
+    "failed": reader(GroupsPage),
+    "workers": reader(WorkersPage),
+}
+_STATS: Final = reader(QueueStats)
+_THROUGHPUT: Final = reader(Throughput)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """A queue: its jobs by state, the statistics of today (UTC), and its throughput. The latter two may be None."""
+
+    counts: QueueCounts
+    stats: QueueStats | None = None
+    throughput: Throughput | None = None
+
+    @property
+    def name(self) -> str:
+        return self.counts.name
+
+    @property
+    def minutes(self) -> Sequence[int]:
+        """Jobs completed in each of the last 60 minutes, the current one last."""
+        return self.throughput.minutes if self.throughput is not None else ()
+
+    @property
+    def per_minute(self) -> float:
+        """Jobs completed per minute: the mean of the last five complete minutes."""
+        return sum(self.minutes[-6:-1]) / 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatistics:
+    """All queues; failed jobs by group, the largest first; workers, most recently seen first; and their signs of
+    life."""
+
+    queues: list[QueueStatistics] = field(default_factory=list)
+    failed: dict[str, int] = field(default_factory=dict)
+    workers: list[WorkerCounts] = field(default_factory=list)
+    life: list[WorkerLife] = field(default_factory=list)
+
+    def total(self, state: str) -> int:
+        """Return the number of jobs of all queues in one of `STATES`."""
+        return sum(getattr(queue.counts, state) for queue in self.queues)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The states `alive`, `silent` or `gone` by worker name, for workers that send signs of life."""
+        return {worker.name: worker.state for worker in self.life}
+
+    @property
+    def alive(self) -> int:
+        """The number of workers that are not silent or gone. Workers that never send signs of life count."""
+        states = self.states
+        return sum(states.get(worker.name, "alive") == "alive" for worker in self.workers)
+
+    @property
+    def minutes(self) -> list[int]:
+        """Jobs completed in all queues, by minute."""
+        return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
+
+
+def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistics:
+    """Return the statistics of all queues, or of those named in `only`.
+
+    Raises `QlessError`, `StoreDown`, `StoreError`.
+    """
+    names = set(only)
+    counts, groups, workers = _pages(client)
+    queues = [queue for queue in counts if not names or queue.name in names]
+    detailed = queues[:MAX_DETAILED_QUEUES]
+    now = client.clock()
+    replies: list[Any] = []
+    for first in range(0, len(detailed), QUEUES_PER_ROUND_TRIP):
+        chunk = detailed[first : first + QUEUES_PER_ROUND_TRIP]
+        replies += client.call_many(
+            [request for queue in chunk for request in (("stats", queue.name, now), ("throughput", queue.name))]
+        )
+    queue_statistics = [
+        QueueStatistics(queue, read(_raised(stats), _STATS), read(_raised(throughput), _THROUGHPUT))
+        for queue, stats, throughput in zip(detailed, replies[::2], replies[1::2], strict=True)
+    ]
+    return JobStatistics(
+        [*queue_statistics, *map(QueueStatistics, queues[MAX_DETAILED_QUEUES:])],
+        dict(sorted(groups.items(), key=lambda item: (-item[1], item[0]))),
+        workers,
+        as_list(read(_raised(client.call_many([("workers.alive",)])[0]), _SIGNS_OF_LIFE)),
+    )
+
+
+def failures_since(client: Client, groups: Sequence[str], since: float, most: int) -> dict[str, int]:
+    """Return by group how many of its latest `most` failed jobs failed after `since`. Raises `StoreError`."""
+    counts: dict[str, int] = {}
+    for group in groups:
+        newest = client.jobs.failed(group, 0, 1).jobs
+        if newest and _failed_at(newest[0]) >= since:
+            counts[group] = sum(_failed_at(job) >= since for job in client.jobs.failed(group, 0, most).jobs)
+    return counts
+
+
+def _failed_at(job: Job) -> float:
+    when = job.failure.get("when")
+    return float(when) if isinstance(when, int | float) else 0.0
+
+
+def _pages(client: Client) -> tuple[list[QueueCounts], dict[str, int], list[WorkerCounts]]:
+    """Return all queues, failure groups and workers, one page of each in a round trip."""
+    queues: list[QueueCounts] = []
+    groups: dict[str, int] = {}
+    workers: list[WorkerCounts] = []
+    cursors = {"queues": "0", "failed": "0", "workers": "0"}
+    while cursors:
+        requests = [("page", kind, cursor) for kind, cursor in cursors.items()]
+        for (_, kind, _), reply in zip(requests, client.call_many(requests), strict=True):
+            page = read(_raised(reply), _PAGES[kind])
+            if kind == "queues":
+                queues += as_list(page.items)
+            elif kind == "workers":
+                workers += as_list(page.items)
+            else:
+                groups |= page.items
+            cursors[kind] = page.cursor
+            if not page.cursor:
+                del cursors[kind]
+    return queues, groups, workers
+
+
+def _raised(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    if reply is None:
+        raise UnreadableReply("The core replied nothing.")
+    return reply

@@ -1,0 +1,227 @@
+"""Calls of the core, written once for sync and async code.
+
+A method is a generator that yields requests and gets the reply of each; `sync_and_async` makes a method and its
+counterpart for asyncio of it:
+
+    def _length(self) -> Steps[int]:
+        return int((yield "length", self.name))
+
+    length, alength = sync_and_async(_length)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import time
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+
+from resty_django import extras, sansio
+from resty_django.redis.errors import NOT_PERMITTED, StoreError
+
+from ..core import source
+from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, QlessError, error_of, message_of
+from .serialization import as_bytes
+
+if TYPE_CHECKING:
+    from resty_django.redis import Origin, Script
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Request: TypeAlias = tuple[Any, ...]
+"""A command and its arguments: texts, bytes and numbers."""
+
+Steps: TypeAlias = Generator[Any, Any, R]
+"""Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
+
+OTHER_NODE: Final = ("non local key", "undeclared keys were accessed during rehashing")
+"""What servers answer to a script whose keys are, or may be, on another node of the cluster."""
+
+
+class RedisCommand(tuple[Any, ...]):
+    """A command of the server itself, whose first argument after its name is a key."""
+
+
+def is_refusal(reply: object) -> bool:
+    """Whether a reply is an error that the same call would meet again, as the server takes not what it sends or finds.
+
+    Not so where the lock of a job is gone, or where the server can do nothing for anybody now.
+    """
+    if isinstance(reply, QlessError):
+        return not isinstance(reply, LOCK_GONE)
+    # raised by a command inside of the core, such as WRONGTYPE for a key that another program wrote
+    return type(reply) is StoreError and "user_script:" in str(reply) and not str(reply).startswith(NOT_PERMITTED)
+
+
+class ScriptClient:
+    """Calls commands of the core on one server, under one prefix. Usable in all threads and after a fork.
+
+    Raises `MissingExtra` where redis-py is not installed.
+    """
+
+    def __init__(
+        self, redis: Origin, async_redis: Origin | None, prefix: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        extras.require(CLAUSE, "redis")
+        from resty_django.redis import Source, keys
+
+        self.prefix: Final = prefix
+        self.clock: Final = clock
+        self.source: Final = Source(redis, async_redis)
+        self._script: Final = _script(prefix)
+        self._keys: Final = (prefix,) if re.search("{.+}", prefix) else ()
+        self._command: Final = keys.command
+        self._acommand: Final = keys.acommand
+
+    def call(self, command: str, *args: Any) -> Any:
+        """Call one command of the core, with the time added; return the server's reply, texts as bytes.
+
+        Raises `QlessError`, and `StoreDown`, `StoreError` of `resty_django.redis`.
+        """
+        try:
+            client = self.source.ready
+            return self._script(
+                self.source.sync() if client is None else client, self._keys, self._arguments((command, *args))
+            )
+        except StoreError as error:
+            raise self._translated(error) from error.__cause__
+
+    async def acall(self, command: str, *args: Any) -> Any:
+        """Do the same for asyncio."""
+        try:
+            return await self._script.run(self.source.asynchronous(), self._keys, self._arguments((command, *args)))
+        except StoreError as error:
+            raise self._translated(error) from error.__cause__
+
+    def call_many(self, requests: Sequence[Request]) -> list[Any]:
+        """Send many commands together; return their replies, and for a command that failed its error.
+
+        Raises `StoreDown` where the server did not answer, `InvalidArgument` where an argument cannot be sent.
+        """
+        try:
+            replies = self._script.many(self.source.sync(), self._keys, [*map(self._arguments, requests)])
+        except StoreError as error:
+            raise self._translated(error) from error.__cause__
+        return [self._translated(reply) if isinstance(reply, StoreError) else reply for reply in replies]
+
+    async def acall_many(self, requests: Sequence[Request]) -> list[Any]:
+        """Do the same for asyncio."""
+        client = self.source.asynchronous()
+        try:
+            replies = await self._script.run_many(client, self._keys, [*map(self._arguments, requests)])
+        except StoreError as error:
+            raise self._translated(error) from error.__cause__
+        return [self._translated(reply) if isinstance(reply, StoreError) else reply for reply in replies]
+
+    def run(self, steps: Steps[R]) -> R:
+        """Take all steps, and return what the generator returns."""
+        return sansio.run(steps, self.perform)
+
+    async def arun(self, steps: Steps[R]) -> R:
+        """Do the same for asyncio."""
+        return await sansio.arun(steps, self.aperform)
+
+    def perform(self, request: Any) -> Any:
+        """Take one step, as `Steps` yields it; return its reply."""
+        if type(request) is tuple:
+            try:
+                return self._script(self.source.sync(), self._keys, self._arguments(request))
+            except StoreError as error:
+                raise self._translated(error) from error.__cause__
+        if isinstance(request, list):
+            return self.call_many(request)
+        if isinstance(request, RedisCommand):
+            return self._command(self.source.sync(), request[0], *map(as_bytes, request[1:]))
+        reply = request()
+        if inspect.isawaitable(reply):
+            if isinstance(reply, Coroutine):
+                reply.close()
+            raise InvalidArgument("A hook is a coroutine function. Call the async method, or add a plain function.")
+        return reply
+
+    async def aperform(self, request: Any) -> Any:
+        """Do the same for asyncio."""
+        if type(request) is tuple:
+            try:
+                return await self._script.run(self.source.asynchronous(), self._keys, self._arguments(request))
+            except StoreError as error:
+                raise self._translated(error) from error.__cause__
+        if isinstance(request, list):
+            return await self.acall_many(request)
+        if isinstance(request, RedisCommand):
+            return await self._acommand(self.source.asynchronous(), request[0], *map(as_bytes, request[1:]))
+        reply = request()
+        return await reply if inspect.isawaitable(reply) else reply
+
+    def _arguments(self, request: Request) -> tuple[Any, ...]:
+        """Return the arguments of the core, with the time added.
+
+        Texts become bytes here: redis-py takes longer for that, and raises for some.
+        """
+        now = repr(self.clock()).encode()
+        args = request[1:]
+        try:
+            return (
+                request[0].encode(),
+                now,
+                *[arg.encode() if type(arg) is str else b"%d" % arg if type(arg) is int else arg for arg in args],
+            )
+        except UnicodeEncodeError:
+            return (as_bytes(request[0]), now, *map(as_bytes, args))
+
+    def _translated(self, error: StoreError) -> Exception:
+        """Return the `QlessError` for what the core raised; for other errors, what says how to fix them."""
+        message = message_of(str(error))
+        if message is not None:
+            return error_of(message)
+        if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
+            return InvalidArgument(str(error))
+        if not any(text in str(error) for text in OTHER_NODE):
+            return error
+        if self._keys:
+            return StoreError("The slot of the jobs is moving to another node of the cluster. Repeat the call.")
+        return ImproperlyConfigured(
+            "The job queue is on a cluster, but its prefix has no hash tag. "
+            'Set it to "{jobs}ql:" or the like, so that all keys are in one slot.'
+        )
+
+
+class HasClient(Protocol):
+    """An object whose methods call the core."""
+
+    @property
+    def client(self) -> ScriptClient: ...
+
+
+S = TypeVar("S", bound=HasClient)
+
+
+def sync_and_async(
+    steps: Callable[Concatenate[S, P], Steps[R]],
+) -> tuple[Callable[Concatenate[S, P], R], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
+    """Return a method and its counterpart for asyncio, of a generator method `_name`."""
+
+    @functools.wraps(steps)
+    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        return sansio.run(steps(self, *args, **kwargs), self.client.perform)
+
+    @functools.wraps(steps)
+    async def acall(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await sansio.arun(steps(self, *args, **kwargs), self.client.aperform)
+
+    for method, prefix in ((call, ""), (acall, "a")):
+        method.__name__ = prefix + steps.__name__.removeprefix("_")
+        method.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{method.__name__}"
+    return call, acall  # type: ignore[return-value]
+
+
+@functools.cache
+def _script(prefix: str) -> Script:
+    from resty_django.redis import Script
+
+    return Script(source(prefix))

@@ -1,0 +1,33 @@
+-- worker.alive  worker queue ...   The worker lives, and serves these queues. Reply: 1
+-- workers.alive                    Reply: JSON list {name, age, queues} of the workers that say so, latest first
+-- Cost      O(log n) for n such workers; and one step for each that is dropped, at most 20; O(n) to list them
+-- Two keys of our own: the zset `alive`, worker -> now of its last sign, and the hash `alive-queues`, worker -> JSON.
+-- Who gives no sign for 600 seconds is dropped, also from `workers`; those who never gave one are left to the command
+-- `workers`.
+if command == 'worker.alive' then
+  local worker = need('Worker.Alive', 'worker', ARGV[3])
+  settings()
+  local queues, key = {}, prefix .. 'alive'
+  for n = 4, #ARGV do
+    queues[#queues + 1] = ARGV[n]
+  end
+  call('ZADD', key, now, worker)
+  call('HSET', prefix .. 'alive-queues', worker, queues[1] and encode(queues) or '{}')
+  call('ZADD', prefix .. 'workers', now, worker)
+  for _, gone in ipairs(call('ZRANGEBYSCORE', key, '-inf', now - 600, 'LIMIT', 0, 20)) do
+    call('ZREM', key, gone)
+    call('HDEL', prefix .. 'alive-queues', gone)
+    call('ZREM', prefix .. 'workers', gone)
+  end
+  return 1
+end
+
+if command == 'workers.alive' then
+  settings()
+  local workers, items = call('ZREVRANGE', prefix .. 'alive', 0, -1, 'WITHSCORES'), {}
+  for n = 1, #workers, 2 do
+    items[#items + 1] = '{"name":' .. encode(workers[n]) .. ',"age":' .. now - workers[n + 1] .. ',"queues":'
+      .. (call('HGET', prefix .. 'alive-queues', workers[n]) or '{}') .. '}'
+  end
+  return items[1] and '[' .. table.concat(items, ',') .. ']' or '{}'
+end

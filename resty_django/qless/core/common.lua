@@ -1,0 +1,59 @@
+-- Helpers of all commands: configuration and arguments.
+
+local max_payload, max_history, fixes, moment
+-- The profile `shared`: the fixes that no client of qless can depend on. It is the default of the option `fixes`.
+local SHARED = 'keep-text cancel-unknown stats-expiry history-limit expired-keys pop-count recur-fraction spawn-jid'
+
+-- The values of the options named, false where not set. A command that changes anything begins with it: from then on
+-- `now` is the time that counts, and `moment` its whole seconds.
+local function settings(...)
+  local values = call('HMGET', prefix .. 'config', 'server-time', 'max-payload', 'max-job-history', 'fixes', ...)
+  if values[1] and values[1] ~= '0' then
+    local time = call('TIME')
+    now = time[1] + time[2] / 1000000
+  end
+  moment = floor(now)
+  max_payload, max_history, fixes = tonumber(values[2]) or 0, tonumber(values[3]) or 100, values[4]
+  if not fixes or fixes == 'shared' then
+    fixes = SHARED
+  end
+  return unpack(values, 5)
+end
+
+-- Whether a flaw of qless-core is fixed here.
+local function fixed(name)
+  return fixes == 'all' or find(' ' .. fixes .. ' ', ' ' .. name .. ' ', 1, true)
+end
+
+-- An argument as `kind` says, or an error that names the command and the argument. The kinds:
+--   nothing  any text                    number  one that Redis takes
+--   json     JSON, and not false, which cannot be told from nothing; no longer than max-payload
+--   value    JSON of any kind, but a number that is finite; no longer than max-payload
+--   list     a JSON list of texts
+local function need(title, name, argument, kind)
+  if not argument then
+    error(title .. '(): Arg "' .. name .. '" missing')
+  elseif not kind then
+    return argument
+  end
+  local subject = title .. '(): Arg "' .. name .. '" '
+  if kind == 'number' then
+    local value = tonumber(argument)
+    return value and value - value == 0 and value or error(subject .. 'not a number: ' .. argument)
+  end
+  local valid, value = pcall(cjson.decode, argument)
+  if not valid or value == false and kind ~= 'value' then
+    error(subject .. 'not JSON: ' .. argument)
+  elseif kind == 'value' and type(value) == 'number' and value - value ~= 0 then
+    error(subject .. 'not JSON, which has neither NaN nor infinity: ' .. argument)
+  elseif kind == 'list' then
+    valid = type(value) == 'table' and (#value > 0 or next(value) == nil)
+    for _, element in ipairs(valid and value or {}) do
+      valid = valid and (type(element) == 'string' or type(element) == 'number')
+    end
+    return valid and value or error(subject .. 'not a JSON list of texts: ' .. argument)
+  elseif max_payload > 0 and #argument > max_payload then
+    error(subject .. 'longer than max-payload, ' .. max_payload .. ': ' .. #argument)
+  end
+  return value
+end

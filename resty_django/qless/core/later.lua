@@ -1,0 +1,238 @@
+-- What one call leaves to later ones, so that none holds the server for long.
+--
+-- `pending` is a sorted set: the name of a task, and the time when it came up. A name is <kind>:<number>:<jid>, and
+-- p:<name> holds what is left of the task:
+--   r  the jobs that wait for a complete job go on: a set, from which p:<name>-sorted, by priority, is made first, so
+--      that they go on in the order in which they would have done so all at once
+--   l  a job begins to wait for others: a set of these
+--   u  a job stops to wait for others: the same
+--   o  a job stops to wait for others by `depends off`, which pays no heed to a delay: the same
+-- What is pending is consistent for other cores too: a job in `-dependencies` is waited for, whether or not its own
+-- `-dependents` has been written yet, since the task that writes it looks at its state then.
+local STEP = 100
+local lazy_helpers, lazy_helpers_made -- defined in helpers_lazy.lua
+
+-- Makes these functions, when one of them is needed:
+--   release  link  stage  relinked  step  expire  forget
+local later_made
+local function later()
+  if later_made then
+    return later_made
+  end
+  local PENDING, PART = prefix .. 'pending', prefix .. 'p:'
+
+  -- Call a command with many values, some thousands at a time.
+  local function in_parts(values, name, key)
+    for n = 1, #values, 5000 do
+      call(name, key, unpack(values, n, math.min(n + 4999, #values)))
+    end
+  end
+
+  -- A job that waits for no other any more goes on, as if at the time `at`. `wakes`: by queue, when a job is there;
+  -- nil: tell at once.
+  local function enqueue_freed(jid, at, wakes, at_once)
+    local job = call('HMGET', JOB .. jid, 'state', 'queue', 'priority', 'scheduled')
+    local queue, due = job[2], not at_once and tonumber(job[4])
+    if not job[1] or wakes and job[1] ~= 'depends' then
+      return
+    end
+    call('ZREM', QUEUE .. queue .. '-depends', jid)
+    if due then
+      call('ZADD', QUEUE .. queue .. '-scheduled', due, jid)
+      call('HSET', JOB .. jid, 'state', 'scheduled')
+      call('HDEL', JOB .. jid, 'scheduled')
+    else
+      call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[3]) or 0) - at / 10000000000, jid)
+      call('HSET', JOB .. jid, 'state', 'waiting')
+    end
+    due = due or at
+    if wakes then
+      wakes[queue] = math.min(wakes[queue] or due, due)
+    else
+      call('PUBLISH', prefix .. 'wake:' .. queue, due)
+    end
+  end
+
+  local function freed(jid, other)
+    return call('SREM', JOB .. jid .. '-dependencies', other) == 1 and call('SCARD', JOB .. jid .. '-dependencies') == 0
+  end
+
+  -- Note a task. Replies its name.
+  local function note(kind, jid)
+    local number, name = -1
+    repeat -- one of this kind may be left of an earlier call
+      number = number + 1
+      name = kind .. ':' .. number .. ':' .. jid
+    until not call('ZSCORE', PENDING, name)
+    call('ZADD', PENDING, now, name)
+    return name
+  end
+
+  -- Write later that a job waits for many others, or not any more. `others`: nil: all that it waits for, or where it
+  -- begins to, those that are staged.
+  local function link(jid, others, kind)
+    local key, name = JOB .. jid .. '-dependencies', note(kind, jid)
+    if others then
+      in_parts(others, kind == 'l' and 'SADD' or 'SREM', key)
+      in_parts(others, 'SADD', PART .. name)
+    elseif kind == 'l' then
+      local staged = PART .. 's:' .. jid
+      call('PERSIST', staged)
+      call('PERSIST', staged .. '-all')
+      call('RENAME', staged, PART .. name)
+      call('RENAME', staged .. '-all', key)
+    elseif call('EXISTS', key) == 1 then
+      call('RENAME', key, PART .. name)
+    end
+  end
+
+  -- Note jobs that the next put of a job is to wait for, where they are too many for one call.
+  local function stage(jid, others)
+    local staged = PART .. 's:' .. jid
+    for _, key in ipairs({staged, staged .. '-all'}) do
+      in_parts(others, 'SADD', key)
+      call('EXPIRE', key, 3600)
+    end
+  end
+
+  -- The jobs that wait for `jid`, which is complete, go on: at once, or where they are many, later. Replies whether.
+  local function release(jid)
+    local key = JOB .. jid .. '-dependents'
+    local count = call('SCARD', key)
+    if count == 0 then
+      return false
+    elseif count <= STEP then
+      for _, other in ipairs(call('SMEMBERS', key)) do
+        if freed(other, jid) then
+          enqueue_freed(other, now)
+        end
+      end
+      call('DEL', key)
+      return false
+    end
+    return call('RENAME', key, PART .. note('r', jid))
+  end
+
+  -- A job begins to wait for another one: no more for the end that this had before, if that is still pending.
+  local function relinked(jid, other)
+    local number, name = 0, 'r:0:' .. other
+    while call('ZSCORE', PENDING, name) do
+      call('SREM', PART .. name, jid)
+      call('ZREM', PART .. name .. '-sorted', jid)
+      number = number + 1
+      name = 'r:' .. number .. ':' .. other
+    end
+  end
+
+  local function release_some(key, jid, at, limit, wakes)
+    local unsorted, pairs_of = call('SPOP', key, 5 * limit), {}
+    for n, other in ipairs(unsorted) do
+      local priority = tonumber(call('HGET', JOB .. other, 'priority')) or 0
+      pairs_of[2 * n - 1], pairs_of[2 * n] = priority - priority == 0 and priority or 0, other
+    end
+    if unsorted[1] then
+      in_parts(pairs_of, 'ZADD', key .. '-sorted')
+      return true
+    end
+    local best = call('ZPOPMAX', key .. '-sorted', limit)
+    for n = 1, #best, 2 do
+      if freed(best[n], jid) then
+        enqueue_freed(best[n], at, wakes)
+      end
+    end
+    return #best == 2 * limit
+  end
+
+  local function link_some(key, jid, at, limit, wakes, kind)
+    local dependencies_key = JOB .. jid .. '-dependencies'
+    for _, other in ipairs(call('SPOP', key, limit)) do
+      local waited = call('SISMEMBER', dependencies_key, other) == 1 -- it may have changed since
+      local dependents_key = JOB .. other .. '-dependents'
+      if kind ~= 'l' and not waited then
+        call('SREM', dependents_key, jid)
+      elseif kind == 'l' and waited then
+        local state = other == jid or call('HGET', JOB .. other, 'state')
+        if state and state ~= 'complete' then
+          relinked(jid, other)
+          call('SADD', dependents_key, jid)
+        else
+          call('SREM', dependencies_key, other)
+        end
+      end
+    end
+    local left = call('EXISTS', key) == 1
+    if not left and call('EXISTS', dependencies_key) == 0 then
+      enqueue_freed(jid, at, wakes, kind == 'o')
+    end
+    return left
+  end
+
+  -- Carry on the oldest of what is pending, by at most so many jobs (five times as many where they are looked at
+  -- alone). Replies whether anything is left.
+  local function step(limit)
+    local oldest = call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
+    local name, at, wakes = oldest[1], tonumber(oldest[2]), {}
+    if not name then
+      return false
+    end
+    local kind, jid = string.match(name, '^(%a):%d+:(.*)$')
+    local left
+    if kind == 'r' then
+      left = release_some(PART .. name, jid, at, limit, wakes)
+    else
+      left = link_some(PART .. name, jid, at, limit, wakes, kind)
+    end
+    if not left then
+      call('ZREM', PENDING, name)
+    end
+    for queue, due in pairs(wakes) do
+      call('PUBLISH', prefix .. 'wake:' .. queue, due)
+    end
+    return left or call('EXISTS', PENDING) == 1
+  end
+
+  -- Delete at most so many complete jobs that are too old, and then so many that are too many. Replies whether any is
+  -- left.
+  local function expire(life, kept, limit)
+    local completed, left = prefix .. 'completed', false
+    for round = 1, kept >= 0 and 2 or 1 do
+      local gone
+      if round == 1 then
+        gone = call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, limit)
+      else
+        local surplus = math.min(call('ZCARD', completed) - floor(kept), limit)
+        gone = surplus > 0 and call('ZRANGE', completed, 0, surplus - 1) or {}
+      end
+      for _, jid in ipairs(gone) do
+        local tags = call('HGET', JOB .. jid, 'tags')
+        if tags and #tags > 2 then
+          lazy_helpers().tag(jid, tags, -1)
+        end
+        call('DEL', JOB .. jid, JOB .. jid .. '-history', prefix .. 'x:' .. jid)
+        if fixed('expired-keys') then
+          call('DEL', JOB .. jid .. '-dependencies')
+        end
+        if fixed('tracked-clean') then
+          call('ZREM', prefix .. 'tracked', jid)
+        end
+        call('ZREM', completed, jid)
+      end
+      left = left or #gone == limit
+    end
+    return left
+  end
+
+  -- Forget at most so many workers without a sign of life since `oldest`. Replies whether any is left.
+  local function forget(oldest, limit)
+    local silent = call('ZRANGEBYSCORE', prefix .. 'workers', '-inf', oldest, 'LIMIT', 0, limit)
+    for _, name in ipairs(silent) do
+      call('UNLINK', prefix .. 'w:' .. name .. ':jobs')
+      call('ZREM', prefix .. 'workers', name)
+    end
+    return #silent == limit
+  end
+
+  later_made = {release = release, link = link, stage = stage, relinked = relinked, step = step, expire = expire,
+    forget = forget}
+  return later_made
+end

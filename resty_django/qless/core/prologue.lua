@@ -1,0 +1,27 @@
+local prefix = 'ql:'
+-- The core: the only script that changes the data of the jobs, for clients in any language.
+--
+--   EVALSHA <sha1> 0 <command> <now> [argument ...]
+--
+-- All keys begin with `prefix`. Where that has a hash tag, such as {jobs}ql:, the prefix itself may be given as the one
+-- key, so that a client of a cluster finds the node.
+--
+-- Creating a function costs a call more than most commands do, so the files stand in the order of how frequent their
+-- commands are: a call creates the functions of the files up to that of its command, and few that it does not need.
+local call, find, format, floor, encode = redis.call, string.find, string.format, math.floor, cjson.encode
+local command, now = ARGV[1], tonumber(ARGV[2])
+local COMMANDS = [[ put put.many requeue pop peek take complete fail retry heartbeat timeout progress cancel priority
+depends log get multiget jobs search result track tag failed unfail queues length pause unpause queue.forget due stats
+throughput workers worker.deregister worker.alive workers.alive config.get config.set config.unset recur recur.get
+recur.update recur.tag recur.untag unrecur page tidy stage ]]
+
+if KEYS[1] and (KEYS[2] or KEYS[1] ~= prefix or not find(prefix, '{.+}')) then
+  error('No Keys should be provided')
+elseif not command then
+  error('Must provide a command')
+elseif not now or now - now ~= 0 then -- not a number, or not one that Redis takes
+  local is_command = find(COMMANDS, '%s' .. (string.gsub(command, '%W', '%%%0')) .. '%s')
+  error(is_command and 'Arg "now" missing or not a number: ' .. (ARGV[2] or 'nil') or 'Unknown command ' .. command)
+end
+
+local JOB, QUEUE = prefix .. 'j:', prefix .. 'q:'

@@ -1,0 +1,1 @@
+"""Other task systems whose tasks run as jobs."""

@@ -1,0 +1,265 @@
+"""The bridge to Celery.
+
+    # in the module with the Celery app of the site
+    from resty_django.qless.integrations.celery import connect
+    connect()
+
+- `put_task` puts a task of Celery as a job, which our workers run.
+- `manage.py runqless --via celery` dispatches jobs to the workers of Celery.
+- `send` sends a task to Celery that jobs can depend on, and that depends on jobs.
+
+See docs/qless/celery.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from queue import SimpleQueue
+from typing import Any, Final
+
+from resty_django import extras
+
+with extras.needed("The bridge to Celery needs"):
+    from celery import current_app, shared_task, signals, states
+    from celery.app.trace import build_tracer
+
+from resty_django.txid import current
+
+from ...clients.client import Client
+from ...clients.default import default_client
+from ...clients.job import Job
+from ...errors import NotAllowed, QlessError
+from ...tasks.context import timestamp
+from ...tasks.message import Message, PutOptions, call_of
+from ...tasks.registry import Runnable
+from ...worker.control import RequeueLater
+from . import tracking
+from .dispatcher import CeleryDispatcher
+from .runner import process_name, run_borrowed
+from .serialization import as_json, check, dumped, loaded
+from .tracking import HEADER, QUEUE, CelerySend, send
+
+NAME: Final = "resty_django.qless.run"
+"""The name of the task of Celery that runs a job; for `task_routes`."""
+
+
+class CeleryRejected(QlessError):
+    """The task of Celery raised `Reject`."""
+
+
+def connect() -> None:
+    """Let Celery in this process run jobs, and report the end of tasks that jobs depend on. Idempotent."""
+    receivers: tuple[tuple[Any, Callable[..., None]], ...] = (
+        (signals.task_prerun, tracking.on_prerun),
+        (signals.task_postrun, tracking.on_postrun),
+        (signals.task_failure, tracking.on_failure),
+        (signals.task_revoked, tracking.on_revoked),
+        (signals.task_rejected, tracking.on_rejected),
+        (signals.task_unknown, tracking.on_rejected),
+        (signals.worker_ready, tracking.sweep.start),
+        (signals.worker_process_shutdown, _deregister),
+        (signals.worker_shutdown, _shut_down),
+    )
+    for signal, receiver in receivers:
+        signal.connect(receiver, dispatch_uid="resty_django.qless", weak=False)
+
+
+# --- a task of Celery as a job ---
+
+
+def put_task(
+    task: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    queue: str = QUEUE,
+    countdown: float | None = None,
+    eta: datetime | None = None,
+    priority: int | None = None,
+    task_id: str | None = None,
+    depends: Iterable[Any] = (),
+    tags: Iterable[str] = (),
+    expires: float | datetime | None = None,
+    retries: int | None = None,
+) -> str:
+    """Put a task of Celery as a job, and return its jid, which the task sees as its ID.
+
+    The options are those of our tasks; `retries`: how often it runs again after the loss of a worker (None: 5), in
+    addition to the task's own `max_retries`. Raises `TypeError` where the task does not take the arguments,
+    `InvalidArgument` where they are not JSON.
+    """
+    client = default_client()
+    check(task, args, kwargs)
+    now = client.clock()
+    data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
+    if expires is not None:
+        data["expires"] = timestamp(expires) if isinstance(expires, datetime) else now + expires
+    when = now + countdown if countdown else None if eta is None else timestamp(eta)
+    message = Message(
+        queue=queue,
+        jid=task_id or client.generate_jid(),
+        klass=f"celery:{task.name}",
+        data=dumped(data),
+        when=when,
+        options=PutOptions(
+            priority=priority,
+            tags=[str(tag) for tag in tags],
+            retries=retries,
+            depends=[str(job) for job in depends],
+        ),
+        txid=current(),
+    )
+    client.call(*message.request(client))
+    return message.jid
+
+
+class CeleryTask(Runnable):
+    """Runs a task of Celery in our worker as Celery's worker would: with its request, retries, signals and handlers."""
+
+    keep_result = True
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self.__module__ = task.__module__
+        self.names = [*inspect.signature(task.run).parameters]
+        limit = task.soft_time_limit or task.time_limit
+        if limit:
+            from ...worker.middleware import Timeout
+
+            self.middleware = (Timeout(float(limit)),)
+        self._trace = build_tracer(task.name, task, eager=True, app=task.app)
+
+    def perform(self, job: Job) -> Any:
+        data = loaded(job)
+        call = job.client.run(call_of(job))
+        args = [*call.args[: len(call.args) - len(data["args"])], *data["args"]]
+        retries = int(data.get("retries", 0))
+        traced = self._trace(job.jid, args, data["kwargs"], self._request(job, args, data["kwargs"], retries))
+        if traced.info is None:
+            return as_json(job, traced.retval)
+        state, error = traced.info.state, traced.info.retval
+        if state == states.RETRY:
+            data |= {"args": [*error.sig.args], "kwargs": {**error.sig.kwargs}, "retries": retries + 1}
+            data.pop("from", None)
+            job.data = json.loads(dumped(data))
+            when = error.when
+            delay = timestamp(when) - job.client.clock() if isinstance(when, datetime) else float(when or 0)
+            raise RequeueLater(max(0.0, delay), job.retries_left) from error.exc
+        if state == states.REJECTED and error.requeue:
+            raise RequeueLater(0, job.retries_left)
+        if state == states.REJECTED:
+            raise CeleryRejected(f"The task rejected itself: {error.reason}.")
+        if state == states.IGNORED:
+            return None
+        raise error
+
+    def _request(self, job: Job, args: list[Any], kwargs: dict[str, Any], retries: int) -> dict[str, Any]:
+        """Return a request as `Task.apply` makes it: `is_eager` lets `retry` raise instead of sending the task."""
+        return {
+            "id": job.jid,
+            "root_id": job.jid,
+            "parent_id": None,
+            "task": self.task.name,
+            "retries": retries,
+            "is_eager": True,
+            "called_directly": False,
+            "loglevel": 0,
+            "logfile": None,
+            "hostname": job.worker_name,
+            "headers": {"txid": job.txid} if job.txid else None,
+            "callbacks": None,
+            "errbacks": None,
+            "delivery_info": {
+                "is_eager": True,
+                "exchange": None,
+                "routing_key": job.queue_name,
+                "priority": job.priority,
+                "redelivered": False,
+            },
+        }
+
+
+def celery_task(name: str) -> CeleryTask:
+    """Return what runs the jobs `celery:<name>`. Raises `NotAllowed` where Celery does not know the task."""
+    return CeleryTask(_registered(name))
+
+
+def celery_send(name: str) -> CelerySend:
+    """Return what runs the jobs `celery-send:<name>`. Raises `NotAllowed` as `celery_task`."""
+    return CelerySend(_registered(name))
+
+
+# --- jobs that Celery's workers run ---
+
+
+def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
+    """Return the executor of `runqless --via celery`, which sends jobs to Celery."""
+
+    producers: list[Any] = []
+
+    def send_message(job: Any) -> None:
+        if not producers:
+            producers.append(current_app.producer_pool.acquire(block=True))
+        options = {"headers": {"txid": job.txid} if job.txid else None, "producer": producers[0], "retry": False}
+        try:
+            run.apply_async(
+                (job.jid, job.worker_name),
+                task_id=job.jid,
+                argsrepr=job.klass,
+                kwargsrepr="",
+                add_to_parent=False,
+                **options,
+            )
+        except BaseException:
+            producers.pop().release()
+            raise
+
+    return CeleryDispatcher(inbox, send_message)
+
+
+@shared_task(name=NAME, ignore_result=True)  # type: ignore[untyped-decorator]
+def run(jid: str, holder: str) -> list[str]:
+    """Run a job that a worker of ours has dispatched, and some more; return how they ended."""
+    client = default_client()
+    client.worker_name = process_name()
+    return [end for _, end in run_borrowed(client, jid, holder)]
+
+
+def _shut_down(**kwargs: Any) -> None:
+    tracking.sweep.stop()
+    _deregister()
+
+
+def _deregister(**kwargs: Any) -> None:
+    client: Client = default_client()
+    if client.worker_name == process_name():
+        client.deregister_workers([process_name()])
+
+
+def _registered(name: str) -> Any:
+    app = current_app._get_current_object()
+    if name not in app.tasks:
+        app.loader.import_default_modules()
+        app.finalize()
+    if name not in app.tasks:
+        raise NotAllowed(
+            f"Celery's app {app.main!r} does not know the task {name!r}. Import the module with the app in the package "
+            "of the site's settings, and let it find the task."
+        )
+    return app.tasks[name]
+
+
+__all__ = [
+    "HEADER",
+    "NAME",
+    "CeleryRejected",
+    "celery_send",
+    "celery_task",
+    "connect",
+    "make_dispatcher",
+    "put_task",
+    "send",
+]

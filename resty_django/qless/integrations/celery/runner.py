@@ -1,0 +1,180 @@
+"""Runs borrowed jobs: a process of Celery takes the lock of a job, extends it, runs the job and reports its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any, Final
+
+from asgiref.sync import async_to_sync
+
+from resty_django.redis.errors import StoreDown, StoreError
+from resty_django.text import logger
+
+from ...clients.client import Client
+from ...clients.replies import JobRecord
+from ...clients.serialization import read, readable, reader
+from ...clients.transport import Request, is_refusal
+from ...errors import LostLock, NoSuchJob, QlessError
+from ...worker import execution
+from ...worker.control import JobTimeout
+from ...worker.error_text import LONGEST_MESSAGE
+from ...worker.handlers import REFUSED, resolve_handler
+from ...worker.job import WorkerJob
+from ...worker.running_job import LOST, RunningJob
+from .lease_keeper import extend, keeper
+
+log = logger("resty_django.qless.bridge")
+
+PAUSE: Final = 0.25
+"""Seconds until the end of a job is reported again to a server that did not answer."""
+SLICE: Final = 0.1
+"""Seconds for which one message lets a process run jobs."""
+
+_JOB: Final = reader(JobRecord)
+
+
+def process_name() -> str:
+    """Return the worker name in jobs that this process of Celery runs."""
+    return f"celery-{socket.gethostname()}-{os.getpid()}"
+
+
+class BorrowedJob(WorkerJob):
+    """A job in a process that is not a worker of ours."""
+
+    __slots__ = ("running",)
+
+    def __init__(self, client: Client, record: JobRecord) -> None:
+        super().__init__(client, record, None)  # type: ignore[arg-type]
+        self.running: RunningJob | None = None
+
+    def limit(self, seconds: float, kill_after: float | None) -> None:
+        """Interrupt this run `seconds` after its start with `JobTimeout`. Code that ignores that continues."""
+        if self.running is not None:
+            keeper.limit(self.running, seconds)
+
+    def retire_worker(self, code: int) -> None:
+        """Do nothing: Celery limits its processes by `--max-memory-per-child`."""
+
+
+def begin(client: Client, record: JobRecord) -> tuple[RunningJob, float]:
+    """Return the run of a job whose lock this process has just taken, and the length of the lock in seconds."""
+    now = time.monotonic()
+    length = max(0.1, record.expires - client.clock())
+    job = BorrowedJob(client, record)
+    running = job.running = RunningJob(job, record.jid, record.queue, REFUSED, now, now, now)
+    extend(running, length, now)
+    return running, length
+
+
+def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) -> list[tuple[str, str]]:
+    """Run the job that `holder` has dispatched; return the jids that ran, and how each ended.
+
+    It does not run where the message came twice, or so late that the lock was lost: then another process runs it. After
+    it come others that `holder` has dispatched and nobody has begun, for `seconds`: that saves messages, and the end of
+    one job and the beginning of the next are one round trip.
+    """
+    deadline = time.monotonic() + seconds
+    ran: list[RunningJob] = []
+    last: RunningJob | None = None
+    next_jid = jid
+    try:
+        while last is None or time.monotonic() < deadline:
+            record = _next(client, last, next_jid, holder)
+            if record is None and not next_jid:
+                break
+            next_jid = ""
+            if record is not None:
+                last = _run(client, record)
+                ran.append(last)
+    except StoreError:
+        if last is None:
+            raise
+    finally:
+        if last is not None:
+            _report_end(client, last)
+    return [(running.jid, running.end) for running in ran]
+
+
+def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> JobRecord | None:
+    """Report the end of the last job, and take the next: `jid`, or any where that is empty. None: there is none."""
+    requests: list[Request] = [("take", jid, client.worker_name, holder)]
+    if last is not None and last.command is not None:
+        requests.insert(0, last.command.request)
+    *end_replies, reply = client.call_many(requests)
+    if last is not None and end_replies:
+        if is_refusal(end_replies[0]):
+            _apply_reply(last, end_replies[0])
+            _report_end(client, last)
+        elif not isinstance(end_replies[0], StoreError):
+            _apply_reply(last, end_replies[0])
+    if jid and isinstance(reply, LostLock | NoSuchJob):
+        log.info("job %s is not run: %s", jid, reply)
+        return None
+    if isinstance(reply, Exception):
+        raise reply
+    return None if reply is None else read(reply, _JOB)
+
+
+def _run(client: Client, record: JobRecord) -> RunningJob:
+    """Run a job. Its `command` is still to be reported then, but only where it has succeeded."""
+    running, length = begin(client, record)
+    refusal = None
+    try:
+        running.handler = resolve_handler(record.klass, record.queue)
+    except BaseException as error:  # a module may even exit while it is imported
+        refusal = error
+    if refusal is not None:
+        execution.finish(running, refusal)
+    else:
+        try:
+            with keeper.keeps(client, running, length):
+                if running.handler.is_async:
+                    async_to_sync(execution.arun)(running)
+                else:
+                    execution.run(running)
+        except JobTimeout as error:  # it came when the job had ended already
+            keeper.forget(running)
+            if not running.end:
+                execution.finish(running, error)
+    if running.command is not None and running.command.name != "complete":
+        _report_end(client, running)
+    return running
+
+
+def _apply_reply(running: RunningJob, reply: Any) -> None:
+    """Apply the reply to the report of its end. After a refusal, `command` is what to report instead."""
+    if is_refusal(reply):
+        log.error("the server refuses how job %s has ended (%s): %s", running.jid, running.end, _printable(reply))
+        if not execution.refuse(running, reply):
+            running.end = LOST
+        return
+    running.command = None
+    if isinstance(reply, Exception):
+        log.warning("job %s has ended (%s), which counts no longer: %s", running.jid, running.end, _printable(reply))
+        running.end = LOST
+
+
+def _printable(reply: Any) -> str:
+    return readable(str(reply), LONGEST_MESSAGE)
+
+
+def _report_end(client: Client, running: RunningJob) -> None:
+    """Report how it ended. Repeats that to a server that is down, as long as the lock would last."""
+    while running.command is not None:
+        try:
+            if running.command.needs_lease_check:  # which would take the job from anybody
+                client.call("heartbeat", running.jid, client.worker_name)
+            _apply_reply(running, client.call(*running.command.request))
+        except QlessError as error:
+            _apply_reply(running, error)
+        except StoreError as error:
+            if is_refusal(error):
+                _apply_reply(running, error)
+                continue
+            if not isinstance(error, StoreDown):
+                raise
+            if time.monotonic() > running.lease_end:
+                raise
+            time.sleep(PAUSE)

@@ -1,0 +1,49 @@
+"""Arguments and results of Celery's tasks, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kombu.utils.json import dumps, loads
+
+from ...clients.job import Job
+from ...clients.serialization import encode, is_finite
+from ...errors import InvalidArgument
+
+
+def check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    """Raise `TypeError` where the task does not take these arguments."""
+    check: Callable[..., Any] | None = getattr(task, "__header__", None)
+    if task.typing and check is not None:
+        try:
+            check(*args, **(kwargs or {}))
+        except TypeError as error:
+            raise TypeError(f"{task.name}: invalid arguments: {error}.") from None
+
+
+def dumped(data: dict[str, Any]) -> str:
+    """Return JSON as Celery makes it, which keeps the types of times, UUIDs and the like."""
+    try:
+        return str(dumps(data))  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"The arguments of the task must be JSON: {error}.") from None
+
+
+def loaded(job: Job) -> dict[str, Any]:
+    """Return the data of a job, from JSON as Celery makes it."""
+    return dict(loads(job.raw_data))  # type: ignore[no-untyped-call]
+
+
+def as_json(job: Job, value: Any) -> Any:
+    """Return the result, or None where its type has no JSON: the task has succeeded all the same.
+
+    Raises `InvalidArgument` for NaN and infinity, which would silently become something else.
+    """
+    try:
+        encode(value, "result")
+    except InvalidArgument:
+        if not is_finite(value):
+            raise
+        return None
+    return value

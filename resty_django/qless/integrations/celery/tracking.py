@@ -1,0 +1,441 @@
+"""Tasks that Celery runs, each of which is a job at the same time, for those that depend on it.
+
+The job waits, scheduled for a distant day, while its message is in the broker. The process of Celery that begins the
+task takes the job, extends its lock, and ends it with the task. Ends that this process does not see are reported by the
+main process of the worker, from signals of Celery (`on_failure`, `on_revoked`, `on_rejected`); and ends that nobody
+reports, such as the failure of a machine, are found by the lock, which expires (`Sweep`, and each worker of ours that
+serves the queue of the job).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any, Final
+
+from kombu.utils.uuid import uuid
+
+from resty_django.redis import StoreDown
+from resty_django.text import logger
+from resty_django.txid import current
+
+from ...clients.client import Client
+from ...clients.default import default_client
+from ...clients.job import Job
+from ...clients.replies import JobRecord
+from ...clients.serialization import as_list, encode, read, reader
+from ...clients.transport import RedisCommand, Steps
+from ...errors import InvalidArgument, NoSuchJob, QlessError
+from ...tasks.context import timestamp
+from ...tasks.message import PutOptions
+from ...tasks.registry import Runnable
+from ...worker.control import RetryLater
+from ...worker.error_text import message_of
+from .lease_keeper import keeper
+from .runner import BorrowedJob, begin, process_name
+from .serialization import as_json, check, dumped, loaded
+
+log = logger("resty_django.qless.bridge")
+
+HEADER: Final = "qless_job"
+"""The header of messages whose task is a job at the same time."""
+KLASS: Final = "celery-send:"
+"""The prefix of the class of such a job; the name of the task follows."""
+QUEUE: Final = "default"
+FAR: Final = 10 * 365 * 86_400.0
+"""Seconds; for a job that waits until Celery reports the end of its task."""
+RETRIES: Final = 1_000_000
+"""Retries of such a job: each retry of Celery takes one."""
+PATIENCE: Final = 20.0
+"""Seconds for which the end of a task is reported again to a server of jobs that does not answer."""
+RELEASE_TIME: Final = 2.0
+"""Seconds that a worker of ours has to release a job whose message it has just sent."""
+BEGUN, SENT = "begun by Celery", "sent to Celery"
+"""Entries of the job's history."""
+WATCHED: Final = "celery-sent"
+"""The key of a sorted set: jids of jobs of sent tasks, and when to check whether they are still alive."""
+
+SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
+"""States of Celery."""
+
+_JOB: Final = reader(JobRecord)
+running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
+"""The tasks that this process runs now, by ID."""
+
+
+def send(
+    task: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    depends: Iterable[Any] = (),
+    task_id: str | None = None,
+    queue: str = QUEUE,
+    **options: Any,
+) -> str:
+    """Send a task to Celery when the jobs `depends` have succeeded, and return its ID, which is a jid too.
+
+    Other jobs may depend on it: they wait until Celery's worker has reported its end (`connect`). `options` are those
+    of Celery's `apply_async`, and JSON. With `depends` a worker of our queue `queue` sends it.
+    """
+    client = default_client()
+    check(task, args, kwargs)
+    jid, txid = task_id or uuid(), current()
+    data = {"args": [*args], "kwargs": {**(kwargs or {})}, "options": options}
+    parents = [str(job) for job in depends]
+    job = (jid, f"{KLASS}{task.name}", dumped(data), 0 if parents else FAR)
+    put_options = PutOptions(retries=RETRIES, depends=parents).arguments
+    client.call("put", client.worker_name, queue, *job, *put_options, *(("txid", txid) if txid else ()))
+    if not parents:
+        try:
+            _publish(client, task, jid, args, kwargs or {}, options, txid)
+        except BaseException:
+            client.call("cancel", jid)
+            raise
+    return jid
+
+
+class CelerySend(Runnable):
+    """Sends a task whose dependencies have ended. Its job then waits until Celery reports the end of the task."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self.__module__ = task.__module__
+        self.names = [*inspect.signature(task.run).parameters]
+
+    def perform(self, job: Job) -> None:
+        """Send the task. A job that was sent before is one whose lock has expired: its process is gone."""
+        events = _since_put(job.raw_queue_history)
+        if BEGUN in events and not self.task.acks_late:
+            raise CeleryLost(LOST)
+        if BEGUN not in events and SENT not in events:
+            data = loaded(job)
+            _publish(job.client, self.task, job.jid, data["args"], data["kwargs"], data["options"], job.txid)
+            job.log(SENT)
+        raise RetryLater(FAR)
+
+
+class CeleryLost(QlessError):
+    """The process of Celery that ran the task is gone, and has not reported its end."""
+
+
+LOST: Final = (
+    "The process of Celery that ran the task is gone, and reported nothing: its time limit was over, it was killed, "
+    "or its machine failed. If the task is delivered again, its job begins again too."
+)
+
+
+def _publish(
+    client: Client,
+    task: Any,
+    jid: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    txid: str | None,
+) -> None:
+    headers = {**options.get("headers", {}), HEADER: jid, **({"txid": txid} if txid else {})}
+    task.apply_async(args, kwargs, **{**options, "task_id": jid, "headers": headers})
+    expires = options.get("expires", task.expires)
+    if expires is not None:
+        if isinstance(expires, str):
+            expires = datetime.fromisoformat(expires)
+        until = client.clock() + expires if isinstance(expires, int | float) else timestamp(expires)
+        watch(client, jid, until + GRACE)
+
+
+# --- in the process that runs the task ---
+
+
+def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
+    """Take the job of a task that is about to run, and extend its lock until the task ends."""
+    if not is_job(task.request, task_id):
+        return
+    client = _own_client()
+    thread = threading.get_ident()
+    for unended in [
+        jid for jid, (job, _) in running_tasks.items() if job.running is None or job.running.thread == thread
+    ]:
+        running_tasks.pop(unended)[1].close()  # Celery has not reported its end
+    record = _take(client, task_id, revive=True)
+    if record is None:
+        return
+    watch(client, task_id, record.expires + GRACE)
+    client.call("log", task_id, BEGUN, encode({"late": bool(task.acks_late)}))
+    running, length = begin(client, record)
+    lease = ExitStack()
+    lease.enter_context(keeper.keeps(client, running, length))
+    running_tasks[task_id] = (running.job, lease)
+
+
+def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs: Any) -> None:
+    """Report the end of a task to its job. Repeats that for a while to a server that is down."""
+    if not is_job(task.request, task_id):
+        return
+    run = running_tasks.pop(task_id, None)
+    if run is not None:
+        run[1].close()
+    if state is None:  # the process is being ended: the main process reports why, else the lock does
+        return
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            _report_end(_own_client(), task_id, state, retval, was_running=run is not None)
+            return
+        except StoreDown:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.25)
+
+
+def _report_end(client: Client, jid: str, state: str, retval: Any, *, was_running: bool) -> None:
+    retried = state == RETRY or (state == REJECTED and getattr(retval, "requeue", False))
+    if retried and not was_running:
+        return
+    record = _take(client, jid, revive=state == SUCCESS)
+    if record is None:
+        return
+    job: Any = Job(client, record)
+    if retried:
+        job.retry(FAR)
+    elif state in (FAILURE, REJECTED):
+        _fail(job, f"celery-{type(retval).__name__}", message_of(retval) if _is_error(retval) else str(retval))
+    else:
+        try:
+            job.complete(result=as_json(job, retval if state == SUCCESS else None))
+        except InvalidArgument as error:  # the result is not one that a job may have
+            _fail(job, f"celery-{type(error).__name__}", message_of(error))
+    if not retried:
+        client.run(_unwatched(client, jid))
+
+
+def _fail(job: Any, group: str, message: str) -> None:
+    job.fail(group[:500], message[:10_000])
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
+
+
+def _own_client() -> Client:
+    client = default_client()
+    client.worker_name = process_name()
+    return client
+
+
+def is_job(request: Any, task_id: str) -> bool:
+    """Return whether a task is a job at the same time, by the header of its message."""
+    headers = getattr(request, "headers", None)
+    return isinstance(headers, dict) and headers.get(HEADER) == task_id
+
+
+def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None:
+    """Take the job of a task, and return it; None: it does not exist, or has ended.
+
+    A worker of ours that has just sent the message has a moment to release it. With `revive` a job that counted as
+    lost begins again.
+    """
+    deadline = time.monotonic() + RELEASE_TIME
+    while True:
+        reply = client.call("get", jid)
+        record = None if reply is None else read(reply, _JOB)
+        if record is None or record.state in ("complete", "depends") or (record.state == "failed" and not revive):
+            return None
+        if record.state == "running" and record.worker == client.worker_name:
+            return record
+        holder: tuple[str, ...] = ()
+        try:
+            if record.state == "failed":
+                request = ("requeue", client.worker_name, record.queue, jid, record.klass, record.data, FAR)
+                client.call(*request, "retries", RETRIES)
+            elif record.state == "running":
+                if time.monotonic() < deadline and BEGUN not in _since_put(record.history):
+                    time.sleep(0.02)
+                    continue
+                holder = (record.worker,)
+            return read(client.call("take", jid, client.worker_name, *holder), _JOB)
+        except NoSuchJob:
+            return None
+        except QlessError:  # it has changed since
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.02)
+
+
+# --- in the main process of a worker of Celery, and after processes that are gone ---
+
+GRACE: Final = 5.0
+"""Seconds after a lock, or a task, has expired, in which another process may report it."""
+LATE: Final = 7200.0
+"""Seconds that a task with `acks_late`, whose process is gone, has to be delivered again."""
+SWEEP: Final = 15.0
+"""Seconds between two searches for jobs whose process is gone."""
+PAGE: Final = 100
+"""Jobs of one search."""
+MAX_UNREPORTED: Final = 10_000
+"""Ends that are kept while the server of the jobs is down."""
+
+
+def fail_job(client: Client, jid: str, group: str, message: str) -> None:
+    """Let the job fail of a task that has ended without its process. Raises `StoreError`."""
+    reply = client.call("get", jid)
+    record = None if reply is None else read(reply, _JOB)
+    if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
+        return
+    record = _take(client, jid)
+    if record is not None:
+        _fail(Job(client, record), group, message)
+        client.run(_unwatched(client, jid))
+
+
+class Sweep:
+    """The thread of the main process that reports ended tasks, so that Celery's loop does not wait for the server of
+    jobs."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[str, str]] = {}
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._pid = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self, **kwargs: Any) -> None:
+        """Start the thread, in the main process of a worker."""
+        if self._thread is None or self._pid != os.getpid():
+            self._stopped, self._pid = False, os.getpid()
+            self._thread = threading.Thread(target=self._run, name="qless-sent", daemon=True)
+            self._thread.start()
+
+    def stop(self, **kwargs: Any) -> None:
+        thread, self._thread = self._thread, None
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if thread is not None:
+            thread.join(PATIENCE)
+
+    def report(self, jid: str, group: str, message: str) -> None:
+        """Report the failure of a task; without a thread, at once."""
+        if self._thread is None or self._pid != os.getpid():
+            fail_job(_own_client(), jid, group, message)
+            return
+        with self._changed:
+            if len(self._ends) < MAX_UNREPORTED:
+                self._ends[jid] = (group, message)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        next_search = time.monotonic() + SWEEP / 3
+        while True:
+            with self._changed:
+                if not self._ends and not self._stopped:
+                    self._changed.wait(max(0.0, next_search - time.monotonic()))
+                if self._stopped and not self._ends:
+                    return
+                ends = dict(self._ends)
+            try:
+                client = _own_client()
+                for jid, (group, message) in ends.items():
+                    fail_job(client, jid, group, message)
+                    with self._changed:
+                        self._ends.pop(jid, None)
+                if time.monotonic() >= next_search:
+                    next_search = time.monotonic() + SWEEP
+                    fail_abandoned(client)
+            except Exception as error:
+                log.warning("the ends of tasks could not be reported, again in 1 s: %s", error)
+                if self._stopped:
+                    return
+                time.sleep(1.0)
+                next_search = max(next_search, time.monotonic() + 1.0)
+
+
+sweep: Final = Sweep()
+
+
+def on_failure(sender: Any, task_id: str, exception: BaseException, **kwargs: Any) -> None:
+    """Report a task whose process is gone. Other failures are reported by its process."""
+    if (
+        type(exception).__name__ in ("WorkerLostError", "TimeLimitExceeded", "Terminated")
+        and task_id not in running_tasks
+    ):
+        sweep.report(task_id, f"celery-{type(exception).__name__}", f"{type(exception).__name__}: {exception}")
+
+
+def on_revoked(request: Any, terminated: bool, signum: Any, expired: bool, **kwargs: Any) -> None:
+    """Report a task that was revoked before it began, was terminated, or came after it had expired."""
+    if is_job(request, request.id):
+        how = "expired before a worker was free" if expired else "was terminated" if terminated else "was revoked"
+        sweep.report(request.id, "celery-TaskRevokedError", f"The task {how}{f' ({signum})' if signum else ''}.")
+
+
+def on_rejected(message: Any, exc: Any = None, name: str = "", **kwargs: Any) -> None:
+    """Report a task that a worker of Celery does not know, or whose message it cannot read."""
+    jid = (message.headers or {}).get(HEADER)
+    if isinstance(jid, str):
+        text = (
+            f"Celery's worker does not know the task {name!r}."
+            if name
+            else "Celery's worker could not read the message."
+        )
+        sweep.report(jid, "celery-NotRegistered" if name else "celery-InvalidTaskError", f"{text} {exc or ''}".strip())
+
+
+def fail_abandoned(client: Client) -> int:
+    """Fail the jobs of tasks whose process is gone, or that have expired in the broker. Return how many were checked.
+
+    Raises `StoreError`.
+    """
+    now = client.clock()
+    jids = client.run(_due(client, now))
+    replies = client.call_many([("get", jid) for jid in jids]) if jids else []
+    for jid, reply in zip(jids, replies, strict=True):
+        if isinstance(reply, Exception):
+            raise reply
+        record = None if reply is None else read(reply, _JOB)
+        if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
+            client.run(_unwatched(client, jid))
+        elif record.state == "running":
+            beginning = _since_put(record.history).get(BEGUN, {})
+            until = record.expires + (LATE if beginning.get("late") else GRACE)
+            if until <= now:
+                fail_job(client, jid, f"celery-{CeleryLost.__name__}", LOST)
+            else:
+                watch(client, jid, until)
+        elif record.state == "scheduled" and BEGUN not in _since_put(record.history):
+            fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a worker of Celery was free.")
+        else:
+            watch(client, jid, now + 20 * SWEEP)
+    return len(jids)
+
+
+def _since_put(history: Any) -> dict[str, dict[str, Any]]:
+    """Return the entries of a history since the job was last put, by their names."""
+    entries: dict[str, dict[str, Any]] = {}
+    for entry in as_list(history):
+        if entry.get("what") == "put":
+            entries.clear()
+        entries[str(entry.get("what"))] = entry
+    return entries
+
+
+def _due(client: Client, now: float) -> Steps[list[str]]:
+    reply = yield RedisCommand(("ZRANGEBYSCORE", client.prefix + WATCHED, 0, repr(now), "LIMIT", 0, PAGE))
+    return [jid.decode("utf-8", "surrogateescape") for jid in reply]
+
+
+def watch(client: Client, jid: str, at: float) -> None:
+    client.run(_watched(client, jid, at))
+
+
+def _watched(client: Client, jid: str, at: float) -> Steps[None]:
+    yield RedisCommand(("ZADD", client.prefix + WATCHED, repr(at), jid))
+
+
+def _unwatched(client: Client, jid: str) -> Steps[None]:
+    yield RedisCommand(("ZREM", client.prefix + WATCHED, jid))

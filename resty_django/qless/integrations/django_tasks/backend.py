@@ -1,0 +1,213 @@
+"""The backend: tasks of Django, put as jobs, and their results.
+
+With Django 6.0 and later it is one of `django.tasks`, before that of the package django-tasks. A task is a job, whose
+class is the path of the function; its data is a `TaskRecord`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+
+from resty_django.txid import current
+
+from ...clients.client import Client
+from ...clients.default import default_client
+from ...clients.job import Job
+from ...clients.serialization import encode
+from ...errors import NotAllowed
+from ...tasks.context import timestamp
+from ...tasks.message import Message, PutOptions
+from ...tasks.registry import find
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Status,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    signals,
+    time_of,
+)
+from .record import TaskRecord
+from .runner import DjangoTask
+
+LOST: Final = "resty_django.qless.errors.LostLock"
+"""The class of the error of a task whose workers died until it had no retries left."""
+OPTIONS: Final = {"RETRIES", "BACKOFF"}
+
+
+class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
+    """A backend of Django's tasks.
+
+    `OPTIONS`: `RETRIES`: how often a task that raised an exception runs again (0); `BACKOFF`: seconds before the first
+    retry, doubled for each further one (1).
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.retries = int(self.options.get("RETRIES", 0))
+        self.backoff = float(self.options.get("BACKOFF", 1.0))
+
+    @property
+    def client(self) -> Client:
+        return default_client()
+
+    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+        """Yield the errors of its settings."""
+        setting = f"TASKS[{self.alias!r}]"
+        if not apps.is_installed("resty_django.qless"):
+            yield Error(
+                f"{setting} puts jobs, but 'resty_django.qless' is not in INSTALLED_APPS.", id="resty_qless.E004"
+            )
+        for unknown in sorted(self.options.keys() - OPTIONS):
+            yield Error(
+                f"{setting} has the option {unknown!r}, which is not known.",
+                hint=f"Known are {', '.join(sorted(OPTIONS))}.",
+                id="resty_qless.E005",
+            )
+
+    # --- to put it ---
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Put a task and return its future result. Raises `InvalidTask`; `TypeError` where an argument is not JSON."""
+        result, message = self._message(task, args, kwargs)
+        self.client.call(*message.request(self.client))
+        signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Do the same for asyncio."""
+        result, message = self._message(task, args, kwargs)
+        await self.client.acall(*message.request(self.client))
+        await signals.task_enqueued.asend(type(self), task_result=result)
+        return result
+
+    def _message(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Message]:
+        self.validate_task(task)
+        try:
+            find(task.module_path)
+        except NotAllowed as error:
+            raise InvalidTask(str(error)) from None
+        now = self.client.clock()
+        result = TaskResult(
+            task=task,
+            id=self.client.generate_jid(),
+            status=Status.READY,
+            enqueued_at=time_of(now),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        when = None if task.run_after is None else timestamp(task.run_after)
+        data: dict[str, Any] = {}
+        TaskRecord(args=result.args, kwargs=result.kwargs, backend=self.alias, enqueued=now, run_after=when).save(data)
+        message = Message(
+            queue=task.queue_name,
+            jid=result.id,
+            klass=task.module_path,
+            data=encode(data),
+            when=when,
+            options=PutOptions(priority=task.priority or None, retries=self.retries or None),
+            txid=current(),
+        )
+        return result, message
+
+    # --- to read its result ---
+
+    def get_result(self, result_id: str) -> Any:
+        """Return the result of a task. Raises `TaskResultDoesNotExist`, also where the result has expired."""
+        jobs = self.client.jobs
+        result, job = self._without_value(jobs.get(result_id), result_id)
+        return self._with_value(result, jobs.result(result_id)) if job.state == "complete" else result
+
+    async def aget_result(self, result_id: str) -> Any:
+        """Do the same for asyncio."""
+        jobs = self.client.jobs
+        result, job = self._without_value(await jobs.aget(result_id), result_id)
+        return self._with_value(result, await jobs.aresult(result_id)) if job.state == "complete" else result
+
+    def _without_value(self, job: Any, jid: str) -> tuple[Any, Job]:
+        if not isinstance(job, Job) or not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
+            raise TaskResultDoesNotExist(jid)
+        try:
+            target = find(job.klass)
+        except (NotAllowed, ImportError):
+            raise TaskResultDoesNotExist(jid) from None
+        if not isinstance(target, DjangoTask):
+            raise TaskResultDoesNotExist(jid)
+        return self.result_of(target.task, job), job
+
+    @staticmethod
+    def _with_value(result: Any, reply: Any) -> Any:
+        if reply is None or reply.result is None:
+            raise TaskResultDoesNotExist(result.id)
+        object.__setattr__(result, "_return_value", reply.result["value"])
+        return result
+
+    def result_of(self, task: Any, job: Job) -> Any:
+        """Return the result of a task, without its value, from its job."""
+        record, status = TaskRecord.of(job.data), _STATUS.get(job.state, Status.READY)
+        runs = [entry for entry in job.raw_queue_history if entry["what"] == "popped"]
+        errors = record.task_errors()
+        finished = record.finished if status in (Status.FAILED, Status.SUCCESSFUL) else None
+        if status == Status.FAILED and finished is None:
+            failure = job.failure
+            finished = failure.get("when")
+            errors.append(TaskError(exception_class_path=LOST, traceback=str(failure.get("message", ""))))
+        started, attempted = record.started, record.attempted
+        if runs and started is None:
+            started = _not_before(record.enqueued, runs[0]["when"])
+        if runs and attempted is None:
+            attempted = _not_before(record.enqueued, runs[-1]["when"])
+        return TaskResult(
+            task=self._as_put(task, job, record),
+            id=job.jid,
+            status=status,
+            enqueued_at=time_of(record.enqueued),
+            started_at=time_of(started),
+            last_attempted_at=time_of(attempted),
+            finished_at=time_of(finished),
+            args=record.args,
+            kwargs=record.kwargs,
+            backend=self.alias,
+            errors=errors,
+            worker_ids=[str(entry.get("worker", "")) for entry in runs],
+        )
+
+    def _as_put(self, task: Any, job: Job, record: TaskRecord) -> Any:
+        changes: dict[str, Any] = {"backend": self.alias, "priority": int(job.priority)}
+        if job.queue_name:
+            changes["queue_name"] = job.queue_name
+        if record.run_after is not None:
+            changes["run_after"] = time_of(record.run_after)
+        try:
+            return replace(task, **changes)
+        except InvalidTask:  # the settings have changed, or somebody moved the job
+            return task
+
+
+_STATUS: Final[dict[str, Any]] = {
+    "running": Status.RUNNING,
+    "failed": Status.FAILED,
+    "complete": Status.SUCCESSFUL,
+}
+
+
+def _not_before(enqueued: float | None, popped: float) -> float:
+    """Correct a time of the history, which has whole seconds: nothing starts before it was put."""
+    return popped if enqueued is None else max(enqueued, popped)

@@ -1,0 +1,74 @@
+"""The data of the job of a task of Django."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from traceback import format_exception
+from typing import Any
+
+from .compat import TaskError
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskRecord:
+    """Arguments, times and errors of a task, as they are kept in the data of its job.
+
+    `backend`: its alias. `enqueued`, `run_after`, `started`, `attempted`, `finished`: seconds since the epoch.
+    `errors`: the class path and the traceback of each failed run.
+    """
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    backend: str
+    enqueued: float | None = None
+    run_after: float | None = None
+    started: float | None = None
+    attempted: float | None = None
+    finished: float | None = None
+    errors: list[dict[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> TaskRecord:
+        """Return the record in the data of a job. Raises `KeyError` where another program has put the job."""
+        return cls(
+            args=data["args"],
+            kwargs=data["kwargs"],
+            backend=data["backend"],
+            enqueued=data.get("enqueued"),
+            run_after=data.get("run_after"),
+            started=data.get("started"),
+            attempted=data.get("attempted"),
+            finished=data.get("finished"),
+            errors=[*data.get("errors", ())],
+        )
+
+    def save(self, data: dict[str, Any]) -> None:
+        """Write the record into the data of a job. Times that are not known, and an empty list of errors, are left
+        out."""
+        data.update(args=self.args, kwargs=self.kwargs, backend=self.backend)
+        times = {
+            "enqueued": self.enqueued,
+            "run_after": self.run_after,
+            "started": self.started,
+            "attempted": self.attempted,
+        }
+        data.update({name: at for name, at in times.items() if at is not None})
+        if self.errors:
+            data["errors"] = self.errors
+        if self.finished is not None:
+            data["finished"] = self.finished
+
+    def add_error(self, error: BaseException) -> None:
+        """Note that a run has failed."""
+        kind = type(error)
+        self.errors.append(
+            {
+                "exception_class_path": f"{kind.__module__}.{kind.__qualname__}",
+                "traceback": "".join(format_exception(error)),
+            }
+        )
+
+    def task_errors(self) -> list[Any]:
+        """Return the errors as the results of Django's tasks have them."""
+        return [TaskError(**error) for error in self.errors]

@@ -1,0 +1,106 @@
+"""Redaction of jobs' arguments and results, in the admin and in the API alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from django.utils.module_loading import import_string
+
+from resty_django.conf import conf
+from resty_django.health import described
+from resty_django.text import logger
+
+from .tasks.registry import Runnable, find
+
+log = logger("resty_django.qless")
+
+HIDDEN: Final = "[redacted]"
+DEEPEST: Final = 40
+"""Nesting depth of lists and objects; deeper values are hidden."""
+
+
+def redacted(value: Any) -> Any:
+    """Return a copy of a value without secrets.
+
+    Values under a name that contains one of the words in `QLESS["REDACT"]` are hidden, at any depth. The function in
+    `QLESS["REDACTOR"]` gets the copy and returns the value to show; if it fails, nothing is shown.
+    """
+    copy = without_secrets(value)
+    path = conf.qless.redactor
+    if path is None:
+        return copy
+    try:
+        return import_string(path)(copy)
+    except Exception as error:  # what it would have hidden is not shown
+        log.warning("Arguments of jobs are not shown, because REDACTOR %s failed: %s", path, described(error))
+        return HIDDEN
+
+
+class WithArguments(Protocol):
+    """A job, or a recurring job."""
+
+    @property
+    def klass(self) -> str: ...
+    @property
+    def data(self) -> Any: ...
+
+
+def redacted_job(job: WithArguments) -> Any:
+    """Return the arguments of a job without secrets."""
+    return redacted_arguments(job.klass, job.data)
+
+
+def redacted_arguments(klass: str, data: Any) -> Any:
+    """Return the arguments of a job of this class as `redacted` does, and hide a task's positional secrets too.
+
+    If the function is unknown, all positional arguments are hidden. This also decides which edits of arguments are
+    rejected (`admin.arguments`).
+    """
+    if isinstance(data, dict) and isinstance(data.get("args"), list):
+        first = 0 if data.get("from") is None else 1
+        data = {**data, "args": _by_position(klass, data["args"], first, isinstance(data.get("kwargs"), dict))}
+    return redacted(data)
+
+
+def _by_position(klass: str, args: list[Any], first: int, of_task: bool) -> Any:
+    """Hide positional arguments. `of_task`: the data have the shape of a task's, so an unknown task's are all
+    hidden."""
+    try:
+        function = find(klass)
+    except Exception:  # whatever the import of its module raises
+        return HIDDEN if of_task else args
+    names = function.names if isinstance(function, Runnable) else ()
+    if not names:
+        return args
+    secret_words = _words()
+    return [
+        HIDDEN if any(word in _plain(names[min(position, len(names) - 1)]) for word in secret_words) else argument
+        for position, argument in enumerate(args, first)
+    ]
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a copy without the values that `QLESS["REDACT"]` names."""
+    return _without(value, _words(), 0)
+
+
+def _words() -> tuple[str, ...]:
+    return tuple(_plain(word) for word in conf.qless.redact)
+
+
+def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
+    if depth > DEEPEST:
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN
+            if any(word in _plain(key) for word in secret_words)
+            else _without(child, secret_words, depth + 1)
+            for key, child in value.items()
+        }
+    return [_without(child, secret_words, depth + 1) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _plain(name: object) -> str:
+    return str(name).casefold().replace("-", "_")

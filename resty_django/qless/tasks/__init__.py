@@ -1,0 +1,1 @@
+"""Celery-style tasks: decorator, schedules, retries, results."""

@@ -1,0 +1,442 @@
+"""Tasks: functions that run as jobs.
+
+    from resty_django.qless import task
+
+    @task(queue="mail", retries=3, backoff=5)
+    def send_invoice(order): ...
+
+    send_invoice.delay(7)
+
+See docs/qless/tasks.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+from weakref import WeakSet
+
+import msgspec
+from asgiref.sync import iscoroutinefunction
+from django.utils.functional import cached_property
+
+from resty_django.conf import conf
+from resty_django.txid import current
+
+from ..clients.client import Client
+from ..clients.job import Job
+from ..clients.serialization import encode
+from ..errors import InvalidArgument, NotAllowed
+from .canvas import Signature
+from .context import TaskContext, timestamp
+from .message import EnqueueOptions, Message, PutOptions, Source, call_of, data_of, dispatcher
+from .registry import Runnable, is_allowed, refusal_of
+from .results import AsyncResult
+from .retry import RetryPolicy
+from .schedule import Schedule
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+QUEUE: Final = "default"
+BACKOFF: Final = 1.0
+"""Seconds before the first retry, where `retries` is set and `backoff` is not."""
+_UNBOUNDED: Final = 1 << 30
+
+all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
+"""All tasks of this process."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of `@task`, but for `bind`.
+
+    - `queue`: the queue into which the task is put.
+    - `priority`: tasks with a higher one run first.
+    - `retries`: how often it runs again, after an exception or the loss of its worker. None: after the loss of a
+      worker alone, up to 5 times.
+    - `backoff`: seconds before the first retry, doubled for each further one; or a list of the seconds before each.
+    - `retry_on`: the exceptions after which it runs again.
+    - `timeout`: seconds that one run may take.
+    - `unique`: while one with the same arguments waits or runs, no other is put. True, or the names of the arguments
+      that count.
+    - `tags`: of its jobs.
+    - `rate`: "10/m", or the name of a policy of `resty_django.limits`.
+    - `every`: seconds; workers put it at this interval.
+    - `cron`: five fields, such as "*/5 * * * *"; workers put it at these times.
+    - `ignore_result`: keep no result.
+    - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
+    - `middleware`: of the worker, around each run.
+    """
+
+    queue: str
+    priority: int
+    retries: int | None
+    backoff: float | Sequence[float] | None
+    retry_on: type[Exception] | tuple[type[Exception], ...]
+    timeout: float | None
+    unique: bool | Sequence[str]
+    tags: Iterable[str]
+    rate: str | float | None
+    every: float | None
+    cron: str | None
+    ignore_result: bool
+    result_ttl: float | None
+    middleware: Iterable[Any]
+
+
+class Parameters:
+    """The parameters of `function`, which is the task `path`; with `bind` without its first one."""
+
+    def __init__(self, function: Callable[..., Any], path: str, bind: bool) -> None:
+        self._path = path
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()][1 if bind else 0 :]
+        self._signature = signature.replace(parameters=parameters)
+        self.names = [parameter.name for parameter in parameters]
+        kinds = [parameter.kind for parameter in parameters]
+        positional = [
+            parameter
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        self._least = sum(parameter.default is parameter.empty for parameter in positional)
+        self._most = _UNBOUNDED if inspect.Parameter.VAR_POSITIONAL in kinds else len(positional)
+        if any(
+            parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+            for parameter in parameters
+        ):
+            self._least = _UNBOUNDED  # the number of arguments alone says nothing
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> None:
+        """Raise `TypeError` where the function does not take these; with `source` another argument comes before."""
+        if not kwargs and self._least <= len(args) + (source is not None) <= self._most:
+            return
+        try:
+            self._bound(args, kwargs, source)
+        except TypeError as error:
+            raise TypeError(f"{self._path}{self._signature}: invalid arguments: {error}.") from None
+
+    def digest(
+        self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None
+    ) -> str:
+        """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
+        bound = self._bound(args, kwargs, source)
+        bound.apply_defaults()
+        identity = [self._path, [[name, bound.arguments[name]] for name in names]]
+        try:
+            text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
+        except TypeError as error:
+            raise InvalidArgument(str(error)) from None
+        return hashlib.sha256(text).hexdigest()[:32]
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source) -> inspect.BoundArguments:
+        return self._signature.bind(*(() if source is None else (source,)), *args, **kwargs)
+
+
+class Task(Runnable, Generic[P, R]):
+    """A function that runs as a job. Called, it is the plain function. Made by `task`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        queue: str = QUEUE,
+        priority: int = 0,
+        retries: int | None = None,
+        backoff: float | Sequence[float] | None = None,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+        timeout: float | None = None,
+        unique: bool | Sequence[str] = False,
+        tags: Iterable[str] = (),
+        rate: str | float | None = None,
+        bind: bool = False,
+        every: float | None = None,
+        cron: str | None = None,
+        ignore_result: bool = False,
+        result_ttl: float | None = None,
+        middleware: Iterable[Any] = (),
+    ) -> None:
+        functools.update_wrapper(self, function)
+        if "<" in function.__qualname__:
+            raise TypeError(f"{function.__qualname__} cannot be a task: workers find functions at the top of a module.")
+        self.function = function
+        self.path = f"{function.__module__}.{function.__qualname__}"
+        self.queue = queue
+        self.retries = retries
+        self.timeout = timeout
+        self.unique = unique
+        self.tags = [*tags]
+        self.rate = rate
+        self.bind = bind
+        self.keep_result = not ignore_result
+        if result_ttl is not None and not (isinstance(result_ttl, int | float) and 0 <= result_ttl < math.inf):
+            raise TypeError(f"{self.path}: result_ttl= is seconds, not {result_ttl!r}. Give a number, or None.")
+        self._result_ttl = result_ttl
+        self._own_middleware = tuple(middleware)
+        retried = retries is not None or backoff is not None
+        exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        self.retry_policy = RetryPolicy(BACKOFF if backoff is None else backoff, exceptions if retried else ())
+        self.parameters = Parameters(function, self.path, bind)
+        if unique is not True and unique and (unknown := sorted({*unique} - {*self.parameters.names})):
+            raise TypeError(f"{self.path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
+        self.names = self.parameters.names
+        self.put_options = PutOptions(priority=priority or None, tags=self.tags, retries=retries)
+        self.schedule = Schedule.of(self, every, cron)
+        all_tasks.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*self._with_context(None, [*args], kwargs), **kwargs)  # type: ignore[no-any-return]
+
+    # --- to put it: at once, on commit, or later as a signature ---
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Put a job that calls the function with these arguments, and return its future result.
+
+        Raises `TypeError` where the function does not take them, `InvalidArgument` where they are not JSON,
+        `NotAllowed` where workers do not run tasks of its module.
+        """
+        return self.apply_async(args, kwargs)
+
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Do the same for asyncio."""
+        return await self.aapply_async(args, kwargs)
+
+    def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
+        """Put it when the open transaction is committed, never after a rollback; the ID is returned at once."""
+        return self.apply_async_on_commit(args, kwargs)
+
+    def apply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+    ) -> AsyncResult[R]:
+        """As `delay`, with options."""
+        sender = dispatcher()
+        message = self.message(args, kwargs or {}, client=sender.client, **options)
+        sender.send([(self, message)])
+        return AsyncResult(message.jid, client=sender.client)
+
+    async def aapply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+    ) -> AsyncResult[R]:
+        """Do the same for asyncio."""
+        sender = dispatcher()
+        message = self.message(args, kwargs or {}, client=sender.client, **options)
+        await sender.asend([(self, message)])
+        return AsyncResult(message.jid, client=sender.client)
+
+    def apply_async_on_commit(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        using: str | None = None,
+        robust: bool = False,
+        **options: Unpack[EnqueueOptions],
+    ) -> AsyncResult[R]:
+        """As `delay_on_commit`, with options.
+
+        - `using`: the database of the transaction.
+        - `robust`: where the job cannot be put after the commit, log that instead of raising it.
+        """
+        sender = dispatcher()
+        message = self.message(args, kwargs or {}, client=sender.client, **options)
+        sender.send_on_commit([(self, message)], using, robust)
+        return AsyncResult(message.jid, client=sender.client)
+
+    def s(self, *args: Any, **kwargs: Any) -> Signature:
+        """Return a signature, to put later; in a chain its first argument is the result of the step before."""
+        return Signature(self, args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> Signature:
+        """Return a signature that takes no result of the step before."""
+        return Signature(self, args, kwargs, immutable=True)
+
+    def signature(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        **options: Unpack[EnqueueOptions],
+    ) -> Signature:
+        """Return a signature with options of `apply_async`."""
+        return Signature(self, tuple(args), kwargs or {}, options, immutable)
+
+    def message(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        client: Client,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        task_id: str | None = None,
+        depends: Iterable[Any] = (),
+        tags: Iterable[str] = (),
+        expires: float | datetime | None = None,
+        retries: int | None = None,
+        source: Source = None,
+    ) -> Message:
+        """Return the job to put. The options are those of `EnqueueOptions`.
+
+        - `client`: generates the ID, and has the clock.
+        - `source`: the job or jobs whose results are the first argument.
+
+        Raises what `delay` raises.
+        """
+        if not is_allowed(self.path):
+            raise NotAllowed(refusal_of(self.path))
+        self.parameters.check(args, kwargs, source)
+        when = until = None
+        if countdown is not None or eta is not None or expires is not None:
+            when, until = _timing(client.clock(), countdown, eta, expires)
+        options = self.put_options
+        if priority is not None or retries is not None or tags or depends:
+            options = self._changed_options(priority, retries, tags, depends)
+        unique = task_id is None and bool(self.unique)
+        if unique:
+            names = self.parameters.names if self.unique is True else self.unique
+            task_id = self.parameters.digest(names, args, kwargs, source)  # type: ignore[arg-type]
+        return Message(
+            queue or self.queue,
+            task_id or client.generate_jid(),
+            self.path,
+            encode(data_of(args, kwargs, until, source)),
+            when,
+            options,
+            unique,
+            current(),
+        )
+
+    def _changed_options(
+        self, priority: int | None, retries: int | None, tags: Iterable[str], depends: Iterable[Any]
+    ) -> PutOptions:
+        return PutOptions(
+            priority=self.put_options.priority if priority is None else priority,
+            tags=[*self.tags, *tags],
+            retries=self.put_options.retries if retries is None else retries,
+            depends=[str(job) for job in depends],
+        )
+
+    # --- to run it ---
+
+    @property
+    def perform(self) -> Callable[[Job], Any]:  # type: ignore[override]
+        return self._aperform if iscoroutinefunction(self.function) else self._perform
+
+    @property
+    def result_ttl(self) -> float | None:  # type: ignore[override]
+        return conf.qless.result_ttl if self._result_ttl is None else self._result_ttl
+
+    @cached_property
+    def middleware(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Return the middleware around each run, the outermost first."""
+        from ..worker.middleware import Timeout  # only workers need them
+        from ..worker.middleware.rate_limit import Rate
+
+        rate = () if self.rate is None else (Rate(self.rate, self.path),)
+        retry = (self.retry_policy,) if self.retry_policy.exceptions else ()
+        timeout = () if self.timeout is None else (Timeout(self.timeout),)
+        return (*rate, *retry, *timeout, *self._own_middleware)
+
+    def _perform(self, job: Job) -> Any:
+        args, kwargs = job.client.run(call_of(job))
+        return self.function(*self._with_context(job, args, kwargs), **kwargs)
+
+    async def _aperform(self, job: Job) -> Any:
+        args, kwargs = await job.client.arun(call_of(job))
+        return await self.function(*self._with_context(job, args, kwargs), **kwargs)
+
+    def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+        return [TaskContext(self, job, args, kwargs), *args] if self.bind else args
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is a coroutine function. Called, it returns the coroutine."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # type: ignore[override]
+
+
+class TaskDecorator(Protocol):
+    """What `@task(...)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class BoundTaskDecorator(Protocol):
+    """What `@task(bind=True, ...)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, bind: Literal[True], **options: Unpack[TaskOptions]) -> BoundTaskDecorator: ...
+@overload
+def task(*, bind: Literal[False] = False, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+def task(function: Any = None, /, **options: Any) -> Any:
+    """Make a task of a function at the top of a module: `@task` or `@task(...)`.
+
+    `bind`: the function gets a `TaskContext` as its first argument. The other options are those of `TaskOptions`.
+    Raises `TypeError` for an option that does not exist.
+    """
+    for name in options:
+        if name not in _OPTION_NAMES:
+            similar = get_close_matches(name, _OPTION_NAMES, 1)
+            hint = f"Did you mean {similar[0]!r}?" if similar else f"Options are {', '.join(sorted(_OPTION_NAMES))}."
+            raise TypeError(f"@task has no option {name!r}. {hint}")
+    if function is None:
+        return functools.partial(_make, **options)
+    return _make(function, **options)
+
+
+_OPTION_NAMES: Final = frozenset({*TaskOptions.__annotations__, "bind"})
+
+
+def _make(function: Callable[..., Any], **options: Any) -> Task[..., Any]:
+    return (AsyncTask if iscoroutinefunction(function) else Task)(function, **options)
+
+
+def _timing(
+    now: float, countdown: float | None, eta: datetime | None, expires: float | datetime | None
+) -> tuple[float | None, float | None]:
+    """Return from when, and until when, a task may run, in seconds since the epoch."""
+    if countdown is not None and eta is not None:
+        raise TypeError("countdown= and eta= cannot be used together: both say when the task is run.")
+    when = now + countdown if countdown else timestamp(eta) if eta is not None else None
+    until = timestamp(expires) if isinstance(expires, datetime) else None if expires is None else now + expires
+    return when, until

@@ -1,0 +1,175 @@
+"""Eager mode: tasks run where they are called, for tests of a site: RESTY_DJANGO = {"QLESS": {"EAGER": True}}."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+
+from resty_django.txid import bound, current
+
+from ..clients.client import Client
+from ..clients.job import Job
+from ..clients.replies import JobRecord
+from ..clients.serialization import decode, encode
+from ..errors import InvalidArgument, ResultGone
+from ..worker.control import RetryLater
+
+if TYPE_CHECKING:
+    from .base import Task
+    from .message import Message
+
+DEFAULT_RETRIES: Final = 5
+"""The retries of a job that is put without the option."""
+KEPT: Final = 1000
+"""How many outcomes are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task returned or raised. `kept`: whether a worker would keep its result."""
+
+    value: Any
+    error: Exception | None = None
+    kept: bool = True
+
+    def get(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        if not self.kept:
+            raise ResultGone("The task has succeeded; its result was not kept. Remove ignore_result to keep it.")
+        return self.value
+
+
+outcomes: Final[OrderedDict[str, Outcome]] = OrderedDict()
+"""By the ID of the task, the latest last."""
+
+
+class EagerJob(Job):
+    """A job without a server. Its methods remember what a task reports, or do nothing."""
+
+    __slots__ = ("reported_progress",)
+
+    def __init__(self, client: Client, record: JobRecord) -> None:
+        super().__init__(client, record)
+        self.reported_progress: tuple[float, str] | None = None
+
+    def progress(self, share: float, message: str = "") -> None:
+        self.reported_progress = (share, message)
+
+    async def aprogress(self, share: float, message: str = "") -> None:
+        self.reported_progress = (share, message)
+
+    def heartbeat(self) -> float:
+        return self.expires_at
+
+    async def aheartbeat(self) -> float:
+        return self.expires_at
+
+    def log(self, message: str, data: dict[str, Any] | None = None) -> None:
+        """There is no history."""
+
+    async def alog(self, message: str, data: dict[str, Any] | None = None) -> None:
+        """There is no history."""
+
+    @property
+    def attempt(self) -> int:
+        return self.original_retries - self.retries_left + 1
+
+    def check(self) -> None:
+        """Do nothing: an eager job is never lost."""
+
+
+def run(task: Task[..., Any], message: Message, client: Client) -> None:
+    """Run a task now, keep its outcome, and raise what it raises. Retries follow at once."""
+    if iscoroutinefunction(task.function):
+        async_to_sync(arun)(task, message, client)
+        return
+    job = _job(task, message, client)
+    with bound(current()):
+        while True:
+            try:
+                value = task._perform(job)
+            except Exception as error:
+                failure = _failure(task, job, error)
+                if failure is error:
+                    raise
+                if failure is not None:
+                    raise failure from error
+            else:
+                _note(task, job.jid, value)
+                return
+
+
+async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
+    """Do the same for asyncio."""
+    if not iscoroutinefunction(task.function):
+        await sync_to_async(run)(task, message, client)
+        return
+    job = _job(task, message, client)
+    with bound(current()):
+        while True:
+            try:
+                value = await task._aperform(job)
+            except Exception as error:
+                failure = _failure(task, job, error)
+                if failure is error:
+                    raise
+                if failure is not None:
+                    raise failure from error
+            else:
+                _note(task, job.jid, value)
+                return
+
+
+def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
+    options = message.options
+    retries = DEFAULT_RETRIES if options.retries is None else options.retries
+    job = EagerJob.build(
+        client,
+        message.klass,
+        jid=message.jid,
+        queue=message.queue,
+        data=msgspec.json.decode(message.data),
+        priority=options.priority or 0,
+        tags=[str(tag) for tag in options.tags],
+        retries=retries,
+        remaining=retries,
+        txid=current(),
+    )
+    return job  # type: ignore[return-value]
+
+
+def _note(task: Task[..., Any], jid: str, value: Any) -> None:
+    """Keep the result as a worker would: as JSON, or not at all. Raises `InvalidArgument`."""
+    try:
+        value = decode(encode(value, "result").decode()) if task.keep_result else None
+        _remember(jid, Outcome(value, kept=task.keep_result))
+    except InvalidArgument as error:
+        _remember(jid, Outcome(None, error))
+        raise
+
+
+def _remember(jid: str, outcome: Outcome) -> None:
+    outcomes[jid] = outcome
+    if len(outcomes) > KEPT:
+        outcomes.popitem(last=False)
+
+
+def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception | None:
+    """Return the error with which the task has failed; None: it runs again."""
+    failure = error
+    if isinstance(error, RetryLater) and not math.isfinite(error.delay):
+        failure = InvalidArgument(f'Retry(): Arg "delay" not a number: {error.delay}')
+    elif isinstance(error, RetryLater) or task.retry_policy.covers(error):
+        if job.retries_left > 0:
+            job._record.remaining -= 1
+            return None
+        if isinstance(error, RetryLater):
+            failure = InvalidArgument(f"{job.klass} has no retries left. Give it more, or pass exc= to retry().")
+    _remember(job.jid, Outcome(None, failure))
+    return failure

@@ -1,0 +1,190 @@
+"""From the name of a job's class to the function that runs it.
+
+Jobs may name anything, so only allowed modules are searched: the modules `jobs` and `tasks` of installed apps, and
+those in RESTY_DJANGO["QLESS"]["MODULES"]; and tasks of Celery by their names in its registry. Nothing else is imported,
+and nothing that such a module has imported itself can be reached through it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.apps import apps
+from django.utils.module_loading import import_string
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING, key_text
+
+from ..errors import MethodMissing, MethodType, NotAllowed
+
+if TYPE_CHECKING:
+    from ..clients.job import Job
+
+IN_APPS: Final = ("jobs", "tasks")
+"""Modules of installed apps, with their submodules, that have job classes."""
+
+NAMES: Final = ("perform", "process")
+"""Methods of a job class that run its jobs, unless it has one with the name of the queue."""
+
+SCHEMES: Final = {
+    "celery": "resty_django.qless.integrations.celery.celery_task",
+    "celery-send": "resty_django.qless.integrations.celery.celery_send",
+}
+"""Prefixes of class names, before a colon, and the function that finds the `Runnable` of the name after it."""
+
+ADAPTERS: Final = {
+    "django.tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
+    "django_tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
+}
+"""Types of objects that are not functions, and the function that makes a `Runnable` of one."""
+
+
+class Runnable:
+    """An object that runs jobs and is neither a class nor a function, such as a task. `__module__`: its module."""
+
+    perform: Callable[[Job], Any]
+    """Runs a job; may be a coroutine function."""
+    middleware: Iterable[Any] = ()
+    """The middleware of the worker around each job."""
+    keep_result: bool = False
+    """Whether what `perform` returns is kept."""
+    result_ttl: float | None = None
+    """Seconds for which it is kept; None: as long as the job."""
+    names: Sequence[str] = ()
+    """The names of positional arguments."""
+
+
+JobTarget: TypeAlias = "type | FunctionType | Runnable"
+
+
+def allowed() -> tuple[str, ...]:
+    """Return the modules and packages from which jobs may come."""
+    of_apps = (f"{config.name}.{name}" for config in apps.get_app_configs() for name in IN_APPS)
+    return tuple(dict.fromkeys((*of_apps, *conf.qless.modules)))
+
+
+@functools.lru_cache(maxsize=1000)
+def is_allowed(klass: str) -> bool:
+    """Return whether jobs of this class may run, judged by the name: nothing is imported."""
+    scheme, colon, _ = klass.partition(":")
+    if colon and scheme in SCHEMES:
+        return True
+    return any(klass.startswith(f"{root}.") for root in allowed())
+
+
+def refusal_of(klass: str) -> str:
+    """Return why jobs of this class do not run, and what to do."""
+    return (
+        f"{klass!r} is in no module from which jobs may come. Put it into the module jobs or tasks of an installed "
+        f"app, or add its module to {key_text(('QLESS', 'MODULES'))}."
+    )
+
+
+@functools.lru_cache(maxsize=1000)
+def find(klass: str) -> JobTarget:
+    """Return the class, function or task of this name. Raises `NotAllowed`; `ImportError` where it does not exist."""
+    scheme, colon, name = klass.partition(":")
+    if colon and scheme in SCHEMES:
+        return import_string(SCHEMES[scheme])(name)  # type: ignore[no-any-return]
+    roots = [root for root in allowed() if klass.startswith(f"{root}.")]
+    names = klass.split(".")
+    if not roots or not all(name.isidentifier() and not name.startswith("_") for name in names):
+        raise NotAllowed(refusal_of(klass))
+    root = max(roots, key=len)
+    target: Any = importlib.import_module(root)
+    for name in klass.removeprefix(f"{root}.").split("."):
+        target = _member(target, name, klass)
+    target = _adapted(target)
+    if not isinstance(target, type | FunctionType | Runnable):
+        raise NotAllowed(f"{klass!r} is neither a class nor a function nor a task, but a {type(target).__qualname__}.")
+    if not _is_within(getattr(target, "__module__", ""), roots):
+        raise NotAllowed(f"{klass!r} is not of that module, but of {target.__module__}. {refusal_of(klass)}")
+    return target
+
+
+def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
+    """Return the function that runs jobs of a queue.
+
+    Of a class the static or class method with the name of the queue, else `perform`, else `process`. Raises
+    `MethodMissing`, `MethodType`.
+    """
+    if isinstance(target, FunctionType):
+        return target
+    if isinstance(target, Runnable):
+        return target.perform
+    for name in (queue, *NAMES):
+        method = inspect.getattr_static(target, name, None) if not name.startswith("_") else None
+        if isinstance(method, staticmethod | classmethod):
+            return getattr(target, name)  # type: ignore[no-any-return]
+        if isinstance(method, FunctionType):
+            raise MethodType(
+                f"{target.__module__}.{target.__qualname__}.{name} is not static. "
+                "Put @staticmethod or @classmethod before it."
+            )
+    raise MethodMissing(
+        f"{target.__module__}.{target.__qualname__} has no static method {' or '.join(dict.fromkeys((queue, *NAMES)))}."
+    )
+
+
+def perform(job: Job) -> Any:
+    """Run a job, and return what its function returns. A coroutine function runs in a new event loop."""
+    function = function_of(find(job.klass), job.queue_name)
+    return async_to_sync(function)(job) if iscoroutinefunction(function) else function(job)
+
+
+async def aperform(job: Job) -> Any:
+    """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
+    function = function_of(find(job.klass), job.queue_name)
+    return await (function(job) if iscoroutinefunction(function) else sync_to_async(function)(job))
+
+
+def _adapted(target: Any) -> Any:
+    for kind in type(target).__mro__:
+        adapter = ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if adapter is not None:
+            return import_string(adapter)(target)
+    return target
+
+
+def _member(parent: Any, name: str, klass: str) -> Any:
+    if not isinstance(parent, ModuleType | type):
+        raise NotAllowed(
+            f"{klass!r} leads through a {type(parent).__qualname__}, which is neither a module nor a class."
+        )
+    if isinstance(parent, type):
+        member = parent.__dict__.get(name)
+        member = member.__func__ if isinstance(member, staticmethod) else member
+    else:
+        member = parent.__dict__.get(name)
+        if member is None and hasattr(parent, "__path__"):
+            member = importlib.import_module(f"{parent.__name__}.{name}")
+        if isinstance(member, ModuleType) and member.__name__ != f"{parent.__name__}.{name}":
+            raise NotAllowed(refusal_of(klass))
+    if member is None:
+        raise ImportError(f"{klass!r} cannot be found: {parent.__name__} has no {name}.", name=klass)
+    return member
+
+
+def _is_within(module: str, roots: list[str]) -> bool:
+    return any(module == root or module.startswith(f"{root}.") for root in roots)
+
+
+def _sentence(klass: str) -> str:
+    return (
+        f"{klass!r} is in no module from which jobs may come. Put it into the module jobs or tasks of an installed "
+        f"app, or add its module to {key_text(('QLESS', 'MODULES'))}."
+    )
+
+
+def _forget() -> None:
+    find.cache_clear()
+    is_allowed.cache_clear()
+
+
+on_change(_forget, SETTING, "INSTALLED_APPS")

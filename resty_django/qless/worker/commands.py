@@ -1,0 +1,96 @@
+"""Commands of qless-core that a worker sends: those that end a job, and the batch of one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, ClassVar
+
+from ..clients.transport import Request
+
+
+class EndCommand:
+    """A command that ends a job. `request`: its name and arguments, as the client sends them."""
+
+    __slots__ = ("request",)
+
+    name: ClassVar[str]
+    needs_lease_check: ClassVar[bool] = False
+    """Whether qless-core accepts it from any worker: then a heartbeat has to show first that the lease is held."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.request: Request = (self.name, *arguments)
+
+
+class Complete(EndCommand):
+    """Complete the job. `options`: names and values, such as `"result"` and its JSON."""
+
+    __slots__ = ()
+    name = "complete"
+
+    def __init__(self, jid: str, worker: str, queue: str, data: Any, *options: Any) -> None:
+        super().__init__(jid, worker, queue, data, "pending", 1, *options)
+
+
+class Fail(EndCommand):
+    """Fail the job. `data`: its data as JSON, or nothing, to keep those that the server has."""
+
+    __slots__ = ()
+    name = "fail"
+    _WITHOUT_DATA: ClassVar[int] = 5
+    """Parts of the request without the data."""
+
+    def __init__(self, jid: str, worker: str, group: str, message: str, *data: Any) -> None:
+        super().__init__(jid, worker, group, message, *data)
+
+    def drop_data(self) -> bool:
+        """Leave out the data. Return False if there were none."""
+        if len(self.request) == self._WITHOUT_DATA:
+            return False
+        self.request = self.request[: self._WITHOUT_DATA]
+        return True
+
+
+class Retry(EndCommand):
+    """Let the job wait for `delay` seconds and lose a retry. `failure`: its group and message, if any."""
+
+    __slots__ = ()
+    name = "retry"
+
+    def __init__(self, jid: str, queue: str, worker: str, delay: Any, *failure: Any) -> None:
+        super().__init__(jid, queue, worker, delay, *failure)
+
+
+class Requeue(EndCommand):
+    """Put the job again, to run after `delay` seconds. `options`: names and values."""
+
+    __slots__ = ()
+    name = "requeue"
+    needs_lease_check = True
+
+    def __init__(self, jid: str, queue: str, worker: str, klass: str, data: Any, delay: Any, *options: Any) -> None:
+        super().__init__(worker, queue, jid, klass, data, delay, *options)
+
+
+@dataclass(slots=True)
+class CommandBatch:
+    """The requests of one pipeline, each with the handler of its reply.
+
+    `ends`: how many of the first requests tell the ends of jobs.
+    """
+
+    requests: list[Request] = field(default_factory=list)
+    ends: int = 0
+    _handlers: list[tuple[Callable[..., object], int]] = field(default_factory=list)
+
+    def add(self, on_reply: Callable[..., object], *requests: Request) -> None:
+        """Append requests; `on_reply` is called with as many replies, errors among them."""
+        self.requests += requests
+        self._handlers.append((on_reply, len(requests)))
+
+    def apply(self, replies: Sequence[Any]) -> None:
+        """Call the handlers, in the order of the requests."""
+        remaining = iter(replies)
+        for on_reply, count in self._handlers:
+            on_reply(*islice(remaining, count))

@@ -1,0 +1,45 @@
+"""Texts of exceptions, as the failures of jobs keep them: bounded, and shown whatever the exception is."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+from ..clients.serialization import readable
+
+LONGEST_MESSAGE: Final = 10_000
+"""Characters of a failure's message."""
+LONGEST_GROUP: Final = 500
+"""Characters of a failure's group."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception and its traceback, of a long one the end.
+
+    Never raises: where something cannot be shown, the text says so.
+    """
+    text = text_of(error)[: LONGEST_MESSAGE // 2]
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except BaseException as problem:
+        trace = f"The traceback cannot be shown: {name_of(problem)}."
+    return readable(f"{text}\n\n{trace[-(LONGEST_MESSAGE - len(text) - 2) :]}", LONGEST_MESSAGE)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the class name and the text of an exception. Never raises."""
+    name = name_of(error)
+    try:
+        return readable(f"{name}: {error}")
+    except BaseException as problem:
+        return f"{name}: (its text cannot be shown: {name_of(problem)})"
+
+
+def name_of(error: BaseException) -> str:
+    """Return the class name of an exception. Never raises."""
+    return readable(type.__dict__["__name__"].__get__(type(error)), LONGEST_GROUP)
+
+
+def group_of(name: str) -> str:
+    """Bound the length, since it becomes a key and a page. Surrogate escapes stay: names of queues may be any bytes."""
+    return str.__str__(name)[:LONGEST_GROUP]

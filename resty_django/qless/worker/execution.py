@@ -1,0 +1,221 @@
+"""Execution of one job: runs the function in its middleware, and makes the command that ends the job.
+
+The return value of the function is kept as the job's result if the job's class asks for that (`keep_result`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any, Final
+
+from resty_django.redis.errors import StoreError
+from resty_django.text import logger
+
+from ..clients import serialization
+from ..clients.transport import Request, Steps
+from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
+from ..signals import job_failed
+from .commands import Complete, EndCommand, Fail, Requeue, Retry
+from .control import RequeueLater, RetryLater, Stopping
+from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
+from .forks import confine_forks, exit_fork
+from .middleware import chain
+from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED, RunningJob
+
+log = logger("resty_django.qless.worker")
+
+MAX_ARGUMENT: Final = 512 * 1024 * 1024
+"""Bytes of one argument: for more, a Redis server closes the connection without a reply."""
+MAX_REFUSALS: Final = 3
+_KINDS: Final[dict[type[BaseException], str]] = {MethodMissing: "method-missing", MethodType: "method-type"}
+"""What the groups of failures say instead of the name of the exception."""
+
+
+def run(running: RunningJob) -> None:
+    """Run a sync job with its middleware."""
+    job, handler = running.job, running.handler
+    try:
+        result = chain.run(handler.middleware, job, confine_forks(handler.function))
+    except BaseException as error:
+        finish(running, error)
+    else:
+        finish(running, None, result)
+    if job.has_hooks():
+        steps = _hooked_steps(running)
+        if steps is not None:
+            try:
+                job.client.run(steps)
+            except Exception as error:
+                _on_hook_error(running, error)
+
+
+async def arun(running: RunningJob) -> None:
+    """Run an async job with its middleware."""
+    job, handler, process = running.job, running.handler, os.getpid()
+
+    async def function(job: Any) -> Any:
+        try:
+            return await handler.function(job)
+        except asyncio.CancelledError:
+            if running.cause is None:
+                raise
+            raise running.cause from None
+        finally:
+            if os.getpid() != process:
+                exit_fork()
+
+    try:
+        result = await chain.arun(handler.middleware, job, function)
+    except BaseException as error:
+        finish(running, error)
+    else:
+        finish(running, None, result)
+    if job.has_hooks():
+        steps = _hooked_steps(running)
+        if steps is not None:
+            try:
+                await job.client.arun(steps)
+            except Exception as error:
+                _on_hook_error(running, error)
+
+
+def _hooked_steps(running: RunningJob) -> Steps[Any] | None:
+    """Return the steps that end a job with hooks, to be taken where the job ran, not by the worker loop."""
+    command = running.command
+    if command is None:
+        return None
+    return running.job._changing(command.name, command.request)  # type: ignore[no-any-return]
+
+
+def _on_hook_error(running: RunningJob, error: Exception) -> None:
+    """Handle an error of a hook, or of the command: if nothing is sent yet, the worker loop sends the command."""
+    job = running.job
+    if job.state_changed or isinstance(error, QlessError):
+        log.warning("job %s: after its end: %s", running.jid, text_of(error)[:LONGEST_MESSAGE])
+    elif not isinstance(error, StoreError):
+        fail_with(running, error)
+
+
+def finish(running: RunningJob, error: BaseException | None, result: Any = None) -> None:
+    """Set `command` and `end` of a job that returned `result` or raised `error`.
+
+    Never raises, whatever objects the job has left.
+    """
+    try:
+        end, command = _result_command(running, error, result)
+        if command is not None:
+            command.request = _sendable(command.request)
+        running.command, running.end = command, end
+    except BaseException as problem:  # its data or its result is not JSON
+        fail_with(running, problem)
+
+
+def fail_with(running: RunningJob, error: BaseException) -> None:
+    """Set `command` and `end` so that the job fails, whatever `finish` has set. Never raises."""
+    try:
+        end, command = _failure(running, error)
+    except BaseException as problem:
+        log.error("job %s failed, and its error cannot be shown: %s", running.jid, name_of(problem))
+        text = "The job failed. Its exception, or its data, raised another one when it was to be shown."
+        end, command = FAILED, _bare_failure(running, text)
+    running.command, running.end = command, end
+
+
+def refuse(running: RunningJob, error: Exception) -> bool:
+    """Replace a command that the server refused: the job fails with `error`, then without its data.
+
+    Return False if the server refused that too: then no command is left.
+    """
+    running.refused += 1
+    command = running.command
+    if not isinstance(command, Fail):
+        fail_with(running, error)
+    elif running.refused > MAX_REFUSALS or not command.drop_data():
+        running.command = None
+    return running.command is not None
+
+
+def _result_command(running: RunningJob, error: BaseException | None, result: Any) -> tuple[str, EndCommand | None]:
+    job, cause = running.job, running.cause
+    if isinstance(cause, LostLock) or isinstance(error, LostLock):
+        return LOST, None
+    if isinstance(cause, Stopping) and error is not None:
+        return RETURNED, None
+    if job.state_changed:
+        return BY_ITSELF, None
+    if error is None:
+        return COMPLETED, _complete(running, result)
+    if isinstance(error, RetryLater):
+        failure: tuple[str, ...] = ()
+        if error.group is not None:
+            failure = (group_of(error.group), serialization.readable(error.message or "", LONGEST_MESSAGE))
+        return RETRIED, Retry(running.jid, running.queue, job.worker_name, error.delay, *failure)
+    if isinstance(error, RequeueLater):
+        return RETRIED, _requeue(running, error)
+    if cause is not None and type(error) is type(cause):
+        error = cause  # raised in a thread, where only the class can be raised
+    return _failure(running, error)
+
+
+def _complete(running: RunningJob, result: Any) -> Complete:
+    job, handler = running.job, running.handler
+    raw_data = job.raw_data
+    if not handler.keep_result:
+        return Complete(running.jid, job.worker_name, running.queue, raw_data)
+    options: list[Any] = ["result", serialization.encode(result, "result")]
+    if handler.result_ttl is not None:
+        options += ["ttl", handler.result_ttl]
+    return Complete(running.jid, job.worker_name, running.queue, raw_data, *options)
+
+
+def _requeue(running: RunningJob, outcome: RequeueLater) -> Requeue:
+    job = running.job
+    retries = job.original_retries if outcome.retries is None else outcome.retries
+    return Requeue(
+        *(running.jid, running.queue, job.worker_name, job.klass, job.raw_data, outcome.delay),
+        *("priority", job.priority, "tags", serialization.encode(job.tags), "retries", retries),
+    )
+
+
+def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:
+    kind = _KINDS.get(type(error)) or name_of(error)
+    group = group_of(f"{running.queue}-{kind}")
+    job_failed.send_robust(sender=running.handler.function, job=running.job, error=error, group=group)
+    log.warning("job %s (%s) failed: %s", running.jid, running.job.klass, text_of(error)[:LONGEST_MESSAGE])
+    message = serialization.readable(message_of(error), LONGEST_MESSAGE)
+    data: tuple[Any, ...] = ()
+    with contextlib.suppress(Exception):  # data that are not JSON: the failure is sent without them
+        data = (running.job.raw_data,)
+    return FAILED, Fail(running.jid, running.job.worker_name, group, message, *data)
+
+
+def _bare_failure(running: RunningJob, text: str) -> Fail:
+    return Fail(running.jid, running.job.worker_name, f"{running.queue}-Exception", text)
+
+
+def _sendable(request: Request) -> Request:
+    """Return the request with plain texts and numbers only. Raises `InvalidArgument`."""
+    for argument in request:
+        kind = type(argument)
+        if not (((kind is str or kind is bytes) and len(argument) <= MAX_ARGUMENT) or kind is int or kind is float):
+            return tuple(map(_plain, request))
+    return request
+
+
+def _plain(argument: Any) -> str | bytes | int | float:
+    kind = type(argument)
+    if kind in (str, bytes, int, float):
+        if kind in (str, bytes) and len(argument) > MAX_ARGUMENT:
+            raise InvalidArgument(
+                f"The job sends {len(argument)} bytes in one piece; the server takes {MAX_ARGUMENT} at most."
+            )
+        return argument  # type: ignore[no-any-return]
+    if isinstance(argument, str):
+        return _plain(str.__str__(argument))
+    if isinstance(argument, int) and kind is not bool:
+        return int.__int__(argument)
+    if isinstance(argument, float):
+        return float.__float__(argument)
+    raise InvalidArgument(f"How the job ends has a {kind.__module__}.{kind.__qualname__}: give a text or a number.")

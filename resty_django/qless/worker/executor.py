@@ -1,0 +1,156 @@
+"""Execution of jobs: sync ones in threads, async ones on one event loop, which has its own thread.
+
+A job is passed to `start`, and comes back through the inbox of the worker loop when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import threading
+from queue import SimpleQueue
+from typing import Any, Final
+
+from resty_django.text import logger
+
+from . import execution
+from .running_job import RunningJob
+
+log = logger("resty_django.qless.worker")
+
+_CLOSE_TIMEOUT: Final = 5.0
+"""Seconds that the event loop has at the end."""
+
+
+class Pool:
+    """As many threads as sync jobs were running at once; they and the event loop are made when first needed."""
+
+    share = 0.0
+    """The share of the slots that has to be free before more jobs are reserved."""
+
+    def __init__(self, inbox: SimpleQueue[Any]) -> None:
+        self.inbox = inbox
+        self._tasks: SimpleQueue[RunningJob | None] = SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+        self._raising = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: threading.Thread | None = None
+
+    def start(self, running: RunningJob) -> None:
+        if running.handler.is_async:
+            loop = self._loop or self._open_loop()
+            loop.call_soon_threadsafe(self._begin, running)
+            return
+        self._busy += 1
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"qless-job-{self._threads}", daemon=True).start()
+        self._tasks.put(running)
+
+    def ended(self, running: RunningJob) -> None:
+        """Free the slot of a job that came back."""
+        if not running.handler.is_async:
+            self._busy -= 1
+
+    def interrupt(self, running: RunningJob, cause: Exception, *, in_thread: bool) -> None:
+        """Raise `cause` in the job: an async one is cancelled; a sync one gets it if `in_thread`, at its next line.
+
+        Either way it becomes `running.cause`. The first one counts.
+        """
+        if running.cause is not None:
+            return
+        if running.handler.is_async:
+            running.cause = cause
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(_cancel, running)
+            return
+        with self._raising:
+            running.cause = cause
+            if in_thread and running.thread:
+                raise_in_thread(running.thread, type(cause))
+
+    def close(self) -> None:
+        """End the event loop, after its jobs. Threads end with the process."""
+        for _ in range(self._threads):
+            self._tasks.put(None)
+        if self._loop is not None and self._loop_thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join(_CLOSE_TIMEOUT)
+
+    # --- in a thread of a sync job ---
+
+    def _work(self) -> None:
+        thread = threading.get_ident()
+        while (running := self._tasks.get()) is not None:
+            running.thread = thread
+            try:
+                try:
+                    contextvars.copy_context().run(execution.run, running)
+                finally:
+                    with self._raising:
+                        running.thread = 0
+            except BaseException as error:  # raised by `interrupt` after the job had ended
+                if not running.end:
+                    execution.finish(running, error)
+            if running.cause is not None:
+                try:
+                    checkpoint()
+                except type(running.cause):  # set when the job had ended
+                    pass
+            self.inbox.put(running)
+            running = None
+
+    # --- in the thread of the loop ---
+
+    def _open_loop(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.new_event_loop()
+        self._loop_thread = threading.Thread(target=self._serve, args=(self._loop,), name="qless-loop", daemon=True)
+        self._loop_thread.start()
+        return self._loop
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT / 2))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def _begin(self, running: RunningJob) -> None:
+        running.task = asyncio.get_running_loop().create_task(self._run(running))
+        if running.cause is not None:  # it came before the task was made
+            running.task.cancel()
+
+    async def _run(self, running: RunningJob) -> None:
+        try:
+            await execution.arun(running)
+        except BaseException as error:
+            if not running.end:
+                execution.finish(running, error)
+        self.inbox.put(running)
+
+
+def _cancel(running: RunningJob) -> None:
+    if running.task is not None and not running.task.done():
+        running.task.cancel()
+
+
+def raise_in_thread(thread: int, kind: type[Exception]) -> None:
+    """Let the thread raise `kind` at its next call of a Python function, or end of a loop."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def checkpoint() -> None:
+    """Raise what `raise_in_thread` has set for this thread and what it has not raised yet: the call alone does that.
+
+    Setting nothing in its place would take it back too. But then Python 3.11 and 3.12 go on looking for it, in all
+    threads, which makes them slow, and a thread with a trace function, of a debugger or of coverage.py, never goes on.
+    """

@@ -1,0 +1,78 @@
+"""Processes that jobs fork: they end with the worker, and do not continue its work."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from resty_django.forks import after_fork
+
+T = TypeVar("T")
+
+HANDLED: Final = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
+)
+"""The signals that a worker process handles through its loop, which a fork does not have."""
+KILL_AFTER: Final = 5.0
+"""Seconds that a fork has to end after SIGTERM."""
+
+_pipe: list[int] = []
+"""Reading and writing end. Only the worker has the writing end, so its death, however it comes, ends the reading."""
+
+
+def terminate_forks_at_end() -> None:
+    """Let processes that jobs fork from now on get SIGTERM when this process ends. Called once by a worker process."""
+    if not _pipe:
+        after_fork(_after_fork)
+        _pipe.extend(os.pipe())
+
+
+def confine_forks(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Wrap the function of a job: a process that it forks ends where it would return to the worker's code."""
+    process = os.getpid()
+
+    def call(job: Any) -> T:
+        try:
+            return function(job)
+        finally:
+            if os.getpid() != process:
+                exit_fork()
+
+    return call
+
+
+def exit_fork() -> None:
+    """End this process, a fork of a worker: with 1 and a traceback if an exception is being handled."""
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0 if error is None else 1)
+
+
+def _after_fork() -> None:
+    for number in HANDLED:
+        signal.signal(number, signal.SIG_DFL)
+    reader, *writer = _pipe
+    for end in writer:  # a fork of a fork has none
+        os.close(end)
+    del _pipe[1:]
+    threading.Thread(target=_end_with_worker, args=(reader,), name="qless-fork", daemon=True).start()
+
+
+def _end_with_worker(reader: int) -> None:
+    os.read(reader, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(KILL_AFTER)
+    os.kill(os.getpid(), signal.SIGKILL)

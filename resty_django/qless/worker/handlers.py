@@ -1,0 +1,65 @@
+"""Resolution of a job's class into its function and its middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from asgiref.sync import iscoroutinefunction
+from django.utils.module_loading import import_string
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+
+from ..tasks.registry import find, function_of
+from .middleware.chain import Middleware
+from .middleware.database import adatabase, database
+from .middleware.txid import transaction
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandler:
+    """The code that runs the jobs of a class.
+
+    `keep_result`: the return value of the function is kept as the job's result, for `result_ttl` seconds (None: as
+    long as the job).
+    """
+
+    function: Callable[[Any], Any]
+    is_async: bool = False
+    middleware: tuple[Middleware, ...] = ()
+    keep_result: bool = False
+    result_ttl: float | None = None
+
+
+REFUSED: Final = JobHandler(lambda job: None)
+"""The handler of a job that cannot be run."""
+
+
+@lru_cache(maxsize=1000)
+def resolve_handler(klass: str, queue: str) -> JobHandler:
+    """Return the handler of the jobs of a class in a queue.
+
+    Outermost is the txid, then Django's database connections, the settings' middleware, and the middleware of the class
+    or function, from its attribute `middleware`. The attributes `keep_result` and `result_ttl` are used too.
+
+    Raises what `tasks.registry.find` raises, and `ImportError` for middleware.
+    """
+    target = find(klass)
+    function = function_of(target, queue)
+    is_async = iscoroutinefunction(function)
+    class_middleware: Iterable[Middleware] = getattr(target, "middleware", ())
+    middleware = (transaction, adatabase if is_async else database, *settings_middleware(), *class_middleware)
+    return JobHandler(
+        function, is_async, middleware, bool(getattr(target, "keep_result", False)), getattr(target, "result_ttl", None)
+    )
+
+
+def settings_middleware() -> tuple[Middleware, ...]:
+    """Return the middleware of the settings. Raises `ImportError`."""
+    return tuple(import_string(path) for path in conf.qless.worker.middleware)
+
+
+on_change(resolve_handler.cache_clear, SETTING, "INSTALLED_APPS")

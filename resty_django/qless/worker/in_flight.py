@@ -1,0 +1,289 @@
+"""The jobs that this worker holds: what to send to the server about them, and what its replies mean."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from resty_django.redis.errors import StoreError
+from resty_django.text import logger
+
+from ..clients.serialization import readable
+from ..clients.transport import is_refusal
+from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError
+from . import execution
+from .commands import CommandBatch, EndCommand
+from .control import JobTimeout
+from .error_text import LONGEST_MESSAGE
+from .executor import Pool
+from .heartbeat.leases import DOUBT, Leases
+from .heartbeat.process import SharedJobs
+from .running_job import CONFIRMATION_MISSING, LEASE_VERIFIED, LOST, RETURNED, JobState, RunningJob
+
+log = logger("resty_django.qless.worker")
+
+MAX_ENDS_PER_BATCH: Final = 100
+"""Ends of jobs that one pipeline reports."""
+ALREADY_ENDED: Final = (CannotComplete, CannotFail, CannotRetry, NoSuchJob)
+"""Replies for a job whose end the server knows already."""
+
+
+class InFlightJobs:
+    """Jobs from the pop until the server knows their end. For the thread of the worker loop alone.
+
+    `on_freed(queue)` is called for each job that has ended for good.
+    """
+
+    def __init__(
+        self, name: str, queues: Sequence[str], pool: Pool, interrupt: bool, on_freed: Callable[[str], None]
+    ) -> None:
+        self.running: dict[str, RunningJob] = {}
+        """By jid; also those that have ended, until the server knows."""
+        self.counts: Counter[str] = Counter()
+        """Jobs by how they ended."""
+        self.finished: list[RunningJob] = []
+        """Those whose end the server is to be told."""
+        self.leases = Leases(queues)
+        self._name = name
+        self._pool = pool
+        self._interrupt = interrupt
+        self._on_freed = on_freed
+        self.tidy_needed = False
+        """Whether a call has left work to later ones."""
+        self.shared: SharedJobs | None = None
+        """The jobs that the heartbeat process sees."""
+        self._heartbeats: list[RunningJob] = []
+        self._unknown_jids: set[str] = set()
+        """Jids that the server listed at the last check and that are not held, since `timeout` leaves jobs listed."""
+        self._orphans: list[str] = []
+        self._timeouts: list[tuple[float, int, RunningJob, float, float | None]] = []
+        self._sequence = itertools.count()
+
+    def next(self) -> float:
+        """Return when there is something to do, if nothing happens before: a time of the monotonic clock."""
+        if self.finished or self._heartbeats or self.tidy_needed:
+            return 0.0
+        check = self.leases.next_check
+        return min(check, self._timeouts[0][0]) if self._timeouts else check
+
+    # --- jobs come and go ---
+
+    def add(self, running: RunningJob, now: float) -> None:
+        """Hold a job that was popped by a call that was sent at `now`."""
+        old = self.running.get(running.jid)
+        if old is not None:  # its lock was lost, and came back to this worker
+            self._lose(old, LostLock(f"The lock of {old.jid} was lost, and the job was handed out again."))
+        self.leases.renew(running, now)
+        self.running[running.jid] = running
+        if self.shared is not None:
+            self.shared.add(running.jid)
+
+    def on_finished(self, running: RunningJob) -> None:
+        """Take back a job that the pool has run."""
+        if running.state is JobState.ABANDONED:
+            return
+        self._pool.ended(running)
+        self.settle(running)
+
+    def settle(self, running: RunningJob) -> None:
+        """Send the end of a job in the next batch, or forget it where there is nothing to send."""
+        if running.command is not None:
+            self.finished.append(running)
+        elif running.end != RETURNED:
+            self.forget(running)
+
+    def forget(self, running: RunningJob) -> None:
+        """Drop a job that has ended, and whose end the server knows, or need not know."""
+        if self.running.get(running.jid) is running:
+            del self.running[running.jid]
+            if self.shared is not None:
+                self.shared.remove(running.jid)
+        self.counts[running.end] += 1
+        self._on_freed(running.queue)
+
+    def drop_expired(self, now: float) -> None:
+        """Give up the ends of jobs whose lock has expired: the worker stops, and the server does not answer."""
+        for running in [running for running in self.finished if running.lease_end < now]:
+            log.error("job %s has ended, but the server could not be told while its lock lasted", running.jid)
+            self.finished.remove(running)
+            running.end = LOST
+            self.forget(running)
+
+    # --- a batch and its replies ---
+
+    def build_batch(self, now: float) -> CommandBatch:
+        """Return the ends of jobs, heartbeats, and, at each check, the questions about leases and jobs."""
+        heartbeats = self._heartbeats = [running for running in self._heartbeats if not running.end]
+        is_check = now >= self.leases.next_check
+        if is_check:
+            due = self.leases.due(self.running.values(), now)
+            heartbeats = [*heartbeats, *(running for running in due if running not in heartbeats)]
+        batch = self.pending_commands(MAX_ENDS_PER_BATCH)
+        for running in heartbeats:
+            batch.add(partial(self._apply_heartbeat, running, now), ("heartbeat", running.jid, self._name))
+        if is_check:
+            batch.add(partial(self._apply_lengths, now), *self.leases.length_requests())
+            batch.add(self._apply_listing, ("workers", self._name))
+            batch.add(self._apply_tidy, ("tidy", self._name))
+        return batch
+
+    def pending_commands(self, limit: int | None = None) -> CommandBatch:
+        """Return a batch of the ends of the first `limit` jobs, of all for None."""
+        batch = CommandBatch()
+        for running in self.finished[:limit]:
+            command: EndCommand = running.command  # type: ignore[assignment]
+            if command.needs_lease_check and running.state not in LEASE_VERIFIED:
+                batch.add(
+                    partial(self._apply_lease_check, running), ("heartbeat", running.jid, running.job.worker_name)
+                )
+            else:
+                batch.add(partial(self.acknowledge, running), command.request)
+            batch.ends += 1
+        return batch
+
+    def on_reply_missing(self, batch: CommandBatch) -> None:
+        """Note that the connection broke: the ends in the batch may have reached the server."""
+        for running in self.finished[: batch.ends]:
+            running.reply_missing()
+
+    def apply_replies(self, batch: CommandBatch, replies: Sequence[Any]) -> None:
+        """Use the replies to a batch that `build_batch` or `pending_commands` made."""
+        self.finished = self.finished[batch.ends :]
+        self._heartbeats = []
+        batch.apply(replies)
+
+    def take_orphans(self) -> list[str]:
+        """Return the jids that the last check found: jobs that are this worker's for the server alone."""
+        orphans, self._orphans = self._orphans, []
+        return [jid for jid in orphans if jid not in self.running]
+
+    def acknowledge(self, running: RunningJob, reply: Any) -> None:
+        """Use the reply to the end of a job. What is to be sent again, or now, is in `finished` then."""
+        if is_refusal(reply):
+            log.error("the server refuses how job %s has ended (%s): %s", running.jid, running.end, _shown(reply))
+            if execution.refuse(running, reply):
+                self.finished.append(running)
+                return
+            running.end = LOST
+        elif isinstance(reply, StoreError):
+            self.finished.append(running)
+            return
+        elif not isinstance(reply, QlessError):
+            self.tidy_needed = self.tidy_needed or reply == b"pending"
+        elif running.state in CONFIRMATION_MISSING and isinstance(reply, ALREADY_ENDED):
+            log.info("job %s (%s): the server was told before the connection broke", running.jid, running.end)
+        else:
+            log.warning("job %s has ended (%s), which counts no longer: %s", running.jid, running.end, _shown(reply))
+            running.end = LOST
+        self.forget(running)
+
+    def _apply_lease_check(self, running: RunningJob, reply: Any) -> None:
+        """Use the reply to the heartbeat before a requeue."""
+        if isinstance(reply, QlessError | StoreError):
+            self.acknowledge(running, reply)
+        else:
+            running.lease_verified()
+            self.finished.append(running)
+
+    def _apply_lengths(self, now: float, *replies: Any) -> None:
+        self.leases.apply_lengths(replies, now)
+        if self.shared is not None:  # before the jobs of this batch start
+            self.shared.record_check(now, self.leases.shortest)
+
+    def _apply_listing(self, reply: Any) -> None:
+        """Find jobs that the server lists as this worker's, not yet at the last check, and that it does not hold."""
+        try:
+            listing = json.loads(reply)
+            jids = {str(jid) for jid in (*(listing["jobs"] or ()), *(listing["stalled"] or ()))} - self.running.keys()
+        except (TypeError, ValueError, KeyError):
+            return
+        self._orphans = sorted(jids - self._unknown_jids)
+        self._unknown_jids = jids
+
+    def _apply_tidy(self, reply: Any) -> None:
+        self.tidy_needed = self.tidy_needed or reply == 1
+
+    # --- locks ---
+
+    def queue_heartbeat(self, jobs: Iterable[RunningJob]) -> None:
+        """Send a heartbeat for these jobs in the next batch."""
+        self._heartbeats += [running for running in jobs if not running.end and running not in self._heartbeats]
+
+    def verify_lease(self, jid: str) -> None:
+        """Find out by a heartbeat whether a lock is lost, as the server has said: there is a grace period."""
+        running = self.running.get(jid)
+        if running is not None:
+            self.queue_heartbeat([running])
+
+    def _apply_heartbeat(self, running: RunningJob, now: float, reply: Any) -> None:
+        if isinstance(reply, StoreError):
+            return
+        if not isinstance(reply, QlessError):
+            if running.state is JobState.DOUBTED:
+                running.state = JobState.RUNNING
+            self.leases.renew(running, now)
+        elif running.end or running.job.state_changed:
+            running.renew_at = float("inf")
+        elif isinstance(reply, LostLock | NoSuchJob) and (
+            running.state is JobState.DOUBTED or "another worker" in str(reply)
+        ):
+            self._lose(running, LostLock(str(reply)))
+        else:
+            if running.state is JobState.RUNNING:
+                running.state = JobState.DOUBTED
+            running.renew_at = now + DOUBT
+            self.leases.next_check = min(self.leases.next_check, now + DOUBT)
+
+    def _lose(self, running: RunningJob, error: LostLock) -> None:
+        """Interrupt a job that this worker has lost."""
+        if running.cause is None:
+            log.warning("job %s has lost its lock: %s", running.jid, error)
+        running.job.lost = True
+        running.renew_at = float("inf")
+        self._pool.interrupt(running, error, in_thread=self._interrupt)
+
+    # --- timeouts ---
+
+    def limit(self, job: Any, seconds: float, kill_after: float | None) -> None:
+        """Interrupt the job `seconds` after its start; abandon it if it has not ended `kill_after` seconds later."""
+        running = self.running.get(job.jid)
+        if running is not None and running.job is job:
+            at = running.started_at + seconds
+            heapq.heappush(self._timeouts, (at, next(self._sequence), running, seconds, kill_after))
+
+    def time_out(self, now: float) -> bool:
+        """Interrupt the jobs whose time is over. Return whether one ignores that, so that its thread is stuck."""
+        stuck = False
+        while self._timeouts and self._timeouts[0][0] <= now:
+            _, _, running, seconds, kill_after = heapq.heappop(self._timeouts)
+            if running.end or self.running.get(running.jid) is not running:
+                continue
+            if running.cause is None:
+                self._pool.interrupt(running, JobTimeout(seconds), in_thread=True)
+                if kill_after is not None:
+                    heapq.heappush(self._timeouts, (now + kill_after, next(self._sequence), running, seconds, None))
+            elif isinstance(running.cause, JobTimeout):
+                log.error("job %s ignored its timeout; stopping this worker process", running.jid)
+                self._abandon(running, running.cause)
+                stuck = True
+        return stuck
+
+    def _abandon(self, running: RunningJob, error: Exception) -> None:
+        """Fail a job whose thread is stuck, by a copy that has ended."""
+        running.state = JobState.ABANDONED
+        copy = RunningJob(
+            running.job, running.jid, running.queue, running.handler, running.started_at, 0.0, running.lease_end
+        )
+        self.running[running.jid] = copy
+        execution.finish(copy, error)
+        self.settle(copy)
+
+
+def _shown(reply: Any) -> str:
+    """Bound the server's messages, which repeat what they refuse."""
+    return readable(str(reply), LONGEST_MESSAGE)

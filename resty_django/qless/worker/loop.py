@@ -1,0 +1,370 @@
+"""The loop of a worker process: the one thread that talks to the server about jobs.
+
+It takes from its inbox what has happened (a job has ended, one was put, a signal came), and sends one pipeline for all
+of it: the ends of jobs, heartbeats, and a pop for the slots that are free by then. An end counts when the server has
+confirmed it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+from resty_django.redis.errors import StoreError
+from resty_django.text import logger
+
+from ..clients.transport import Request, is_refusal
+from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
+from . import execution
+from .commands import CommandBatch, Fail
+from .control import Stopping
+from .error_text import message_of
+from .executor import Pool
+from .exit_codes import GAVE_BACK, OK, TIMED_OUT
+from .handlers import REFUSED, resolve_handler
+from .in_flight import InFlightJobs
+from .job import WorkerJob, jobs_of
+from .options import Options
+from .poll_schedule import PollSchedule
+from .reservers import Reserver
+from .running_job import RETURNED, RunningJob
+
+if TYPE_CHECKING:
+    from ..clients.client import Client
+
+log = logger("resty_django.qless.worker")
+
+MAX_JOBS_PER_POP: Final = 50
+"""More would occupy the server for too long."""
+MAX_TIDY_CALLS: Final = 20
+"""Calls in a row that continue what other calls have left, before the worker looks at its own jobs again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds before a server that did not answer is called again."""
+ABORT_TIMEOUT: Final = 2.0
+"""Seconds that interrupted jobs have to end."""
+MAX_FAULTS: Final = 50
+"""Rounds of the loop that may fail in a row before the process ends and is replaced."""
+SERVER_ERRORS: Final = (QlessError, StoreError)
+
+
+class WorkerLoop:
+    """Reserves jobs for `name`, lets the pool run them, and sends how they ended."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        options: Options,
+        reserver: Reserver,
+        make_pool: Callable[[SimpleQueue[Any]], Pool] = Pool,
+    ) -> None:
+        self.name = name
+        self.inbox: SimpleQueue[RunningJob | Callable[[], object]] = SimpleQueue()
+        """Jobs that have ended, and functions to be called by the loop; from any thread and signal handler."""
+        self.paused = False
+        self.before_poll: Callable[[str], None] = lambda queue: None
+        """Called with each queue before it is polled."""
+        self._client = client
+        self._options = options
+        self._reserver = reserver
+        self._schedule = PollSchedule(options.queues, options.interval)
+        self.pool = make_pool(self.inbox)
+        self._min_free = min(MAX_JOBS_PER_POP, max(1, int(options.concurrency * self.pool.share)))
+        self.in_flight = InFlightJobs(
+            name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
+        )
+        self.short_queues: set[str] = set()
+        """Queues that gave less than asked: when they may give more is to be asked."""
+        self._stopping = False
+        self._deadline = float("inf")
+        self._down_since: float | None = None
+        self._pause = 0.0
+        self._retry_at = 0.0
+        self._faults = 0
+        self._code = OK
+
+    # --- what others put into the inbox ---
+
+    def stop(self, grace: float | None, code: int = OK) -> None:
+        """Reserve no more jobs; end after the running ones, or in `grace` seconds, when they are given back."""
+        if not self._stopping:
+            log.info("worker %s stops; %d jobs are running", self.name, len(self.in_flight.running))
+        self._stopping = True
+        self._code = max(self._code, code)
+        if grace is not None:
+            self._deadline = min(self._deadline, time.monotonic() + grace)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or resume the reservation of jobs."""
+        if paused != self.paused:
+            log.info("worker %s %s", self.name, "pauses" if paused else "goes on")
+        self.paused = paused
+
+    def on_job_available(self, queue: str) -> None:
+        """Poll the queue: a job may be there."""
+        self._schedule.on_job_available(queue)
+
+    def on_reconnect(self) -> None:
+        """Poll all queues and verify all leases: notifications may have been missed."""
+        self._schedule.poll_all()
+        self.in_flight.queue_heartbeat(self.in_flight.running.values())
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return counts and running jobs, for the display. May be called from another thread."""
+        now = time.monotonic()
+        return {
+            "counts": dict(self.in_flight.counts),
+            "down": self._down_since is not None,
+            "running": [
+                {
+                    **{"jid": running.jid, "klass": running.job.klass, "queue": running.queue},
+                    "seconds": round(now - running.started_at, 1),
+                }
+                for running in list(self.in_flight.running.values())
+            ],
+        }
+
+    # --- the loop ---
+
+    def run(self) -> int:
+        """Run until stopped. Return the exit code."""
+        while not (self._stopping and not self.in_flight.running):
+            self._drain_inbox(self._timeout())
+            now = time.monotonic()
+            if self.in_flight.shared is not None:
+                self.in_flight.shared.record_check(now, self.in_flight.leases.shortest)
+            if self.in_flight.time_out(now):
+                self.stop(self._options.grace, TIMED_OUT)
+            if now >= self._deadline:
+                self._abort()
+                break
+            if now >= self._retry_at:
+                try:
+                    self._run_once(now)
+                    self._faults = 0
+                except StoreError as error:
+                    self._on_server_down(error)
+                except Exception:  # no fault in what one job sends may end the others
+                    self._faults += 1
+                    if self._faults >= MAX_FAULTS:
+                        raise
+                    log.exception("worker %s met a fault of its own, and goes on", self.name)
+                    self._retry_at = now + FIRST_PAUSE
+        self.pool.close()
+        try:
+            self._client.deregister_workers([self.name])
+        except SERVER_ERRORS as error:
+            log.warning("worker %s could not be deregistered: %s", self.name, error)
+        return self._code
+
+    def _drain_inbox(self, timeout: float) -> None:
+        """Take all that is in the inbox; wait up to `timeout` seconds if it is empty."""
+        inbox = self.inbox
+        try:
+            message = inbox.get(timeout=timeout) if timeout > 0 else inbox.get_nowait()
+            while True:
+                if isinstance(message, RunningJob):
+                    self.in_flight.on_finished(message)
+                else:
+                    message()
+                message = inbox.get_nowait()
+        except Empty:
+            pass
+
+    def _timeout(self) -> float:
+        """Return the seconds until there is something to do, if nothing comes in."""
+        at = self.in_flight.next()
+        if self._free_slots():
+            at = min(at, self._schedule.next())
+        return min(max(at, self._retry_at), self._deadline) - time.monotonic()
+
+    def _free_slots(self, ending: int = 0) -> int:
+        """Return how many jobs to ask for at most, if `ending` more have ended."""
+        if self._stopping or self.paused:
+            return 0
+        free = min(self._options.concurrency - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
+        return free if free >= self._min_free else 0
+
+    def _run_once(self, now: float) -> None:
+        """Send one batch of all that is to be sent; then poll further, as long as there are jobs and free slots."""
+        batch = self.in_flight.build_batch(now)
+        polls = self._add_pop(batch, now)
+        if batch.requests:
+            self._apply_replies(batch, self._send_batch(batch))
+        if polls:
+            self._reserve_more(now)
+        if self.short_queues and self.inbox.empty():
+            self._fetch_due_times(now)
+        self._tidy()
+
+    def _add_pop(self, batch: CommandBatch, now: float) -> bool:
+        """Add the pop of the next queue to the batch. Return whether there is one."""
+        queue, count = self._next_pop(now, batch.ends)
+        if queue is None:
+            return False
+        batch.add(partial(self._apply_pop, queue, count, now), ("pop", queue, self.name, count))
+        return True
+
+    def _send_batch(self, batch: CommandBatch) -> list[Any]:
+        try:
+            return self._call_safely(batch.requests)
+        except StoreError:
+            self.in_flight.on_reply_missing(batch)
+            raise
+
+    def _apply_replies(self, batch: CommandBatch, replies: list[Any]) -> None:
+        self.in_flight.apply_replies(batch, replies)
+        orphans = self.in_flight.take_orphans()
+        for reply in replies:
+            if isinstance(reply, StoreError) and not is_refusal(reply):
+                raise reply
+        if orphans:  # the reply to a pop was lost
+            self._give_back(orphans)
+
+    def _reserve_more(self, now: float) -> None:
+        while self.inbox.empty():
+            batch = CommandBatch()
+            if not self._add_pop(batch, now):
+                return
+            batch.apply(self._call(batch.requests))
+
+    def _tidy(self) -> None:
+        """Continue what other calls have left."""
+        for _ in range(MAX_TIDY_CALLS):
+            if not self.in_flight.tidy_needed or not self.inbox.empty():
+                break
+            self.in_flight.tidy_needed = self._call([("tidy", self.name)]) == [1]
+
+    def _call_safely(self, requests: list[Request]) -> list[Any]:
+        """As `_call`; if one request cannot be sent, each is sent alone, and the reply to that one is the error."""
+        try:
+            return self._call(requests)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.error("calls are sent one by one, since they cannot be together: %s", type(error).__name__)
+        replies: list[Any] = []
+        for request in requests:
+            try:
+                replies += self._call([request])
+            except StoreError:
+                raise
+            except Exception as error:
+                replies.append(InvalidArgument(f"{request[0]} cannot be sent: {message_of(error)}"))
+        return replies
+
+    def _call(self, requests: list[Request]) -> list[Any]:
+        """Return the replies, errors among them. Raises `StoreDown`: the requests may have been carried out."""
+        replies: list[Any] = self._client.call_many(requests)
+        if self._down_since is not None:
+            log.warning("the server of the jobs answers again, after %.1f s", time.monotonic() - self._down_since)
+            self._down_since, self._pause = None, 0.0
+            self._schedule.poll_all()
+            self.in_flight.leases.next_check = 0.0
+        return replies
+
+    def _on_server_down(self, error: StoreError) -> None:
+        now = time.monotonic()
+        if self._down_since is None:
+            self._down_since = now
+            log.error("the server of the jobs cannot be used; jobs go on, calls are tried again: %s", error)
+        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+        self._retry_at = now + self._pause
+        if self._stopping:
+            self.in_flight.drop_expired(now)
+
+    # --- reserving ---
+
+    def _next_pop(self, now: float, ending: int) -> tuple[str | None, int]:
+        """Return the queue to poll, and for how many jobs."""
+        free = self._free_slots(ending)
+        if free:
+            for queue in self._reserver.order():
+                if self._schedule.is_due(queue, now):
+                    self._reserver.asked(queue)
+                    self.before_poll(queue)
+                    return queue, free
+        return None, 0
+
+    def _apply_pop(self, queue: str, count: int, now: float, reply: Any) -> None:
+        try:
+            if isinstance(reply, SERVER_ERRORS):
+                raise reply
+            jobs, unreadable = jobs_of(self._client, self, reply)
+        except SERVER_ERRORS as error:
+            log.error("the queue %s gave no jobs: %s", queue, error)
+            self._schedule.on_short_reply(queue, now)
+            return
+        if len(jobs) + len(unreadable) < count:
+            self._schedule.on_short_reply(queue, now)
+            self.short_queues.add(queue)
+        else:
+            self._schedule.on_full_reply(queue)
+        for job in jobs:
+            self._start(job, queue, now)
+        if unreadable:
+            log.error("jobs of the queue %s cannot be read, and fail: %s", queue, ", ".join(unreadable))
+            group = f"{queue}-{UnreadableReply.__name__}"
+            failures = [Fail(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
+            self._call([failure.request for failure in failures])
+
+    def _start(self, job: WorkerJob, queue: str, now: float) -> None:
+        try:
+            handler, refusal = resolve_handler(job.klass, queue), None
+        except BaseException as error:  # a module may even exit while it is imported
+            handler, refusal = REFUSED, error
+        running = RunningJob(job, job.jid, queue, handler, now, 0.0, 0.0)
+        self.in_flight.add(running, now)
+        if refusal is None:
+            self.pool.start(running)
+        else:
+            execution.finish(running, refusal)
+            self.in_flight.settle(running)
+
+    def _fetch_due_times(self, now: float) -> None:
+        """Ask when the queues that gave less than asked may give more."""
+        queues, self.short_queues = sorted(self.short_queues), set()
+        for queue in queues:
+            self.before_poll(queue)  # what is put from here on is in the reply, or is notified
+        wall_clock = time.time()
+        for queue, reply in zip(queues, self._call([("due", queue) for queue in queues]), strict=True):
+            if not isinstance(reply, SERVER_ERRORS):
+                self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
+
+    # --- the end ---
+
+    def _give_back(self, jids: list[str]) -> None:
+        """Return jobs to their queues at once, before all others, with all their retries; only those still locked."""
+        replies = self._call([("heartbeat", jid, self.name) for jid in jids])
+        locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
+        if locked:
+            self._call([("timeout", jid) for jid in locked])
+            log.info("given back: %s", ", ".join(locked))
+
+    def _abort(self) -> None:
+        """Interrupt the running jobs, send the ends of those that have ended, give back the others."""
+        in_flight = self.in_flight
+        for running in in_flight.running.values():
+            self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
+        until = time.monotonic() + ABORT_TIMEOUT
+        while any(map(self._may_end, in_flight.running.values())) and time.monotonic() < until:
+            self._drain_inbox(0.05)
+        try:
+            for _ in range(execution.MAX_REFUSALS):
+                batch = in_flight.pending_commands()
+                in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
+            jids = [jid for jid, running in in_flight.running.items() if not isinstance(running.cause, LostLock)]
+            if jids:
+                self._code = max(self._code, GAVE_BACK)
+                in_flight.counts[RETURNED] += len(jids)
+                self._give_back(jids)
+        except StoreError as error:
+            self._code = max(self._code, GAVE_BACK)
+            log.error("%d jobs wait until their locks expire: %s", len(in_flight.running), error)
+
+    def _may_end(self, running: RunningJob) -> bool:
+        """Return whether to wait for the job: a thread that is not interrupted may run forever."""
+        return not running.end and (running.handler.is_async or self._options.interrupt)

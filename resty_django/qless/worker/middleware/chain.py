@@ -1,0 +1,125 @@
+"""Middleware: generator functions around a job; one chain for sync and one for async jobs.
+
+    def timed(job):
+        started_at = time.monotonic()
+        yield                       # the job runs here; what it raises is raised here
+        log.info("%s took %.1f s", job.jid, time.monotonic() - started_at)
+
+A middleware may let an exception pass, raise another, or swallow it: then the job counts as completed. For an async job
+it may be an async generator function as well; one that is not must not block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeAlias
+
+Around: TypeAlias = Generator[None, None, Any] | AsyncGenerator[None, None]
+Middleware: TypeAlias = Callable[[Any], Around]
+
+
+class MiddlewareError(TypeError):
+    """An object listed as a middleware is not one, or does not fit the job."""
+
+
+def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Any]) -> Any:
+    """Return the value of `function(job)`; None where a middleware swallowed its exception.
+
+    Raises the exception that leaves the outermost middleware.
+    """
+    entered: list[Generator[None, None, Any]] = []
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        for enter in middleware:
+            around = enter(job)
+            if not isinstance(around, Generator):
+                raise _misfit(enter, around)
+            if next(around, entered) is entered:
+                raise _without_yield(enter)
+            entered.append(around)
+        result = function(job)
+    except BaseException as raised:
+        error = raised
+    while entered:
+        around = entered.pop()
+        try:
+            if error is None:
+                next(around)
+            else:
+                around.throw(error)
+        except StopIteration:
+            error = None
+        except BaseException as raised:
+            error = raised
+        else:
+            around.close()
+            error = _two_yields(around)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # else the exception would hold its own frame
+    return result
+
+
+async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Awaitable[Any]]) -> Any:
+    """As `run`, for a coroutine function."""
+    entered: list[Around] = []
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        for enter in middleware:
+            around = enter(job)
+            if isinstance(around, AsyncGenerator):
+                if await anext(around, entered) is entered:
+                    raise _without_yield(enter)
+            elif isinstance(around, Generator):
+                if next(around, entered) is entered:
+                    raise _without_yield(enter)
+            else:
+                raise _misfit(enter, around)
+            entered.append(around)
+        result = await function(job)
+    except BaseException as raised:
+        error = raised
+    while entered:
+        around = entered.pop()
+        try:
+            if isinstance(around, AsyncGenerator):
+                await (anext(around) if error is None else around.athrow(error))
+            elif error is None:
+                next(around)
+            else:
+                around.throw(error)
+        except (StopIteration, StopAsyncIteration):
+            error = None
+        except BaseException as raised:
+            error = raised
+        else:
+            if isinstance(around, AsyncGenerator):
+                await around.aclose()
+            else:
+                around.close()
+            error = _two_yields(around)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error
+    return result
+
+
+def _misfit(middleware: Any, around: object) -> MiddlewareError:
+    name = getattr(middleware, "__qualname__", repr(middleware))
+    if isinstance(around, AsyncGenerator):
+        return MiddlewareError(f"The middleware {name} is an async generator function, and the job is not async.")
+    return MiddlewareError(f"The middleware {name} is not a generator function: it has no yield.")
+
+
+def _without_yield(middleware: Any) -> MiddlewareError:
+    return MiddlewareError(f"The middleware {getattr(middleware, '__qualname__', repr(middleware))} did not yield.")
+
+
+def _two_yields(around: Around) -> MiddlewareError:
+    return MiddlewareError(f"The middleware {getattr(around, '__qualname__', around)} yields more than once.")

@@ -1,0 +1,36 @@
+"""Memory limit: a process that has grown too large ends after its jobs, and a new one starts."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Generator
+from typing import Any
+
+from ..exit_codes import OUT_OF_MEMORY
+
+
+class MemoryBound:
+    """Checks after each job whether this process has more than `limit` bytes in memory."""
+
+    def __init__(self, limit: int) -> None:
+        if limit <= 0:
+            raise ValueError("MemoryBound() takes bytes, more than 0.")
+        self.limit = limit
+
+    def __call__(self, job: Any) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            if resident() > self.limit:
+                job.retire_worker(OUT_OF_MEMORY)
+
+
+def resident() -> int:
+    """Return the bytes that this process has in memory; where the system does not report them, the maximum so far."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

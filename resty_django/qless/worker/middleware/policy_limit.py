@@ -1,0 +1,85 @@
+"""Rate and concurrency limits of jobs, over all workers, by queue or by their data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, Final, Protocol
+
+from ..control import RequeueLater
+from .chain import Around
+
+MIN_DELAY: Final = 1.0
+"""The shortest delay, in seconds, until a refused job is tried again."""
+
+
+class Limiter(Protocol):
+    """The interface of a limiter. All limiters of `resty_django.limits` have it."""
+
+    def slot(self, key: object, wait: float | None) -> Any:
+        """Return a slot, to be held by `with` or `async with`; entering it waits for up to `wait` seconds.
+
+        Entering raises `resty_django.limits.Limited`.
+        """
+
+
+class Limit:
+    """Runs a job only if `limiter` allows it; else puts it again for later, with the retries that it has.
+
+    `limiter`: a limiter, or the name of a policy of `resty_django.limits`. `key`: a function of the job; without it all
+    jobs of a queue are counted together. `wait`: seconds that a job may wait in the worker for its turn.
+    """
+
+    def __init__(
+        self, limiter: Limiter | str, key: Callable[[Any], object] = lambda job: job.queue_name, *, wait: float = 1.0
+    ) -> None:
+        self.limiter = limiter
+        self.key = key
+        self.wait = wait
+
+    def __call__(self, job: Any) -> Around:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._around(job)
+        return self._aaround(job)
+
+    def _around(self, job: Any) -> Generator[None, None, None]:
+        from resty_django.limits.errors import Limited
+
+        slot = self._limiter().slot(self.key(job), self.wait)
+        try:
+            slot.__enter__()
+        except Limited as refusal:
+            raise self._later(job, refusal) from None
+        try:
+            yield
+        finally:
+            slot.__exit__(None, None, None)
+
+    async def _aaround(self, job: Any) -> AsyncGenerator[None, None]:
+        from resty_django.limits.errors import Limited
+
+        slot = self._limiter().slot(self.key(job), self.wait)
+        try:
+            await slot.__aenter__()
+        except Limited as refusal:
+            raise self._later(job, refusal) from None
+        try:
+            yield
+        finally:
+            await slot.__aexit__(None, None, None)
+
+    def _limiter(self) -> Limiter:
+        if not isinstance(self.limiter, str):
+            return self.limiter
+        from resty_django.limits.policies import registry
+
+        policy = registry.get_policy(self.limiter)
+        if policy is None:
+            raise LookupError(f"There is no policy {self.limiter!r} of resty_django.limits for the jobs.")
+        return policy.limiter
+
+    @staticmethod
+    def _later(job: Any, refusal: Any) -> RequeueLater:
+        return RequeueLater(max(refusal.decision.retry_after, refusal.decision.delay, MIN_DELAY), job.retries_left)

@@ -1,0 +1,73 @@
+"""A job while this worker holds it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .commands import EndCommand
+    from .handlers import JobHandler
+
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+RETRIED: Final = "retried"
+LOST: Final = "lost"
+RETURNED: Final = "returned"
+BY_ITSELF: Final = "by itself"
+
+
+class JobState(Enum):
+    """What the worker loop knows of a job. Only the thread of the loop reads or changes it."""
+
+    RUNNING = auto()
+    DOUBTED = auto()
+    """A heartbeat was refused; the next one decides whether the lease is lost."""
+    ABANDONED = auto()
+    """It ignored its timeout and was failed; its thread may still return."""
+    UNCONFIRMED = auto()
+    """Its end was sent, and no reply came: the server may know it."""
+    VERIFIED = auto()
+    """A heartbeat showed that its lease is held, so that it may be requeued."""
+    VERIFIED_UNCONFIRMED = auto()
+
+
+CONFIRMATION_MISSING: Final = (JobState.UNCONFIRMED, JobState.VERIFIED_UNCONFIRMED)
+LEASE_VERIFIED: Final = (JobState.VERIFIED, JobState.VERIFIED_UNCONFIRMED)
+
+
+@dataclass(slots=True, eq=False)
+class RunningJob:
+    """A job, where it runs, and the command that ends it.
+
+    `started_at`, `renew_at`, `lease_end`: seconds of the monotonic clock. `cause`: why it was interrupted. `end`: how
+    it ended (`COMPLETED`, `FAILED`, ...), empty while it runs; set last by the thread that ends it, for all others.
+    `command`: what is to be sent then (None: nothing). `refused`: how often the server refused that.
+    """
+
+    job: Any
+    jid: str
+    queue: str
+    handler: JobHandler
+    started_at: float
+    renew_at: float
+    lease_end: float
+    cause: Exception | None = None
+    thread: int = 0
+    task: asyncio.Task[None] | None = None
+    state: JobState = JobState.RUNNING
+    end: str = ""
+    command: EndCommand | None = None
+    refused: int = 0
+
+    def reply_missing(self) -> None:
+        """Note that its end was sent, and the connection broke before a reply."""
+        verified = self.state in LEASE_VERIFIED
+        self.state = JobState.VERIFIED_UNCONFIRMED if verified else JobState.UNCONFIRMED
+
+    def lease_verified(self) -> None:
+        """Note that a heartbeat has renewed its lease just before a requeue."""
+        unconfirmed = self.state in CONFIRMATION_MISSING
+        self.state = JobState.VERIFIED_UNCONFIRMED if unconfirmed else JobState.VERIFIED

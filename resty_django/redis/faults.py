@@ -1,0 +1,39 @@
+"""Translates the errors of redis-py into ours: the layers above do not import redis-py."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from redis.exceptions import (
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from .errors import NOT_PERMITTED, StoreDown, StoreError, StoreFull
+
+FAULTS: Final = (RedisError, RedisClusterException, OSError)
+"""What redis-py raises."""
+
+_NOT_NOW: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
+# Before Redis 7 the code of an error inside a script is found in the text alone, after a dash.
+_FULL_TEXT: Final = re.compile(r"(^|-)OOM\b")
+_NOT_NOW_TEXT: Final = re.compile(r"(^|-)(READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
+
+
+def translated(error: Exception) -> StoreError:
+    """Our error for one of `FAULTS`."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, OutOfMemoryError) or (isinstance(error, ResponseError) and _FULL_TEXT.search(text)):
+        return StoreFull(text)
+    if isinstance(error, NoPermissionError):
+        return StoreError(f"{NOT_PERMITTED}: {text}")
+    if isinstance(error, ResponseError) and not isinstance(error, _NOT_NOW) and not _NOT_NOW_TEXT.search(text):
+        return StoreError(text)
+    return StoreDown(text)

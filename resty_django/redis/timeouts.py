@@ -1,0 +1,99 @@
+"""Socket timeouts of our connections: each has one, whatever the version of redis-py takes by itself.
+
+redis-py has none before version 8, and a server that goes away without a word would then be waited for indefinitely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from inspect import signature
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from redis import Redis, RedisCluster
+from redis.connection import AbstractConnection
+
+SECONDS: Final = 5.0
+"""Of a connection for which nobody has set a timeout: what redis-py takes from version 8 on."""
+READ: Final = "socket_timeout"
+CONNECT: Final = "socket_connect_timeout"
+
+
+def add_timeouts(kwargs: MutableMapping[str, Any]) -> bool:
+    """Add the timeouts that arguments of connections lack. Whether one had to be added."""
+    if _effective(kwargs, READ) is not None:  # redis-py takes it for connecting too, where there is none of that
+        return False
+    kwargs[READ] = SECONDS
+    kwargs[CONNECT] = kwargs.get(CONNECT) or SECONDS
+    return True
+
+
+def add_client_timeouts(client: Redis | RedisCluster) -> None:
+    """Give the connections of a client timeouts where they lack them; idle ones are connected anew.
+
+    Sentinels, and all nodes of a cluster, are included.
+    """
+    if isinstance(client, RedisCluster):
+        manager: Any = client.nodes_manager
+        add_timeouts(manager.connection_kwargs)
+        pools = [node.redis_connection.connection_pool for node in client.get_nodes() if node.redis_connection]  # type: ignore[no-untyped-call]
+    else:
+        pool: Any = client.connection_pool
+        pools = [pool]
+        sentinels = getattr(pool, "sentinel_manager", None)
+        if sentinels is not None:
+            add_timeouts(sentinels.sentinel_kwargs)
+            pools += [sentinel.connection_pool for sentinel in sentinels.sentinels]
+    for pool in pools:
+        if add_timeouts(pool.connection_kwargs):
+            for conn in _connections_of(pool):
+                conn.socket_timeout = pool.connection_kwargs[READ]
+                conn.socket_connect_timeout = pool.connection_kwargs[CONNECT]
+            pool.disconnect(inuse_connections=False)
+
+
+def _connections_of(pool: Any) -> list[Any]:
+    """Return the connections that a pool has made by now, which keep their own timeouts."""
+    names = ("_connections", "_available_connections", "_in_use_connections")
+    return [conn for name in names for conn in list(getattr(pool, name, ()))]
+
+
+def aliases_without() -> Iterator[str]:
+    """Yield the aliases in CACHES on Redis whose settings lead to connections without a timeout."""
+    for alias, entry in settings.CACHES.items():
+        if _is_redis(entry) and _effective(_kwargs_of(entry), READ) is None:
+            yield alias
+
+
+def default() -> float | None:
+    """Return the timeout that redis-py takes by itself."""
+    seconds: float | None = signature(AbstractConnection.__init__).parameters[READ].default
+    return seconds
+
+
+def _effective(kwargs: Mapping[str, Any], name: str) -> Any:
+    return kwargs[name] if name in kwargs else default()
+
+
+def _is_redis(entry: Mapping[str, Any]) -> bool:
+    try:
+        backend = import_string(entry.get("BACKEND", ""))
+    except (ImportError, ImproperlyConfigured):  # an error of the site, which is told elsewhere
+        return False
+    bases = [base.__module__ for base in getattr(backend, "__mro__", ())]
+    return any(name in ("django_redis.cache", "django.core.cache.backends.redis") for name in bases)
+
+
+def _kwargs_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of connections as far as they matter here: OPTIONS of both backends, and the URL."""
+    options = dict(entry.get("OPTIONS") or {})
+    kwargs: dict[str, Any] = {READ: options[READ.upper()]} if options.get(READ.upper()) else {}
+    for named in (options, options.get("CONNECTION_POOL_KWARGS") or {}, options.get("REDIS_CLIENT_KWARGS") or {}):
+        kwargs.update({READ: named[READ]} if READ in named else {})
+    location = entry.get("LOCATION") or ""
+    first = location if isinstance(location, str) else next(iter(location), "")
+    query = parse_qs(urlsplit(str(first)).query)
+    return {**kwargs, **({READ: query[READ][0]} if READ in query else {})}

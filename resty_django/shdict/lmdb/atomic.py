@@ -1,0 +1,134 @@
+"""Atomic changes of bytes, one key or several in one step: limits count with them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from struct import Struct
+from time import monotonic
+from typing import Any, Final
+
+from ..base import Change, Keep
+from ..codec import BYTES, encode_key, milliseconds
+from .environment import StoreError
+from .items import ItemStore, NoSpace, name_of
+from .records import FRONT, HEAD, LONG_KEY, LONGEST_NAME, SIZE, Txn, with_key
+
+PLAIN: Final = Struct("<q4xHI").unpack_from
+"""Of a record: expires, kind and form as one number (`BYTES` alone: bytes under a short key), generation."""
+BLANK: Final = bytes(SIZE)
+
+Revision = tuple[bytes | None, float | None, Any]
+"""New bytes (None: change nothing), seconds to live (0: forever, None: as before), and the result."""
+
+
+class RevisionMixin(ItemStore):
+    """`revise` and `revise_many`.
+
+    Bytes come and go with a frame: `SIZE` bytes before them that belong to the dictionary. A function that returns
+    bytes of the same length puts the old frame before them, which is fast; the frame of other bytes is ignored. So
+    nothing has to be sliced and joined again. Values that are not bytes have no frame.
+    """
+
+    @abstractmethod
+    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any: ...
+
+    def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
+        """As `update`, but the function returns a `Revision`. Quick where it puts bytes over bytes of their length."""
+        name = key.encode() if type(key) is str and key.isascii() else encode_key(key)
+        if 0 < len(name) <= LONGEST_NAME:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    if record is not None:
+                        expires, kind, generation = PLAIN(record)
+                        if (
+                            generation == self._calm[0]
+                            and kind == BYTES
+                            and not (expires and expires <= self._clock() * 1000)
+                        ):
+                            new, ttl, result = function(record)
+                            if new is None:
+                                return result
+                            if ttl is None and len(new) == len(record):
+                                txn.put(name, new)
+                                return result
+            except StoreError:
+                pass  # nothing has changed, and `update` knows how to mend it
+
+        def change(old: Any) -> Change | Keep:
+            new, ttl, result = function(BLANK + old if type(old) is bytes else old)
+            return Keep(result) if new is None else Change(new[SIZE:], ttl, result)
+
+        return self.update(key, change)
+
+    def revise_many(
+        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
+    ) -> Any:
+        """As `revise` for several different keys, as one step. LMDB alone has it.
+
+        `function` gets the values, which it must leave as they are, and returns a `Revision` for each, whose own result
+        does not count, and the result of all.
+        """
+        names = list(map(name_of, keys))
+        tries = 0
+        while True:
+            called = False
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    now = int(self._clock() * 1000)
+                    calm = self._calm[0]
+                    records = list(map(txn.get, names))
+                    values = records[:]
+                    plain = True
+                    for index, record in enumerate(records):
+                        if record is not None:
+                            expires, kind, generation = PLAIN(record)
+                            if generation != calm or kind != BYTES or 0 < expires <= now:
+                                values[index] = self._framed(txn, record, now)
+                                plain = False
+                    called = True
+                    revisions, result = function(values)
+                    changed_length = []
+                    for index, (new, ttl, _) in enumerate(revisions):
+                        if new is not None:
+                            record = records[index]
+                            if plain and ttl is None and record is not None and len(new) == len(record):
+                                txn.put(names[index], new)
+                            else:
+                                changed_length.append((index, new, ttl))
+                    for index, new, ttl in changed_length:
+                        self._put(txn, keys[index], names[index], new[SIZE:], ttl, now)
+                return result
+            except (NoSpace, StoreError) as error:
+                if called and "closed" in str(error):
+                    raise RuntimeError(
+                        f"The function of revise_many() of {self.name!r} forked or closed it."
+                    ) from error
+                tries = self._mend(error, tries, b"", safe=False)
+
+    def _framed(self, txn: Txn, record: bytes, now: int) -> Any:
+        """Return the value of a record of any kind, bytes with a frame; None where it is over."""
+        if not self._live(record, now):
+            return None
+        value = self._value(FRONT(record)[1], self._payload(txn, record))
+        return BLANK + value if type(value) is bytes else value
+
+    def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:
+        """Store a change as `update` does, for a key of which nothing is known."""
+        record = txn.get(name)
+        head = None if record is None else HEAD.unpack_from(record)
+        flags = expires = 0
+        if head is not None and head[4] == self._flushes[0] and not 0 < head[0] <= now:
+            expires, flags = head[:2]
+        if ttl is not None:
+            life = milliseconds(ttl)
+            expires = now + life if life else 0
+        form = 0
+        if len(name) > LONGEST_NAME:
+            body, form = with_key(encode_key(key), body), LONG_KEY
+        self._save(txn, name, record, head, BYTES, body, form, flags, expires, now, False)

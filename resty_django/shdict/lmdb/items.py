@@ -1,0 +1,431 @@
+"""Transactions over items: saving, dropping, and making room.
+
+**Recency.** `order` holds the items by a number that only grows; a new item goes to its end. While less than half of
+the room is taken, that is all: nothing will be thrown out soon, and a write costs one change. From there on the memory
+is *crowded*: an item that is written moves to the end, unless it is in the newest eighth. Reads open no write
+transaction: a process notes which items it has read of the older half, and its next writes move them, a few each. So a
+process that never writes does not keep its items alive, and of two items used at about the same time either may go
+first.
+
+**Expiry.** `due` holds the items by the time at which they may have expired. An item whose expiry moves away keeps its
+early entry, which is put right when it comes due.
+
+**Room.** Pages are counted by LMDB's own figures, now and then. Above the mark of three quarters of the file, a call
+that stores throws out more than it brings: expired items first, then the least recently used. The rest is spare: LMDB
+writes changed pages anew, and the old ones are free for the transaction after the next, if no reader is so far behind.
+Were all of it taken at once nobody could write any more, so no transaction may change more than half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from ..codec import LIST, decode, encode_key
+from ..errors import NoMemory, WrongKind
+from .environment import Environment, StoreError
+from .records import (
+    COUNT,
+    ENDS,
+    ENTRY,
+    FORCIBLE,
+    FORM,
+    FRONT,
+    HEAD,
+    IN_PARTS,
+    INLINE,
+    LONG_KEY,
+    LONGEST_NAME,
+    PAGE,
+    PARTS,
+    PIECE,
+    SIZE,
+    TURN,
+    Head,
+    Txn,
+    head_of,
+    order_key,
+    part_key,
+    payload_in,
+    short_name,
+)
+
+NOTED: Final = 1024
+"""Names of items read that a process keeps."""
+SPARE: Final = 96
+"""Pages of even the smallest file that are left spare."""
+BESIDE: Final = 24
+"""Pages that a transaction changes besides the pages of the items that it moves or drops."""
+EACH: Final = 6
+"""Pages that dropping or moving an item changes at most, mostly."""
+MOVES: Final = 4
+"""Items read that one write moves."""
+DROP: Final = 300
+"""Items that one transaction drops at most, so that none is long."""
+CHUNK: Final = 4096
+"""Bytes that are thrown out at least, if anything is."""
+ROUNDS: Final = 1000
+"""Transactions that make room for one item at most."""
+
+R = TypeVar("R")
+Step = Callable[[Txn, bytes, bytes, bool, int], R]
+"""Receives the transaction, the name, the stored record, whether it is live, and the time in milliseconds."""
+
+
+class NoSpace(Exception):
+    """There is no room for so many bytes, and it takes more than one transaction to make it."""
+
+    def __init__(self, need: int) -> None:
+        super().__init__(need)
+        self.need = need
+
+
+def name_of(key: object) -> bytes:
+    """Return the name of a key of any length."""
+    if type(key) is str and key.isascii() and 0 < len(key) <= LONGEST_NAME:
+        return key.encode()
+    name = encode_key(key)
+    return name if len(name) <= LONGEST_NAME else short_name(name)
+
+
+class ItemStore(Environment):
+    """Transactions over items: read and write with the retries that LMDB may need, eviction included."""
+
+    def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
+        super().__init__(name, size, path)
+        self._clock = clock
+        pages = self.size // PAGE
+        spare = max(pages // 4, SPARE)
+        self._mark = pages - spare
+        self._changes = min(max((spare // 2 - BESIDE) // EACH, 2), DROP)
+        """Items that one transaction may move or drop."""
+        self._most = max(self.size // 1024, PAGE)
+        """Bytes that a process stores before it looks at the pages again."""
+        self._squeezed = False
+        """Whether items that had not expired went in a transaction that only made room."""
+
+    # --- transactions, for the calls that are not in a hurry ---
+
+    def _read(self, key: object, look: Callable[[Txn, bytes], R]) -> R:
+        name = name_of(key)
+        tries = 0
+        while True:
+            try:
+                with self._begin(self._items) as txn:
+                    return look(txn, name)
+            except StoreError as error:
+                tries = self._recover(error, tries)
+
+    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"") -> R:
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    return work(txn)
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, name, safe)
+
+    def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:
+        """Recover from an error of a write transaction, and return the number of tries so far; or raise."""
+        if isinstance(error, NoSpace):
+            self._evict(name, error.need, safe)
+            return tries
+        return self._recover(error, tries, safe)
+
+    def _write(self, key: object, step: Step[R]) -> R | None:
+        """Change an existing record; return None where there is none."""
+        name = name_of(key)
+
+        def work(txn: Txn) -> R | None:
+            record = txn.get(name)
+            if record is None:
+                return None
+            now = int(self._clock() * 1000)
+            return step(txn, name, record, self._live(record, now), now)
+
+        return self._transaction(work)
+
+    def _live(self, record: bytes, now: int) -> bool:
+        expires, _, _, generation = FRONT(record)
+        return generation == self._flushes[0] and not 0 < expires <= now
+
+    def _value(self, kind: int, payload: bytes) -> Any:
+        if kind == LIST:
+            raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
+        return decode(kind, payload)
+
+    def _evict(self, name: bytes, need: int, safe: bool) -> None:
+        """Make room for `need` bytes in separate transactions, sparing the item `name`. Raises `NoMemory`."""
+
+        def evict(txn: Txn) -> int:
+            room = (self._mark - self._used_pages(txn)) * PAGE
+            if room >= need:
+                return 0
+            now = int(self._clock() * 1000)
+            return self._drop(txn, now, max(need - room, CHUNK), safe, name) or -1
+
+        missing = 1 if need <= self._mark * PAGE // 2 else -1
+        rounds = ROUNDS
+        while missing > 0 and rounds:
+            missing = self._transaction(evict, safe)
+            rounds -= 1
+        if missing:
+            raise NoMemory(f"There is no room for {need} bytes in {self._setting()}. Raise its SIZE ({self.size}).")
+
+    # --- one item ---
+
+    def _save(
+        self,
+        txn: Txn,
+        name: bytes,
+        record: bytes | None,
+        head: Head | tuple[int, ...] | None,
+        kind: int,
+        body: bytes,
+        form: int,
+        flags: int,
+        expires: int,
+        now: int,
+        safe: bool,
+    ) -> bool:
+        """Write an item over `record` with its `head` (None: there is none).
+
+        True: items that had not expired were thrown out for it. Raises `NoSpace`.
+        """
+        crowded = self._crowded[0]
+        if crowded and self._touched:
+            self._move_touched(txn, now)
+            if record is not None:
+                record = txn.get(name)
+                head = HEAD.unpack_from(record)
+        generation = self._flushes[0]
+        forced = False
+        if record is None or head is None:
+            seq = due = 0
+            moves = True
+            need = len(name) + len(body) + ENTRY
+        else:
+            _, _, old_kind, old_form, old_generation, seq, due = head
+            moves = generation != old_generation or (crowded != 0 and seq < (txn.id() << 16) - self._age)
+            old = PARTS.unpack_from(record, SIZE)[1] if old_form & IN_PARTS else len(record) - SIZE
+            need = len(body) - old
+        if need > 0:
+            if need > self._room:
+                forced = self._make_room(txn, name, need, now, safe)
+            self._room -= need
+        if record is not None and (old_kind == LIST or old_form & IN_PARTS):
+            self._drop_parts(txn, record, keep_list=kind == LIST)
+        if moves:
+            if seq:
+                txn.delete(order_key(seq), b"", self._order)
+            seq = self._next_seq(txn)
+            txn.put(order_key(seq), name, True, True, True, self._order)
+        if expires and (not due or expires < due):
+            if due:
+                txn.delete(order_key(due) + name, b"", self._due)
+            due = expires
+            txn.put(order_key(due) + name, b"", True, True, False, self._due)
+        if len(name) + len(body) > INLINE:
+            body = self._put_parts(txn, body)
+            form |= IN_PARTS
+        txn.put(name, HEAD.pack(expires, flags, kind, form, generation, seq, due) + body)
+        return forced
+
+    def _next_seq(self, txn: Txn) -> int:
+        """Return a number greater than all before, in every process: it begins with the number of the transaction."""
+        seq: int = txn.id() << 16
+        if seq >= self._next_look:
+            self._age = (txn.stat(self._order)["entries"] // 8 + 2) << 16
+            self._next_look = seq + self._age
+        self._old = seq - 4 * self._age if self._crowded[0] else 0
+        if seq <= self._seq:
+            seq = self._seq + 1
+        self._seq = seq
+        return seq
+
+    def _remove(self, txn: Txn, name: bytes, record: bytes) -> int:
+        """Delete an item with all that belongs to it; returns about how many bytes that frees."""
+        _, _, kind, form, _, seq, due = HEAD.unpack_from(record)
+        freed = len(name) + len(record) + ENTRY
+        if form & IN_PARTS:
+            freed += PARTS.unpack_from(record, SIZE)[1]
+        if form & IN_PARTS or kind == LIST:
+            freed += self._drop_parts(txn, record)
+        txn.delete(name)
+        txn.delete(order_key(seq), b"", self._order)
+        if due:
+            txn.delete(order_key(due) + name, b"", self._due)
+        return freed
+
+    def _put_parts(self, txn: Txn, body: bytes) -> bytes:
+        owner = self._next_seq(txn)
+        for at in range(0, len(body), PIECE):
+            txn.put(part_key(owner, at), body[at : at + PIECE], True, True, False, self._parts)
+        return PARTS.pack(owner, len(body))
+
+    def _drop_parts(self, txn: Txn, record: bytes, keep_list: bool = False) -> int:
+        """Delete the pieces of a body, and the items of a list unless the list goes on; bytes of list items freed."""
+        head = head_of(record)
+        freed = 0
+        if head.kind == LIST and not keep_list:
+            owner, first, end = ENDS.unpack(self._payload(txn, record))
+            for position in range(first, end):
+                freed += len(txn.pop(part_key(owner, position), self._parts) or b"") + ENTRY
+        if head.form & IN_PARTS:
+            owner, length = PARTS.unpack_from(record, SIZE)
+            for at in range(0, length, PIECE):
+                txn.delete(part_key(owner, at), b"", self._parts)
+        return freed
+
+    def _body(self, txn: Txn, record: bytes, form: int) -> bytes:
+        if not form & IN_PARTS:
+            return record[SIZE:]
+        owner, length = PARTS.unpack_from(record, SIZE)
+        return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE)])
+
+    def _payload(self, txn: Txn, record: bytes) -> bytes:
+        """Return the bytes of the value, wherever they are."""
+        form: int = record[FORM]
+        body = self._body(txn, record, form)
+        return payload_in(body) if form & LONG_KEY else body
+
+    # --- recency ---
+
+    def _note(self, name: bytes) -> None:
+        if len(self._touched) < NOTED:
+            self._touched[name] = None
+
+    def _move_touched(self, txn: Txn, now: int) -> None:
+        """Move some of the items that this process has read to the front."""
+        generation = self._flushes[0]
+        for _ in range(min(MOVES, len(self._touched))):
+            try:
+                name, _ = self._touched.popitem()
+            except KeyError:  # another thread was quicker
+                return
+            record = txn.get(name)
+            if record is None:
+                continue
+            head = head_of(record)
+            if head.seq < self._old and head.generation == generation and not 0 < head.expires <= now:
+                txn.delete(order_key(head.seq), b"", self._order)
+                seq = self._next_seq(txn)
+                txn.put(order_key(seq), name, True, True, True, self._order)
+                txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[SIZE:])
+
+    # --- room ---
+
+    def _used_pages(self, txn: Txn) -> int:
+        pages = 0
+        for table in (self._items, self._order, self._due, self._parts):
+            stat = txn.stat(table)
+            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages
+
+    def _make_room(self, txn: Txn, name: bytes, need: int, now: int, safe: bool) -> bool:
+        """Make room for `need` bytes. Returns True if items that had not expired were evicted. Raises `NoSpace`."""
+        used = self._used_pages(txn)
+        room = (self._mark - used) * PAGE
+        self._crowded[0] = int(2 * (used + need // PAGE) > self._mark)
+        if room >= need:
+            room //= 16
+        else:
+            freed = self._drop(txn, now, max(2 * need, CHUNK), safe, name) if need <= CHUNK else 0
+            if freed < need:
+                raise NoSpace(need)
+            room += freed
+        self._room = max(need, min(self._most, room))
+        forced, self._squeezed = self._squeezed, False
+        return forced
+
+    def _squeeze(self, safe: bool) -> None:
+        """Make room for a transaction that the file had no pages for.
+
+        A change, however small, sets free the pages of the transaction before the last.
+        """
+        with self._writing, self._begin(self._items, None, True) as txn:
+            txn.put(TURN, COUNT.pack(txn.id()), True, True, False, self._meta)
+            if self._used_pages(txn) > self._mark:
+                self._drop(txn, int(self._clock() * 1000), CHUNK, safe)
+        self._room = 0
+
+    def _drop(self, txn: Txn, now: int, want: int, safe: bool, spare: bytes = b"") -> int:
+        """Drop items until `want` bytes are free, or as many as one transaction may; the bytes that are free."""
+        _, freed, looked = self._drop_stale(txn, now, want, self._changes, spare)
+        if freed < want and not safe:
+            freed += self._drop_oldest(txn, now, want - freed, self._changes - looked, spare)
+        return freed
+
+    def _drop_stale(self, txn: Txn, now: int, want: int, limit: int, spare: bytes = b"") -> tuple[int, int, int]:
+        """Drop items that were flushed, then those whose time is over, until `want` bytes are free.
+
+        Looks at `limit` items at most. Returns the items and bytes dropped, and how many items it looked at.
+        """
+        dropped = freed = looked = 0
+        generation = self._flushes[0]
+        cursor = txn.cursor(self._order)
+        has_entry = cursor.first()
+        while has_entry and freed < want and looked < limit:
+            name = cursor.value()
+            record = txn.get(name)
+            if head_of(record).generation == generation:
+                break
+            looked += 1
+            if name == spare:
+                has_entry = cursor.next()
+                continue
+            freed += self._remove(txn, name, record)
+            dropped += 1
+            has_entry = cursor.first()
+        cursor = txn.cursor(self._due)
+        has_entry = cursor.first()
+        while has_entry and freed < want and looked < limit:
+            key = cursor.key()
+            due, name = int.from_bytes(key[:8]), key[8:]
+            if due > now:
+                break
+            looked += 1
+            if name == spare:
+                has_entry = cursor.next()
+                continue
+            record = txn.get(name)
+            head = head_of(record)
+            if 0 < head.expires <= now:
+                freed += self._remove(txn, name, record)
+                dropped += 1
+            else:
+                self._move_due(txn, name, record, head)
+            has_entry = cursor.first()
+        return dropped, freed, looked
+
+    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: Head) -> None:
+        """Put right the entry of an item that lives longer than its entry says."""
+        txn.delete(order_key(head.due) + name, b"", self._due)
+        if head.expires:
+            txn.put(order_key(head.expires) + name, b"", True, True, False, self._due)
+        txn.put(name, HEAD.pack(*head._replace(due=head.expires)) + record[SIZE:])
+
+    def _drop_oldest(self, txn: Txn, now: int, want: int, limit: int, spare: bytes) -> int:
+        """Drop the least recently used items until `want` bytes are free; the bytes that are."""
+        generation = self._flushes[0]
+        freed = forcible = 0
+        cursor = txn.cursor(self._order)
+        for _ in range(limit):
+            if freed >= want or not cursor.first():
+                break
+            if cursor.value() == spare and not cursor.next():
+                break
+            name = cursor.value()
+            record = txn.get(name)
+            head = head_of(record)
+            if head.generation == generation and not 0 < head.expires <= now:
+                forcible += 1
+            freed += self._remove(txn, name, record)
+        if forcible:
+            self._squeezed = True
+            (before,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
+            txn.put(FORCIBLE, COUNT.pack(before + forcible), True, True, False, self._meta)
+        return freed

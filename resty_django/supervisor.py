@@ -1,0 +1,216 @@
+"""Child processes of commands: a pool that starts them again when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from resty_django.text import logger
+
+log = logger("resty_django.supervisor")
+
+_PR_SET_PDEATHSIG: Final = 1
+
+FIRST_PAUSE: Final = 0.1
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+"""The signals that end a child at once until it has its own handlers."""
+LONGEST_PAUSE: Final = 10.0
+"""Seconds before a child that died is started again: the first time, and at most; also how long a child has to live for
+the pause to be the first again."""
+
+
+def end_with_parent() -> Callable[[], None]:
+    """Return what a child of this process calls first after the fork, to get SIGTERM when this process ends in any way.
+
+    Only Linux can do that; elsewhere the call does nothing. The library is loaded here, so that between fork and
+    exec there is one call of C and nothing to lock.
+    """
+    if not sys.platform.startswith("linux"):
+        return lambda: None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child
+
+
+@contextlib.contextmanager
+def noted_signals(*numbers: signal.Signals, note: Callable[[int], None]) -> Iterator[int]:
+    """Call `note` with the number of each of these signals, in the main thread.
+
+    Yields a file descriptor that becomes readable at each, so that a wait for it ends at once.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        note(number)
+
+    before = {number: signal.signal(number, handler) for number in numbers}
+    fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(fd_before)
+        for number, old in before.items():
+            signal.signal(number, old)
+        os.close(reader)
+        os.close(writer)
+
+
+@dataclass(slots=True)
+class Child:
+    """A process of `ProcessPool`. `index` stays the same when it is started again."""
+
+    index: int
+    pid: int
+    started: float
+    commands: int
+    reports: int
+    unread: bytes = b""
+
+
+class ProcessPool:
+    """Forked processes with a pipe to each and one back, which are started again when they die.
+
+    `work(index, commands, reports)` runs in the child, which SIGTERM and SIGINT end until it handles them. It reads
+    bytes from the file descriptor `commands`, which ends when the parent is gone, writes lines to `reports`, and
+    returns the exit code. `on_report(child, line)` is called for each line, `on_exit(child, code)` for each exit, with
+    the exit code or minus the number of the signal; it returns the seconds until the child is started again, None for
+    the usual pause, which grows.
+
+    The process must have no other threads, and nothing open that must not be shared.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        count: int,
+        work: Callable[[int, int, int], int],
+        *,
+        on_report: Callable[[Child, bytes], None],
+        on_exit: Callable[[Child, int], float | None],
+    ) -> None:
+        self.title = title
+        self.processes: dict[int, Child] = {}
+        self.stopping = False
+        """No child is started again; set it before you end them."""
+        self._work = work
+        self._on_report = on_report
+        self._on_exit = on_exit
+        self._start_at = dict.fromkeys(range(count), 0.0)
+        self._pauses: dict[int, float] = {}
+        self._selector = selectors.DefaultSelector()
+
+    def poll(self, seconds: float, wake: int | None = None) -> None:
+        """Start children that are due, read reports, reap exits; wait `seconds`, or until `wake` is readable."""
+        now = time.monotonic()
+        for index, at in list(self._start_at.items()):
+            if self.stopping or now >= at:
+                del self._start_at[index]
+                if not self.stopping:
+                    self._start(index)
+        if wake is not None:
+            with contextlib.suppress(KeyError):  # it is registered already
+                self._selector.register(wake, selectors.EVENT_READ)
+        for key, _ in self._selector.select(seconds):
+            if key.fd == wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(key.fd, 4096)
+            else:
+                self._read_reports(key.data)
+        self._reap()
+
+    def send(self, command: bytes) -> None:
+        """Write to all children."""
+        for child in self.processes.values():
+            with contextlib.suppress(OSError):  # it has just died
+                os.write(child.commands, command)
+
+    def signal(self, number: signal.Signals) -> None:
+        for pid in self.processes:
+            os.kill(pid, number)
+
+    def _start(self, index: int) -> None:
+        commands, telling = os.pipe()
+        reports, reporting = os.pipe()
+        end_with_me = end_with_parent()
+        started = time.monotonic()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                # The handlers of the parent would only note the signal, and the child would never end.
+                for number in ENDING:
+                    signal.signal(number, signal.SIG_DFL)
+                signal.set_wakeup_fd(-1)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                end_with_me()
+                siblings = (fd for child in self.processes.values() for fd in (child.commands, child.reports))
+                for fd in (telling, reports, *siblings):
+                    os.close(fd)
+                code = self._work(index, commands, reporting)
+            except BaseException:
+                log.exception("a %s process failed", self.title)
+            finally:
+                logging.shutdown()
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.flush()
+                os._exit(code)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(commands)
+        os.close(reporting)
+        os.set_blocking(reports, False)
+        os.set_blocking(telling, False)
+        child = self.processes[pid] = Child(index, pid, started, telling, reports)
+        self._selector.register(reports, selectors.EVENT_READ, child)
+
+    def _read_reports(self, child: Child) -> None:
+        try:
+            while data := os.read(child.reports, 65536):
+                child.unread += data
+        except BlockingIOError:
+            pass
+        *lines, child.unread = child.unread.split(b"\n")
+        for line in lines:
+            self._on_report(child, line)
+
+    def _reap(self) -> None:
+        for pid, child in list(self.processes.items()):
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if not reaped:
+                continue
+            self._read_reports(child)
+            self._selector.unregister(child.reports)
+            os.close(child.reports)
+            os.close(child.commands)
+            del self.processes[pid]
+            pause = self._on_exit(child, os.waitstatus_to_exitcode(status))
+            if self.stopping:
+                continue
+            if pause is None:
+                pause = self._pause(child)
+                log.error("%s process %d died; it is started again in %.1f s", self.title, pid, pause)
+            self._start_at[child.index] = time.monotonic() + pause
+
+    def _pause(self, child: Child) -> float:
+        lived = time.monotonic() - child.started
+        pause = FIRST_PAUSE if lived > LONGEST_PAUSE else self._pauses.get(child.index, FIRST_PAUSE / 2) * 2
+        self._pauses[child.index] = min(pause, LONGEST_PAUSE)
+        return self._pauses[child.index]

@@ -1,0 +1,24 @@
+"""Trusted proxies: only their ids are accepted. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from typing import Final
+
+UNIX: Final = "unix"
+"""Stands for callers without an address: those that come over a Unix socket."""
+
+
+@lru_cache(maxsize=1024)
+def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
+    """Return whether the caller's `address` is one of `proxies`, which are CIDR blocks or "unix"."""
+    if not address:
+        return UNIX in proxies
+    try:
+        caller = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(caller, ipaddress.IPv6Address) and caller.ipv4_mapped is not None:
+        caller = caller.ipv4_mapped
+    return any(caller in ipaddress.ip_network(block) for block in proxies if block != UNIX)
