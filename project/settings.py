@@ -6,7 +6,7 @@ RESTY_VAR                 the folder for variable data (default: ./var)
 RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
 DEMO_LOG                  the form of log lines: line (default) or json
-DEMO_TRAFFIC=1            visitors of the demo's own come from this machine, each under an address of its own
+DEMO_TRAFFIC=1            simulated visitors come from this machine, each under a different address
 REDIS_URL                 a Redis or Valkey for the cache, one more dictionary and jobs (default: the cache is in the
                           memory of the process, and there are no jobs)
 """
@@ -27,9 +27,9 @@ VAR.mkdir(parents=True, exist_ok=True)
 
 
 def _secret_key() -> str:
-    given = os.environ.get("DJANGO_SECRET_KEY")
-    if given:
-        return given
+    from_environment = os.environ.get("DJANGO_SECRET_KEY")
+    if from_environment:
+        return from_environment
     path = VAR / "secret_key"
     if not path.exists():
         draft = VAR / f"secret_key.{os.getpid()}"
@@ -80,20 +80,25 @@ def _database() -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
-    url = os.environ.get("REDIS_URL")
-    if not url:
+    if not REDIS_URL:
         return {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-    return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "KEY_PREFIX": "demo"}
+    return {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "demo",
+        "OPTIONS": {"SOCKET_TIMEOUT": 5, "SOCKET_CONNECT_TIMEOUT": 5},
+    }
 
 
 def _shared_dicts() -> dict[str, Any]:
     folder = os.environ.get("RESTY_DICTS")
-    found: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "events", "limits")}
-    if os.environ.get("REDIS_URL"):
-        found["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
-    return found
+    dicts: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "events", "limits")}
+    if REDIS_URL:
+        dicts["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
+    return dicts
 
 
+REDIS_URL = os.environ.get("REDIS_URL", "")
 SECRET_KEY = _secret_key()
 DEMO_TRAFFIC = os.environ.get("DEMO_TRAFFIC", "") == "1"
 DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
@@ -107,6 +112,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
+    "rest_framework.authtoken",
     "drf_spectacular",
     *resty_django.ALL_APPS,
     "project",
@@ -145,7 +151,7 @@ TEMPLATES = [
     },
 ]
 
-JOBS = bool(os.environ.get("REDIS_URL"))
+JOBS = bool(REDIS_URL)
 """Whether there is a Redis for the job queue."""
 
 DATABASES = {"default": _database()}
@@ -175,7 +181,10 @@ CONTENT_SECURITY_POLICY = (
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"txid": {"()": "resty_django.txid.logging.TxidFilter"}},
+    "filters": {
+        "people": {"()": "project.traffic.PeopleFilter"},
+        "txid": {"()": "resty_django.txid.logging.TxidFilter"},
+    },
     "formatters": {
         "line": {"format": "{asctime} {levelname} {txid} {name}: {message}", "style": "{"},
         "json": {"()": "resty_django.txid.logging.JsonFormatter", "extra": ["status_code"]},
@@ -183,7 +192,7 @@ LOGGING = {
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
-            "filters": ["txid"],
+            "filters": ["people", "txid"] if DEMO_TRAFFIC else ["txid"],
             "formatter": os.environ.get("DEMO_LOG", "line"),
         }
     },
@@ -194,6 +203,7 @@ LOGGING = {
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "rest_framework.authentication.SessionAuthentication",
+        "rest_framework.authentication.TokenAuthentication",
         "rest_framework.authentication.BasicAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
@@ -212,7 +222,7 @@ RESTY_DJANGO: dict[str, Any] = {
     "SHARED_DICTS": _shared_dicts(),
     **({"QLESS": {"LINKS": "project.shop.tasks.order_links"}} if JOBS else {}),
     "LIMITS": {
-        # What the demo's visitors say of their addresses is believed; on a real site: its load balancers.
+        # The simulated visitors name their addresses; on a real site: its load balancers.
         "PROXIES": ["127.0.0.0/8", "::1/128"] if DEMO_TRAFFIC else [],
         "RULES": [
             {

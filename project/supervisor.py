@@ -14,9 +14,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from resty_django.processes import end_with_parent
+from resty_django.supervisor import end_with_parent
 
 GRACE: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -29,12 +30,17 @@ TICK: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run. Those marked `store` are ended last, after all that may still write to them."""
+    """A process to run."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     store: bool = False
+    """It is ended last, after all that may still write to it."""
+    late: bool = False
+    """It is started once the others are ready."""
+    log: Path | None = None
+    """The file for its output, which is emptied when the supervisor starts. None: the supervisor's own output."""
 
 
 @dataclass(slots=True)
@@ -60,27 +66,37 @@ class Supervisor:
         ready: Callable[[], bool] = lambda: True,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
-        self._all = [_Running(child) for child in children]
+        self._services = [_Running(child) for child in children]
         self._log = log
         self._ready = ready
         self._announce = announce
+        self._announced = False
         self._stopping = False
         self._end_with_parent = end_with_parent()
 
-    def run(self) -> None:
-        """Return after all children have ended. A signal during the end makes it no faster and does no harm."""
+    def run(self, *preparations: Callable[[], object]) -> None:
+        """Call the preparations, then run the children. Return after all children have ended.
+
+        A signal during a preparation skips the rest, one during the end changes nothing. An exception of a preparation
+        is raised before any child is started.
+        """
         with self._signals() as wake:
-            announced = False
+            for prepare in preparations:
+                if not self._stopping:
+                    prepare()
+            for service in self._services:
+                if service.child.log is not None:
+                    service.child.log.write_bytes(b"")
             try:
                 while not self._stopping:
                     self._tend()
-                    if not announced and self._ready():
-                        announced = True
+                    if not self._announced and self._ready():
+                        self._announced = True
                         self._announce()
                     _wait(wake, TICK)
             finally:
-                self._end([one for one in self._all if not one.child.store])
-                self._end([one for one in self._all if one.child.store])
+                self._end([service for service in self._services if not service.child.store])
+                self._end([service for service in self._services if service.child.store])
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
@@ -106,33 +122,38 @@ class Supervisor:
 
     def _tend(self) -> None:
         now = time.monotonic()
-        for one in self._all:
-            if one.process is not None and one.process.poll() is not None:
-                self._mourn(one, now)
-            if one.process is None and now >= one.start_at:
-                self._start(one, now)
+        for service in self._services:
+            if service.process is not None and service.process.poll() is not None:
+                self._mourn(service, now)
+            if service.process is None and now >= service.start_at and (self._announced or not service.child.late):
+                self._start(service, now)
 
-    def _start(self, one: _Running, now: float) -> None:
-        one.process = subprocess.Popen(  # noqa: S603 (the arguments come from the program, and no shell reads them)
-            one.child.argv,
-            env={**os.environ, **one.child.env},
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-            preexec_fn=self._end_with_parent,
-        )
-        one.started = now
+    def _start(self, service: _Running, now: float) -> None:
+        child = service.child
+        with child.log.open("ab") if child.log is not None else contextlib.nullcontext() as output:
+            service.process = subprocess.Popen(  # noqa: S603 (the program names the arguments, and no shell reads them)
+                child.argv,
+                env={**os.environ, **child.env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                process_group=0,
+                preexec_fn=self._end_with_parent,
+            )
+        service.started = now
 
-    def _mourn(self, one: _Running, now: float) -> None:
-        assert one.process is not None  # noqa: S101 (for the type checker)
-        code = one.process.returncode
+    def _mourn(self, service: _Running, now: float) -> None:
+        assert service.process is not None  # noqa: S101 (for the type checker)
+        code = service.process.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        one.deaths = 0 if now - one.started >= STABLE else one.deaths + 1
-        pause = min(LONGEST_WAIT, 0.5 * 2 ** (one.deaths - 1)) if one.deaths else 0.0
-        one.process, one.start_at = None, now + pause
-        self._log(f"{one.child.name} {how}; it starts again in {pause:.1f} s.")
+        service.deaths = 0 if now - service.started >= STABLE else service.deaths + 1
+        pause = min(LONGEST_WAIT, 0.5 * 2 ** (service.deaths - 1)) if service.deaths else 0.0
+        service.process, service.start_at = None, now + pause
+        see = "" if service.child.log is None else f" See {service.child.log}."
+        self._log(f"{service.child.name} {how}; it starts again in {pause:.1f} s.{see}")
 
-    def _end(self, some: list[_Running]) -> None:
-        living = [(one.child.name, one.process) for one in some if one.process is not None]
+    def _end(self, services: list[_Running]) -> None:
+        living = [(service.child.name, service.process) for service in services if service.process is not None]
         for _, process in living:
             process.terminate()
         deadline = time.monotonic() + GRACE

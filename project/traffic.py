@@ -1,12 +1,19 @@
-"""Visitors of the demo, so that its pages have something to show: they order, look at orders and ask for prices.
+"""Simulated visitors, so that the demo's pages have something to show: they order, look at orders and ask for prices.
 
-Each visitor has an address of its own from a range that is kept for documentation. The site believes that, since the
-demo trusts this machine as a proxy while there is traffic. A switch in a shared dictionary turns it off and on.
+Each visitor has an address from a range that is reserved for documentation. The site believes it, because the demo
+trusts this machine as a proxy while there is traffic. A switch in a shared dictionary turns the traffic off and on.
+
+`python -m project.traffic` visits a site until Ctrl-C or SIGTERM. It is not a management command because it needs the
+settings but none of the apps, whose import would take most of its start.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import http.client
+import logging
+import os
 import random
 import re
 import time
@@ -21,6 +28,8 @@ ITEMS: Final = ("Tea", "Coffee", "Cocoa")
 VISITORS: Final = 12
 PAUSE: Final = 0.5
 """Seconds between two visits, on average."""
+ADDRESSES: Final = "203.0.113."
+"""What the visitors' addresses begin with."""
 SWITCH: Final = "demo:no-traffic"
 """The key in the dictionary `default` that stops it."""
 TOKEN: Final = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -41,6 +50,14 @@ def switch(on: bool) -> None:
         shdicts["default"].delete(SWITCH)
     else:
         shdicts["default"].set(SWITCH, True)
+
+
+class PeopleFilter(logging.Filter):
+    """Drop the log records of requests by simulated visitors, so that a log shows what people did."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        headers = getattr(getattr(record, "request", None), "headers", {})
+        return not headers.get("X-Forwarded-For", "").startswith(ADDRESSES)
 
 
 class Visitor:
@@ -69,10 +86,10 @@ class Visitor:
 
     def order(self) -> None:
         """Most orders are small. A large one takes the shop longer."""
-        found = TOKEN.search(self.request("GET", "/")[1])
-        if found:
+        match = TOKEN.search(self.request("GET", "/")[1])
+        if match:
             quantity = self.chance.choice((1, 1, 1, 2, 2, 3, 5, 20))
-            fields = {"csrfmiddlewaretoken": found[1], "item": self.chance.choice(ITEMS), "quantity": quantity}
+            fields = {"csrfmiddlewaretoken": match[1], "item": self.chance.choice(ITEMS), "quantity": quantity}
             self.request("POST", "/", urlencode(fields))
 
     def look_at_an_order(self) -> None:
@@ -110,14 +127,26 @@ class Visitor:
         return answer.status, text
 
 
-def run(host: str, http_port: int, udp_port: int, visits: int | None = None) -> None:
-    """Let visitors come, `visits` of them or without end."""
+def run(host: str, http_port: int, udp_port: int) -> None:
+    """Let visitors come, without end."""
     chance = random.Random()  # noqa: S311
-    guests = [Visitor(host, http_port, udp_port, f"203.0.113.{10 + number}", chance) for number in range(VISITORS)]
-    done = 0
-    while visits is None or done < visits:
-        if visits is None:
-            time.sleep(chance.expovariate(1 / PAUSE))
+    guests = [Visitor(host, http_port, udp_port, f"{ADDRESSES}{10 + number}", chance) for number in range(VISITORS)]
+    while True:
+        time.sleep(chance.expovariate(1 / PAUSE))
         if is_on():
             chance.choice(guests).visit()
-            done += 1
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+    parser = argparse.ArgumentParser(description="Visit the demo site as its customers would, about twice a second.")
+    parser.add_argument("--host", default="127.0.0.1", help="Address of the site (default: %(default)s).")
+    parser.add_argument("--http-port", type=int, default=8000, help="Port of the site (default: %(default)s).")
+    parser.add_argument("--udp-port", type=int, default=1200, help="Port of the ID server (default: %(default)s).")
+    options = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        run(options.host, options.http_port, options.udp_port)
+
+
+if __name__ == "__main__":
+    main()

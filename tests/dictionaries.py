@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from resty_django.shdict import SharedDict, places
-from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict import SharedDict
+from resty_django.shdict.lmdb import LmdbDict, files
 from resty_django.shdict.redis import RedisDict
 
 MIB = 1024 * 1024
@@ -25,21 +25,29 @@ def remove_dictionaries(secret_key: str, settings_module: str) -> None:
     """Remove the shared dictionaries of a site without a PATH, whose processes have ended."""
     with pytest.MonkeyPatch.context() as patch, override_settings(SECRET_KEY=secret_key):
         patch.setenv("DJANGO_SETTINGS_MODULE", settings_module)
-        for base in (places.MEMORY, Path(tempfile.gettempdir())):
-            shutil.rmtree(base / places.site(), ignore_errors=True)
+        for base in (files.MEMORY, Path(tempfile.gettempdir())):
+            shutil.rmtree(base / files.site_folder(), ignore_errors=True)
 
 
 class Clock:
-    """Seconds that pass only when a test says so.
+    """Seconds that pass only when a test says so: set `now` or `milliseconds`, or call `advance`.
 
-    It stands in the middle of a millisecond, so that no rounding of floats matters.
+    It starts in the middle of a millisecond, and `milliseconds` sets it to one, so that no rounding of floats matters.
     """
 
-    def __init__(self, seconds: int = 1_000_000) -> None:
-        self.milliseconds = seconds * 1000
+    def __init__(self, now: float = 1_000_000.0005) -> None:
+        self.now = now
 
     def __call__(self) -> float:
-        return (self.milliseconds + 0.5) / 1000
+        return self.now
+
+    @property
+    def milliseconds(self) -> int:
+        return int(self.now * 1000)
+
+    @milliseconds.setter
+    def milliseconds(self, milliseconds: int) -> None:
+        self.now = (milliseconds + 0.5) / 1000
 
     def advance(self, seconds: float) -> None:
         self.milliseconds += round(seconds * 1000)
@@ -58,8 +66,8 @@ class Calls:
         call = getattr(self.dictionary, f"a{name}" if self.twins else name)
 
         async def awaited(*args: Any, **options: Any) -> Any:
-            given = call(*args, **options)
-            return await given if inspect.isawaitable(given) else given
+            reply = call(*args, **options)
+            return await reply if inspect.isawaitable(reply) else reply
 
         return awaited
 
@@ -80,13 +88,13 @@ def redis_cache(valkey_url: str, valkey: Any) -> Iterator[str]:
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
 def dictionary(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[SharedDict]:
     """An empty dictionary of each engine, of 8 MiB where that means something, whose time is `clock`."""
-    made: SharedDict
+    shared_dict: SharedDict
     if request.param == "redis":
-        made = RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
+        shared_dict = RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
     else:
-        made = LmdbDict("contract", 8 * MIB, str(tmp_path / "dictionaries"), clock)
-    yield made
-    made.close()
+        shared_dict = LmdbDict("contract", 8 * MIB, str(tmp_path / "dictionaries"), clock)
+    yield shared_dict
+    shared_dict.close()
 
 
 @pytest.fixture(params=["call", "twin"])
@@ -98,6 +106,6 @@ def calls(request: pytest.FixtureRequest, dictionary: SharedDict, clock: Clock) 
 @pytest.fixture
 def small(tmp_path: Path, clock: Clock) -> Iterator[LmdbDict]:
     """A dictionary of LMDB with 1 MiB."""
-    made = LmdbDict("small", MIB, str(tmp_path / "dictionaries"), clock)
-    yield made
-    made.close()
+    lmdb_dict = LmdbDict("small", MIB, str(tmp_path / "dictionaries"), clock)
+    yield lmdb_dict
+    lmdb_dict.close()

@@ -73,12 +73,12 @@ class Page:
 
     @property
     def blocks(self) -> list[Block]:
-        found = []
+        fenced = []
         for match in _FENCE.finditer(self.text):
             line = self.text.count("\n", 0, match.start("language")) + 2
             text = re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
-            found.append(Block(self.name, line - 1, match["language"], text, match["how"] or "", match["file"] or ""))
-        return found
+            fenced.append(Block(self.name, line - 1, match["language"], text, match["how"] or "", match["file"] or ""))
+        return fenced
 
     @property
     def spans(self) -> list[str]:
@@ -92,15 +92,15 @@ class Page:
     @property
     def anchors(self) -> set[str]:
         """What a link into this page may name: headings, as GitHub makes them into anchors, and `<a id=...>`."""
-        found = set(re.findall(r'<a id="([^"]+)"></a>', self.prose))
+        names = set(re.findall(r'<a id="([^"]+)"></a>', self.prose))
         for heading in re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE):
             plain = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
             number, anchor = 0, plain
-            while anchor in found:
+            while anchor in names:
                 number += 1
                 anchor = f"{plain}-{number}"
-            found.add(anchor)
-        return found
+            names.add(anchor)
+        return names
 
     def table(self, *head: str) -> list[list[str]]:
         """The rows of the table whose first columns have these headings."""
@@ -118,8 +118,8 @@ class Page:
 
 def pages() -> list[Page]:
     """README, changelog, and everything in docs/."""
-    found = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
-    return [Page(path.relative_to(ROOT)) for path in found]
+    paths = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [Page(path.relative_to(ROOT)) for path in paths]
 
 
 def page(name: str) -> Page:
@@ -128,49 +128,53 @@ def page(name: str) -> Page:
 
 def blocks(*languages: str) -> Iterator[Block]:
     """All blocks in one of the languages."""
-    for each in pages():
-        for block in each.blocks:
+    for doc_page in pages():
+        for block in doc_page.blocks:
             if block.language in languages:
                 yield block
 
 
 def code(cell: str) -> str:
     """The first inline code of a table's cell."""
-    found = _SPAN.search(cell)
-    assert found is not None, f"no code in {cell!r}"
-    return found[1]
+    match = _SPAN.search(cell)
+    assert match is not None, f"no code in {cell!r}"
+    return match[1]
 
 
-def execute(block_text: str, place: str, namespace: dict[str, Any], same: Same = lambda told, got: told == got) -> int:
+def execute(
+    block_text: str, origin: str, namespace: dict[str, Any], same: Same = lambda documented, got: documented == got
+) -> int:
     """Run a Python block in `namespace`; AssertionError where a comment tells another value. Gives how many it told."""
-    told = _told(block_text)
-    tree = ast.parse(block_text, place)
+    documented = _told(block_text)
+    tree = ast.parse(block_text, origin)
     count = 0
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr | ast.Assign) and node.end_lineno in told:
+        if isinstance(node, ast.Expr | ast.Assign) and node.end_lineno in documented:
             count += 1
             arguments = [node.value, ast.Constant(node.end_lineno)]
             node.value = ast.Call(ast.Name("__told__", ast.Load()), arguments, [])
 
     def check(got: Any, line: int) -> Any:
-        assert same(told[line], got), f"{place}, line {line} of the block: {got!r}, the comment says {told[line]!r}"
+        assert same(documented[line], got), (
+            f"{origin}, line {line} of the block: {got!r}, the comment says {documented[line]!r}"
+        )
         return got
 
     namespace["__told__"] = check
-    exec(compile(ast.fix_missing_locations(tree), place, "exec"), namespace)  # noqa: S102
+    exec(compile(ast.fix_missing_locations(tree), origin, "exec"), namespace)  # noqa: S102
     return count
 
 
 def _told(text: str) -> dict[int, Any]:
     """The literals in comments by line."""
-    found = {}
+    literals = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             try:
-                found[token.start[0]] = ast.literal_eval(token.string.lstrip("# "))
+                literals[token.start[0]] = ast.literal_eval(token.string.lstrip("# "))
             except (ValueError, SyntaxError):
                 continue
-    return found
+    return literals
 
 
 def _cells(line: str) -> list[str]:

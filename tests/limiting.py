@@ -1,4 +1,9 @@
-"""Limiters for tests: on each store, at a clock that a test moves, and the twins with an `a`."""
+"""Limiters for tests: on each store, at a clock that a test moves, and the twins with an `a`.
+
+Private attributes of limiters are used here alone. `Pure` runs the operations that a limiter sends to its store on
+plain bytes, and those that it builds within its own methods have no public name. `reconfigure` changes numbers that a
+limiter has no setter for, as two processes with different settings do.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,8 @@ from typing import Any
 import pytest
 
 from resty_django.limits import CombinedDecision, Decision, LocalStore, NotFound, combine
-from resty_django.limits.combining import acombine
-from resty_django.limits.limiter import Operation
-from resty_django.limits.limiters import Limiter
+from resty_django.limits.limiters.base import Limiter, Operation
+from resty_django.limits.limiters.combined import acombine
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock
@@ -29,8 +33,8 @@ class Called:
         call = getattr(self.limiter, f"a{name}" if self.twins else name, None) or getattr(self.limiter, name)
 
         async def awaited(*args: Any, **options: Any) -> Any:
-            given = call(*args, **options)
-            return await given if inspect.isawaitable(given) else given
+            reply = call(*args, **options)
+            return await reply if inspect.isawaitable(reply) else reply
 
         return awaited
 
@@ -44,6 +48,8 @@ class Pure:
         self.committed = False
 
     async def incoming(self, key: str, commit: bool = False, cost: int = 1) -> Decision:
+        if cost != 1:
+            self.limiter.check(cost)
         numbers = self.limiter.call_numbers()
         now = self.limiter.now()
         state, _, decision = self.limiter.algorithm.incoming(self.states.get(key), now, numbers, cost, commit)
@@ -68,8 +74,8 @@ class Pure:
         return self._change(self.limiter.algorithm.uncommit, key, cost)
 
     async def leaving(self, key: str, latency: float | None = None, token: str = "") -> Any:
-        left = self._change(self.limiter._leaving, key, 1, self.limiter._with_token(token))
-        return self.limiter._left(left, key, latency)
+        outcome = self._change(self.limiter._leaving, key, 1, self.limiter._with_token(token))
+        return self.limiter._count_left(outcome, key, latency)
 
     async def renew(self, key: str, token: str) -> bool:
         return bool(self._change(self.limiter._renew, key, 1, self.limiter._with_token(token)))
@@ -91,6 +97,11 @@ class Pure:
             return getattr(self.limiter, name)(*args)
 
         return awaited
+
+
+def reconfigure(limiter: Any, **numbers: Any) -> None:
+    """Give a limiter of a `Bench` other numbers, including those that it has no setter for."""
+    limiter.limiter._set(**numbers)
 
 
 class Bench:
@@ -118,14 +129,14 @@ def store_of_kind(kind: str, request: pytest.FixtureRequest, clock: Clock) -> It
     if kind in {"pure", "local"}:
         yield LocalStore(clock=clock)
         return
-    made: LmdbDict | RedisDict
+    shared_dict: LmdbDict | RedisDict
     if kind == "redis":
-        made = RedisDict("limits", alias=request.getfixturevalue("redis_cache"), clock=clock)
+        shared_dict = RedisDict("limits", alias=request.getfixturevalue("redis_cache"), clock=clock)
     else:
         folder: Path = request.getfixturevalue("tmp_path")
-        made = LmdbDict("limits", 8 * MIB, str(folder / "dictionaries"), clock)
-    yield made
-    made.close()
+        shared_dict = LmdbDict("limits", 8 * MIB, str(folder / "dictionaries"), clock)
+    yield shared_dict
+    shared_dict.close()
 
 
 REDIS = pytest.mark.redis

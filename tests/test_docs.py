@@ -24,20 +24,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.test import Client
+from rest_framework.authtoken.models import Token
 
 from resty_django.conf import SECTIONS, all_problems, conf
+from resty_django.conf.schema import anchor
 from resty_django.ids import errors
 from resty_django.ids import service as services
-from resty_django.ids.api.serializers import EDITABLE
 from resty_django.ids.engine.cycle import DAY, WEEK, Reset
-from resty_django.ids.engine.moment import wall_at
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
-from resty_django.ids.models import IdRule
+from resty_django.ids.engine.wall_clock import wall_at
+from resty_django.ids.models import RULE_FIELDS, IdRule
 from resty_django.ids.udp.server import UdpServer, bind
 from resty_django.ids.udp.signing import verify
-from resty_django.schema import anchor
 from tests.docs_reader import ROOT, Page, code, execute, page, pages
 
 NOW = datetime(2026, 11, 21, 14, 5, 9, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
@@ -49,7 +50,7 @@ RESETS = {
     "month": Reset(0, "month"),
     "year": Reset(0, "year"),
 }
-PAGES = pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+PAGES = pytest.mark.parametrize("doc_page", pages(), ids=lambda doc_page: doc_page.name)
 
 
 def shape(text: str) -> str:
@@ -61,17 +62,17 @@ def shape(text: str) -> str:
 
 
 @PAGES
-def test_links_and_pictures_lead_somewhere(each: Page) -> None:
-    known = {other.name: other.anchors for other in pages()}
-    for link in each.links:
+def test_links_and_pictures_lead_somewhere(doc_page: Page) -> None:
+    anchors = {linked_page.name: linked_page.anchors for linked_page in pages()}
+    for link in doc_page.links:
         if re.match(r"https?://|mailto:", link):
             continue
-        path, _, place = link.partition("#")
-        target = (ROOT / each.path).parent / path if path else ROOT / each.path
-        assert target.exists(), f"{each.name} links to {link}, which does not exist"
-        if place:
+        path, _, fragment = link.partition("#")
+        target = (ROOT / doc_page.path).parent / path if path else ROOT / doc_page.path
+        assert target.exists(), f"{doc_page.name} links to {link}, which does not exist"
+        if fragment:
             name = str(target.resolve().relative_to(ROOT))
-            assert place in known[name], f"{each.name} links to {link}; {name} has no such heading"
+            assert fragment in anchors[name], f"{doc_page.name} links to {link}; {name} has no such heading"
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -85,14 +86,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
                 target = str(((ROOT / name).parent / path).resolve().relative_to(ROOT))
                 if target not in reached:
                     waiting.append(target)
-    assert reached == {each.name for each in pages()}
+    assert reached == {doc_page.name for doc_page in pages()}
 
 
 def test_what_hints_of_the_checks_point_at_exists() -> None:
     for entry in SECTIONS.values():
         for path in [(entry.key,), *entry.paths()]:
-            name, _, place = anchor(path).partition("#")
-            assert place in page(name).anchors
+            name, _, fragment = anchor(path).partition("#")
+            assert fragment in page(name).anchors
 
 
 # --- code that runs ----------------------------------------------------------------------------------------------
@@ -128,35 +129,35 @@ def udp_port(frozen: services.IdService) -> Iterator[int]:
 
 
 WITH_CODE = [
-    each
-    for each in pages()
-    if each.name not in ("docs/tutorial.md", "docs/qless/client.md", "docs/qless/tasks.md")
-    and any(block.language == "python" for block in each.blocks)
+    doc_page
+    for doc_page in pages()
+    if doc_page.name not in ("docs/tutorial.md", "docs/qless/client.md", "docs/qless/tasks.md")
+    and any(block.language == "python" for block in doc_page.blocks)
 ]
 
 
-@pytest.mark.parametrize("each", WITH_CODE, ids=lambda each: each.name)
+@pytest.mark.parametrize("doc_page", WITH_CODE, ids=lambda doc_page: doc_page.name)
 def test_python_blocks_run_and_tell_the_truth(
-    each: Page, frozen: services.IdService, udp_port: int, monkeypatch: pytest.MonkeyPatch
+    doc_page: Page, frozen: services.IdService, udp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "127.0.0.1:1200" in each.text:
+    if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
     namespace: dict[str, Any] = {
         "__name__": "docs",
         "INSTALLED_APPS": ["django.contrib.admin"],
         "next_id": services.next_id,
     }
-    told = 0
-    for block in each.blocks:
+    checked = 0
+    for block in doc_page.blocks:
         if block.language != "python":
             continue
         before = dict(namespace)
-        told += execute(block.text.replace("127.0.0.1:1200", f"127.0.0.1:{udp_port}"), block.place, namespace)
+        checked += execute(block.text.replace("127.0.0.1:1200", f"127.0.0.1:{udp_port}"), block.place, namespace)
         new = {name: value for name, value in namespace.items() if before.get(name) is not value}
         check_settings_of(new, monkeypatch)
         run_test_cases_of(new)
-    if "next_id(" in each.text and each.name != "docs/architecture.md":
-        assert told, f"no value is told in {each.name}"
+    if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
+        assert checked, f"no value is told in {doc_page.name}"
 
 
 def check_settings_of(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +187,13 @@ def run_test_cases_of(new: dict[str, Any]) -> None:
 
 def test_requests_of_the_protocol_page_get_the_replies_that_it_shows(frozen: services.IdService, udp_port: int) -> None:
     frozen.load()
-    shown = [block for block in page("docs/ids/protocol.md").blocks if block.language == "json"]
-    assert len(shown) >= 8
-    assert len(shown) % 2 == 0
+    examples = [block for block in page("docs/ids/protocol.md").blocks if block.language == "json"]
+    assert len(examples) >= 8
+    assert len(examples) % 2 == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(5)
         sock.connect(("127.0.0.1", udp_port))
-        for request, reply in zip(shown[::2], shown[1::2], strict=True):
+        for request, reply in zip(examples[::2], examples[1::2], strict=True):
             sock.send(request.text.strip().encode())
             assert sock.recv(65535).decode() == reply.text.strip(), request.place
 
@@ -201,40 +202,43 @@ def test_the_signed_datagram_of_the_protocol_page_is_one() -> None:
     (block,) = (block for block in page("docs/ids/protocol.md").blocks if "hmac.digest" in block.text)
     namespace: dict[str, Any] = {}
     execute(block.text, block.place, namespace)
-    found = verify(namespace["datagram"], [namespace["KEY"].encode()])
-    assert found is not None
-    assert {"time", "nonce"} <= set(json.loads(found[0]))
+    verified = verify(namespace["datagram"], [namespace["KEY"].encode()])
+    assert verified is not None
+    assert {"time", "nonce"} <= set(json.loads(verified[0]))
 
 
 def test_curl_commands_of_the_http_page_get_the_answers_that_it_shows(frozen: services.IdService) -> None:
     answer: Any = None
-    shown = 0
+    count = 0
     for block in page("docs/ids/api.md").blocks:
         if block.language == "console":
             for command in block.commands:
                 answer = ask_http(command)
         elif block.language == "json":
-            shown += 1
+            count += 1
             assert answer == json.loads(block.text), block.place
-    assert shown >= 5
+    assert count >= 5
 
 
 def ask_http(command: str) -> Any:
     """The JSON that a curl command gets from the demo site."""
-    program, *words = shlex.split(command)
+    program, *arguments = shlex.split(command)
     assert program == "curl"
     method, body, headers, url = "", "", {}, ""
-    while words:
-        word = words.pop(0)
+    while arguments:
+        word = arguments.pop(0)
         if word == "-u":
-            headers["Authorization"] = "Basic " + base64.b64encode(words.pop(0).encode()).decode()
+            headers["Authorization"] = "Basic " + base64.b64encode(arguments.pop(0).encode()).decode()
         elif word == "-H":
-            name, value = words.pop(0).split(": ")
+            name, value = arguments.pop(0).split(": ")
+            if "$TOKEN" in value:
+                token, _ = Token.objects.get_or_create(user=get_user_model().objects.get(username="admin"))
+                value = value.replace("$TOKEN", token.key)
             headers[name] = value
         elif word == "-d":
-            body, method = words.pop(0), method or "POST"
+            body, method = arguments.pop(0), method or "POST"
         elif word == "-X":
-            method = words.pop(0)
+            method = arguments.pop(0)
         else:
             assert not url
             url = word
@@ -268,30 +272,30 @@ def written(spec: RuleSpec, number: int = 42) -> str:
 def test_examples_of_rules_make_the_ids_that_they_show() -> None:
     rows = page("docs/ids/rules.md").table("template", "range", "reset", "ID")
     assert len(rows) >= 10
-    for source, numbers, reset, told in rows:
-        made = written(rule_of(code(source), numbers, reset))
-        if "random" in told:
-            assert shape(made) == shape(code(told)), source
+    for source, numbers, reset, example in rows:
+        new_id = written(rule_of(code(source), numbers, reset))
+        if "random" in example:
+            assert shape(new_id) == shape(code(example)), source
         else:
-            assert made == code(told), source
+            assert new_id == code(example), source
 
 
 def test_mistakes_in_rules_have_the_messages_that_are_shown() -> None:
     rows = page("docs/ids/rules.md").table("template, range, reset", "message")
     assert len(rows) >= 10
     for cell, message in rows:
-        _, source, rest = cell.split("`")
-        numbers, reset = rest.removeprefix(", ").split(", ")
+        _, source, suffix = cell.split("`")
+        numbers, reset = suffix.removeprefix(", ").split(", ")
         with pytest.raises(errors.BadRule) as caught:
             compile_rule(rule_of(source, numbers, reset))
         assert str(caught.value) == message, source
 
 
 def test_directives_write_what_is_shown() -> None:
-    from resty_django.ids.engine import shown
+    from resty_django.ids.engine import strftime
 
     rows = page("docs/ids/rules.md").table("directive", "writes", "example")
-    assert [code(row[0]) for row in rows] == shown.KNOWN.split()
+    assert [code(row[0]) for row in rows] == strftime.KNOWN.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
 
@@ -300,11 +304,11 @@ def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
     from resty_django.ids.engine import template
 
     rules = page("docs/ids/rules.md")
-    told = " ".join(row[0] for row in rules.table("field", "writes"))
-    for name in template._FIELDS.split(", "):
-        assert re.search(rf"`{{{name}[:}}]", told), name
+    documented = " ".join(row[0] for row in rules.table("field", "writes"))
+    for name in template.FIELDS.split(", "):
+        assert re.search(rf"`{{{name}[:}}]", documented), name
     rows = rules.table("field", "default", "meaning")
-    assert {code(row[0]) for row in rows} == set(EDITABLE)
+    assert {code(row[0]) for row in rows} == set(RULE_FIELDS)
     for name, default, _ in rows:
         if "`" in default:
             assert getattr(IdRule._meta.get_field(code(name)), "default", None) == ast.literal_eval(code(default)), name

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from resty_django.limits.drf import FixedWindowThrottle
+from resty_django.limits.throttling import FixedWindowThrottle
 
 PRICES = {"Tea": "3.20", "Coffee": "4.10", "Cocoa": "3.90"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resty_django import overview
-from resty_django.admin.overview import shown
+from resty_django.admin.overview import figure_view
 from resty_django.cache import cached
 
 SHOWN = {
@@ -25,9 +25,9 @@ def figures() -> list[dict[str, Any]]:
         {
             "title": str(answer.panel.title),
             "figures": [
-                [each.label, str(each.text)]
-                for each in map(shown, answer.tile.figures if answer.tile else ())
-                if each.name in SHOWN[answer.panel.name]
+                [view.label, str(view.text)]
+                for view in map(figure_view, answer.tile.figures if answer.tile else ())
+                if view.name in SHOWN[answer.panel.name]
             ],
         }
         for answer in overview.answers(panels)

@@ -11,8 +11,7 @@ from django.db.models import Sum
 from django.urls import reverse
 
 from project.shop.models import Order
-from resty_django.qless import Job, QlessError, client
-from resty_django.qless.task import Run, task
+from resty_django.qless import Job, QlessError, TaskContext, client, task
 from resty_django.redis import StoreError
 
 log = logging.getLogger("project.shop")
@@ -40,7 +39,7 @@ class OutOfStock(Exception):
 
 
 @task(bind=True, queue="packing", retries=1, backoff=5, tags=("parcel",))
-def pack(self: Run, order: int) -> str:
+def pack(self: TaskContext, order: int) -> str:
     """Pack an order, piece by piece; gives what is in the parcel. Of cocoa there is never enough for a large one."""
     placed = Order.objects.get(pk=order)
     if placed.item == "Cocoa" and placed.quantity > STOCK_OF_COCOA:
@@ -81,8 +80,8 @@ def invoice_job(order: Order) -> Job | None:
     if not settings.JOBS:
         return None
     try:
-        found = client.jobs.get(f"invoice-{order.number}")
+        job = client.jobs.get(f"invoice-{order.number}")
     except (QlessError, StoreError) as error:
         log.warning("the job of the invoice of %s is unknown: %s", order.number, error)
         return None
-    return found if isinstance(found, Job) else None
+    return job if isinstance(job, Job) else None

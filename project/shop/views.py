@@ -19,7 +19,7 @@ from project.shop.tasks import after_order, invoice_job
 from resty_django.cache import cache_view, cached, invalidate_view
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
-from resty_django.limits import limit_count, limit_req, policy
+from resty_django.limits import get_policy, limit_count, limit_req
 from resty_django.shdict import SharedDictError, shdicts
 from resty_django.txid import current
 
@@ -40,7 +40,6 @@ def place(item: str, quantity: int) -> Order:
         transaction.on_commit(lambda: forget_sold(item), robust=True)
         order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
         after_order(order)
-    log.info("order %s is placed", number)
     return order
 
 
@@ -77,6 +76,7 @@ def home(request: HttpRequest) -> HttpResponse:
             except IdError as problem:
                 status, error = problem.http_status, str(problem)
             else:
+                log.info("order %s is placed", order.number, extra={"request": request})
                 return redirect("shop:order", number=order.number)
         else:
             status = 422
@@ -86,7 +86,8 @@ def home(request: HttpRequest) -> HttpResponse:
         "figures": figures(),
         "orders": Order.objects.all()[:10],
         "visits": count_visit(),
-        "pages": policy.named("order-pages"),
+        "redis_url": settings.REDIS_URL,
+        "pages": get_policy("order-pages"),
         "traffic": traffic.is_on() if settings.DEMO_TRAFFIC else None,
     }
     return render(request, "shop/home.html", context, status=status)
@@ -94,8 +95,8 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def order(request: HttpRequest, number: str) -> HttpResponse:
-    found = get_object_or_404(Order, number=number)
-    return render(request, "shop/order.html", {"order": found, "job": invoice_job(found)})
+    order_row = get_object_or_404(Order, number=number)
+    return render(request, "shop/order.html", {"order": order_row, "job": invoice_job(order_row)})
 
 
 @require_GET
@@ -113,6 +114,6 @@ def items(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def visitors(request: HttpRequest) -> HttpResponse:
-    """Let the demo's own visitors come, or stop them."""
+    """Turn the simulated visitors on or off."""
     traffic.switch(request.POST.get("on") == "1")
     return redirect("shop:home")

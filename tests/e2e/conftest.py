@@ -1,4 +1,4 @@
-"""A site of its own for tests that start whole processes: a database, rules, and `manage.py` run outside."""
+"""A separate site for tests that start processes, and a browser."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 
+from tests import processes
+from tests.integration.limits.policy_tools import limits_site as limits_site
+from tests.integration.qless.admin.conftest import jobs_site as jobs_site
+
+CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def free_udp_port() -> int:
-    """A UDP port of 127.0.0.1 that nobody uses at this moment."""
+    """Return a free UDP port of 127.0.0.1."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
@@ -32,11 +39,11 @@ class Site:
     """A database and the environment in which `manage.py` uses it."""
 
     env: dict[str, str]
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[processes.Process] = field(default_factory=list)
 
     def manage(self, *args: str, text: str | None = None) -> str:
         """Run a command to its end and return what it printed."""
-        done = subprocess.run(
+        done = processes.run(
             [sys.executable, "manage.py", *args], cwd=ROOT, env=self.env, input=text, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -51,9 +58,9 @@ class Site:
             f"rule = IdRule(**json.loads({json.dumps(fields)!r})); rule.full_clean(); rule.save()",
         )
 
-    def serve(self, port: int, *args: str) -> subprocess.Popen[str]:
+    def serve(self, port: int, *args: str) -> processes.Process:
         """Start `runidserver` and wait until it answers."""
-        process = subprocess.Popen(
+        process = processes.Process(
             [sys.executable, "manage.py", "runidserver", "--port", str(port), "--stats", "0", *args],
             cwd=ROOT,
             env=self.env,
@@ -86,12 +93,13 @@ class Site:
                 process.communicate(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.communicate()
+                with suppress(subprocess.TimeoutExpired):  # another process holds its output; the test reports that
+                    process.communicate(timeout=20)
 
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of SQLite that is migrated and otherwise empty, to be copied."""
+    """Return the path of a migrated, otherwise empty SQLite database to copy."""
     path = tmp_path_factory.mktemp("migrated") / "site.sqlite3"
     Site({**os.environ, "RESTY_DB_NAME": str(path), "PYTHONWARNINGS": "ignore"}).manage("migrate", "-v", "0")
     return path
@@ -99,21 +107,21 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """A migrated site whose processes end with the test."""
+    """Return a migrated site; its processes are stopped after the test."""
     env = {**os.environ, "RESTY_VAR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
     kind = os.environ.get("RESTY_TEST_DB", "sqlite")
     name = f"resty_e2e_{os.getpid()}"
-    found = Site(env)
+    new_site = Site(env)
     if kind == "sqlite":
         env["RESTY_DB_NAME"] = str(shutil.copy(request.getfixturevalue("migrated"), tmp_path / "site.sqlite3"))
     else:
         env["RESTY_DB_NAME"] = name
         _server_database(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
-        found.manage("migrate", "-v", "0")
+        new_site.manage("migrate", "-v", "0")
     try:
-        yield found
+        yield new_site
     finally:
-        found.end()
+        new_site.end()
         if kind != "sqlite":
             _server_database(f"DROP DATABASE IF EXISTS {name}")
 
@@ -140,3 +148,45 @@ def _server_database(*statements: str) -> None:
 @pytest.fixture
 def udp_port() -> int:
     return free_udp_port()
+
+
+@pytest.fixture
+def browse(live_server: Any, admin_client: Client) -> Iterator[Callable[..., Any]]:
+    """Open a browser as a superuser; the console must be empty at the end of the test."""
+    try:
+        from selenium import webdriver
+    except ImportError:
+        pytest.skip("selenium is not installed: pip install selenium")
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
+    opened = []
+
+    def start(*, scripts: bool = True) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for argument in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--window-size=1400,1000",
+        ):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        if not scripts:
+            options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+        driver.implicitly_wait(20)  # seconds, for what the next page brings
+        opened.append(driver)
+        driver.get(f"{live_server.url}/admin/login/")
+        driver.add_cookie({"name": "sessionid", "value": admin_client.cookies["sessionid"].value})
+        return driver
+
+    try:
+        yield start
+        complaints = [entry["message"] for driver in opened for entry in driver.get_log("browser")]
+        assert [text for text in complaints if "favicon" not in text] == []
+    finally:
+        for driver in opened:
+            driver.quit()

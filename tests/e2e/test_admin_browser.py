@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from resty_django import ids
 from resty_django.ids.models import IdCounter, IdRule
+from tests.e2e.browser import all_of, until, write
 from tests.integration.ids.admin_tools import RULES, make_counter, make_rule
 
 pytestmark = [
@@ -22,9 +19,6 @@ pytestmark = [
     pytest.mark.services,
 ]
 
-CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
-SECONDS = 10
-
 
 @pytest.fixture(autouse=True)
 def _stopped() -> Iterator[None]:
@@ -32,77 +26,9 @@ def _stopped() -> Iterator[None]:
     ids.stop()
 
 
-def _missing(text: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
-
-
-@pytest.fixture
-def browse(live_server: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a browser, signed in as a superuser; it must not complain on its console by the end of the test."""
-    try:
-        from selenium import webdriver
-    except ImportError:
-        _missing("selenium is not installed: pip install selenium")
-    if not CHROMIUM or not DRIVER:
-        _missing("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
-    opened = []
-
-    def start(*, scripts: bool = True) -> Any:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for argument in (
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--window-size=1400,1000",
-        ):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        if not scripts:
-            options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-        driver.implicitly_wait(20)  # seconds, for what the next page brings
-        opened.append(driver)
-        client = Client()
-        client.force_login(User.objects.create_superuser("boss"))
-        driver.get(f"{live_server.url}/admin/login/")
-        driver.add_cookie({"name": "sessionid", "value": client.cookies["sessionid"].value})
-        return driver
-
-    try:
-        yield start
-        complaints = [entry["message"] for driver in opened for entry in driver.get_log("browser")]
-        assert [text for text in complaints if "favicon" not in text] == []
-    finally:
-        for driver in opened:
-            driver.quit()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    wait: Any = WebDriverWait(None, SECONDS, 0.05, (StaleElementReferenceException,))  # type: ignore[type-var]
-    return wait.until(lambda _: condition())
-
-
-def all_of(driver: Any, selector: str) -> list[str]:
-    return [element.text for element in driver.find_elements("css selector", selector)]
-
-
 def first(driver: Any) -> str:
-    """The first ID of the preview."""
+    """Return the first ID of the preview."""
     return "".join(all_of(driver, ".resty-ids li")[:1])
-
-
-def write(driver: Any, name: str, text: str) -> None:
-    field = driver.find_element("name", name)
-    field.clear()
-    field.send_keys(text)
 
 
 def test_the_preview_follows_the_typing(browse: Callable[..., Any], live_server: Any) -> None:

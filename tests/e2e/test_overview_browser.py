@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from resty_django.admin import overview as page
-from resty_django.limits import Decision, stats
-from tests.e2e.test_admin_browser import all_of, browse, until
-
-__all__ = ["browse"]
+from resty_django.limits import Decision
+from resty_django.limits.statistics import reporter
+from tests.e2e.browser import all_of, until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -27,19 +26,19 @@ PASSED = '[aria-labelledby="resty-tile-limits"] .resty-numbers div:first-child d
 
 
 def passed(driver: Any) -> int:
-    """The decisions that the tile of the limits tells."""
+    """Return the number of passed requests in the tile of limits."""
     return int(all_of(driver, PASSED)[0].replace(",", ""))
 
 
 def test_it_follows_what_happens_until_it_is_stopped(
     browse: Callable[..., Any], live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "EVERY", 1)
+    monkeypatch.setattr(page, "REFRESH_SECONDS", 1)
     driver = browse()
     driver.get(f"{live_server.url}{OVERVIEW}")
     before = passed(driver)
     driver.execute_script("window.stays = true")
-    stats.record("browser", "key", Decision(True))
+    reporter.stats.record("browser", "key", Decision(True))
     until(lambda: passed(driver) == before + 1)
     button = driver.find_element("css selector", "button.resty-live")
     assert button.text == "Stand still"
@@ -54,7 +53,7 @@ def test_it_follows_what_happens_until_it_is_stopped(
 def test_it_is_shown_with_and_without_scripts(
     browse: Callable[..., Any], live_server: Any, scripts: bool, address: str
 ) -> None:
-    stats.record("browser", "key", Decision(True))
+    reporter.stats.record("browser", "key", Decision(True))
     driver = browse(scripts=scripts)
     driver.get(f"{live_server.url}{address}")
     assert {"IDs", "Limits", "Caches", "Jobs"} <= set(all_of(driver, ".resty-tile h2"))

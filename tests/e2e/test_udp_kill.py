@@ -1,7 +1,8 @@
-"""The promise of the ID service, from outside: no ID twice, whatever kills the server."""
+"""The ID service over UDP never issues an ID twice, even if the server is killed."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import processes
 
 if TYPE_CHECKING:
     from conftest import Site
@@ -42,7 +45,7 @@ with open(path, "w", buffering=1 << 16) as out:
 
 
 def issued(paths: list[Path]) -> list[str]:
-    """The IDs in complete lines of the clients' files."""
+    """Return the IDs in complete lines of the clients' files."""
     return [line for path in paths for line in path.read_text().rpartition("\n")[0].splitlines()]
 
 
@@ -106,7 +109,7 @@ def test_a_clean_stop_leaves_no_gap(site: Site, tmp_path: Path, udp_port: int) -
         client.wait()
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) == 0
-    numbers = sorted(int(made[-8:]) for made in issued(paths))
+    numbers = sorted(int(issued_id[-8:]) for issued_id in issued(paths))
     assert len(set(numbers)) == len(numbers)
     # A client that is ended between a reply and its line loses that line, no more.
     assert len(numbers) >= max(numbers) + 1 - 2
@@ -121,7 +124,8 @@ def test_a_killed_child_is_started_again(site: Site, tmp_path: Path, udp_port: i
     path.touch()
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(udp_port), str(path), "shop"])
     try:
-        subprocess.run(["kill", "-KILL", *children], check=True)
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
         until = time.monotonic() + 20
         after: set[str] = set()
         while len(after - set(children)) < 2 or len(issued([path])) < 300:
@@ -151,7 +155,7 @@ def test_children_end_with_a_killed_parent(site: Site, udp_port: int) -> None:
 def test_a_port_in_use_is_named(site: Site, udp_port: int) -> None:
     site.serve(udp_port)
     for options in ((), ("--processes", "2")):
-        second = subprocess.run(
+        second = processes.run(
             [sys.executable, "manage.py", "runidserver", "--port", str(udp_port), *options],
             env=site.env,
             capture_output=True,
@@ -159,7 +163,7 @@ def test_a_port_in_use_is_named(site: Site, udp_port: int) -> None:
             timeout=30,
         )
         assert second.returncode == 1
-        assert f"UDP port {udp_port} of 127.0.0.1 is in use; choose another with --port" in second.stderr
+        assert f"UDP port {udp_port} of 127.0.0.1 is in use. Choose another with --port" in second.stderr
 
 
 def test_sigusr1_prints_the_figures(site: Site, udp_port: int) -> None:

@@ -18,12 +18,12 @@ from resty_django.conf import conf
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
-from resty_django.limits import policy
 from resty_django.limits.models import LimitPolicy
+from resty_django.limits.policies import registry
 from resty_django.qless import client as jobs
-from resty_django.qless.bridge.taken import TakenJob
-from resty_django.qless.worker import chain
-from resty_django.qless.worker.entries import entry_of
+from resty_django.qless.integrations.celery.runner import BorrowedJob
+from resty_django.qless.worker.handlers import resolve_handler
+from resty_django.qless.worker.middleware import chain
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.txid.logging import TxidFilter
 
@@ -34,11 +34,11 @@ pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 def _demo_data() -> Iterator[None]:
     stop()
     shdicts["limits"].flush_all()
-    policy.reset()
+    registry.forget_policies()
     call_command("demo_data", verbosity=0)
     yield
     stop()
-    policy.reset()
+    registry.forget_policies()
 
 
 def test_the_demo_data_may_be_made_twice_and_leaves_edited_rules_alone() -> None:
@@ -65,8 +65,8 @@ def test_the_start_page_shows_what_happens_just_now(client: Client) -> None:
     figures.invalidate()
     next_id("order_id", app="shop")
     page = client.get("/").content.decode()
-    shown = dict(re.findall(r'<dt>([^<]+)</dt><dd class="number">([^<]*)</dd>', page))
-    assert {"IDs a minute", "Passed", "Refused", "Memory (L1)"} <= set(shown)
+    terms = dict(re.findall(r'<dt>([^<]+)</dt><dd class="number">([^<]*)</dd>', page))
+    assert {"IDs a minute", "Passed", "Refused", "Memory (L1)"} <= set(terms)
     assert 'id="live" data-resty-live="3"' in page
 
 
@@ -169,14 +169,14 @@ def test_the_limit_of_pages_of_orders_can_be_changed(client: Client) -> None:
     page = f"/orders/{views.place('Tea', 1).number}/"
     assert client.get(page)["RateLimit-Policy"] == '"order-pages";q=60;w=60'
     assert "60 requests in any minute, then refused" in client.get("/").content.decode()
-    found = LimitPolicy(
+    policy = LimitPolicy(
         name="order-pages", algorithm="sliding_window", limit=2, window="1min", route="shop:order", key="ip"
     )
-    found.save()
+    policy.save()
     assert [client.get(page).status_code for _ in range(2)] == [200, 429]
     assert "2 requests in any minute, then refused" in client.get("/").content.decode()
-    found.mode = "off"
-    found.save()
+    policy.mode = "off"
+    policy.save()
     assert client.get(page).status_code == 200
     assert "in any minute, then refused" not in client.get("/").content.decode()
 
@@ -213,9 +213,9 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
         page = client.get(f"/orders/{order.number}/").content.decode()
         popped = jobs.queues["default"].pop()
         assert popped is not None
-        job = TakenJob(popped.client, popped._record)
-        entry = entry_of(job.klass, "default")
-        assert chain.run(entry.middleware, job, entry.function) == f"{order.pk}.txt"
+        job = BorrowedJob(popped.client, popped._record)  # no public name: only this package makes jobs of records
+        handler = resolve_handler(job.klass, "default")
+        assert chain.run(handler.middleware, job, handler.function) == f"{order.pk}.txt"
     mine = placing.headers[conf.txid.header]
     assert [str(order.txid), job.txid, job.jid] == [mine, mine, f"invoice-{order.number}"]
     assert {record.message: record.txid for record in caplog.records if record.name == "project.shop"} == {

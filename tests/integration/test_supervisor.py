@@ -14,21 +14,34 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from project.supervisor import Child, Supervisor
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PROGRAM = """
+import pathlib
 import sys
 import project.supervisor
 from project.supervisor import Child, Supervisor
 project.supervisor.GRACE = 1.0
-sleeper = "import os, time; print('child', os.getpid(), flush=True); time.sleep(60)"
+sleeper = "import os, time; os.write(1, ('child %d' % os.getpid() + chr(10)).encode()); time.sleep(60)"
 deaf = "import signal; signal.signal(15, signal.SIG_IGN);" + sleeper
 failing = "raise SystemExit(3)"
-codes = {"sleeper": sleeper, "deaf": deaf, "failing": failing}
-children = [Child(name, [sys.executable, "-c", codes[name]]) for name in sys.argv[1:]]
+codes = {"sleeper": sleeper, "late": sleeper, "logging": sleeper, "deaf": deaf, "failing": failing}
+folder = pathlib.Path(sys.argv[1])
+children = [
+    Child(
+        name,
+        [sys.executable, "-c", codes[name]],
+        late=name == "late",
+        log=folder / "logging.log" if name == "logging" else None,
+    )
+    for name in sys.argv[2:]
+]
 def log(text):
     print("log", text, flush=True)
-Supervisor(children, log=log, announce=lambda: log("announced")).run()
+ready = lambda: "late" not in sys.argv or (folder / "ready").exists()
+Supervisor(children, log=log, ready=ready, announce=lambda: log("announced")).run()
 log("end")
 """
 
@@ -38,8 +51,10 @@ class Run:
 
     def __init__(self, log: pathlib.Path, *names: str) -> None:
         self.log = log
-        with log.open("wb") as out:
-            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, *names], cwd=ROOT, stdout=out)
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(log.parent), *names], cwd=ROOT, stdout=stream
+            )
 
     def read(self) -> str:
         return self.log.read_text()
@@ -112,6 +127,30 @@ def test_a_child_that_keeps_dying_is_started_ever_more_slowly(start: Callable[..
     assert re.findall(r"exit code 3; it starts again in ([\d.]+) s", run.read())[:3] == ["0.5", "1.0", "2.0"]
 
 
+def test_a_late_child_is_started_when_the_others_are_ready(start: Callable[..., Run], tmp_path: pathlib.Path) -> None:
+    run = start("sleeper", "late")
+    run.wait_for(lambda: len(run.children()) == 1)
+    time.sleep(0.5)
+    assert len(run.children()) == 1
+    (tmp_path / "ready").touch()
+    run.wait_for(lambda: len(run.children()) == 2)
+    assert run.read().index("log announced") < run.read().rindex("child ")
+
+
+def test_a_child_with_a_log_writes_there_alone(start: Callable[..., Run], tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "logging.log"
+    log.write_text("of an earlier start\n")
+    run = start("logging")
+    run.wait_for(lambda: re.fullmatch(r"child \d+\n", log.read_text()))
+    first = log.read_text()
+    os.kill(int(first.split()[1]), signal.SIGKILL)
+    run.wait_for(lambda: log.read_text().startswith(first) and log.read_text().count("child ") == 2)
+    run.process.terminate()
+    assert run.process.wait(10) == 0
+    death = f"log logging was ended by SIGKILL; it starts again in 0.5 s. See {log}."
+    assert run.read().splitlines() == ["log announced", death, "log end"]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_children_end_when_the_supervisor_is_killed(start: Callable[..., Run]) -> None:
     run = start("sleeper", "sleeper")
@@ -119,3 +158,31 @@ def test_children_end_when_the_supervisor_is_killed(start: Callable[..., Run]) -
     run.process.kill()
     run.process.wait()
     run.wait_for(lambda: not any(lives(pid) for pid in run.children()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_a_preparation_skips_the_rest(number: signal.Signals, tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "child.log"
+    children = [Child("child", [sys.executable, "-c", "print('started')"], log=log)]
+    calls: list[str] = []
+
+    def interrupted() -> None:
+        calls.append("first")
+        os.kill(os.getpid(), number)
+        calls.append("to its end")
+
+    Supervisor(children, log=calls.append, announce=lambda: calls.append("announced")).run(
+        interrupted, lambda: calls.append("second")
+    )
+    assert calls == ["first", "to its end"]
+    assert log.read_bytes() == b""
+
+
+def test_an_exception_of_a_preparation_is_raised_before_any_child_starts(tmp_path: pathlib.Path) -> None:
+    started = tmp_path / "started"
+    children = [Child("child", [sys.executable, "-c", f"open({str(started)!r}, 'w')"])]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ZeroDivisionError):
+        Supervisor(children, log=print).run(lambda: 1 / 0)
+    assert not started.exists()
+    assert signal.getsignal(signal.SIGTERM) is before

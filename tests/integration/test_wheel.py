@@ -1,50 +1,26 @@
-"""The built wheel holds everything, and a bare site that has only the wheel can check and migrate."""
+"""The built wheel holds everything that a site needs."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import secrets
-import site
+import runpy
 import subprocess
 import sys
-import venv
 import zipfile
-from collections.abc import Iterator
 from email import message_from_string
 
 import pytest
 
 import resty_django
-from tests.dictionaries import remove_dictionaries
+from resty_django.address import documentation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-SECRET_KEY = secrets.token_hex(16)
-BARE_SITE = f"""
-import resty_django
-SECRET_KEY = "{SECRET_KEY}"
-USE_TZ = True
-INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", *resty_django.ALL_APPS]
-DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "bare.sqlite3"}}}}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-"""
-
-ISSUE_ONE = """
-import django
-django.setup()
-import resty_django
-print(resty_django.__file__)
-from resty_django.ids.models import IdRule
-IdRule.objects.create(name="order", source="O{counter:06d}", max_counter=999_999)
-from resty_django.ids import next_id
-print(next_id("order", app="shop"))
-"""
 
 
 def run(*command: object, cwd: pathlib.Path, **env: str) -> str:
     done = subprocess.run(
-        [str(part) for part in command],
+        [str(argument) for argument in command],
         cwd=cwd,
         env={"PATH": os.environ["PATH"], "HOME": str(cwd), **env},
         capture_output=True,
@@ -63,22 +39,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
-
-
-@pytest.fixture(scope="module")
-def bare_python(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A new environment with the wheel in it.
-
-    Dependencies cannot be fetched, so a .pth file lends those that are installed here; they come after the new
-    environment's own packages on the path.
-    """
-    folder = tmp_path_factory.mktemp("env")
-    venv.create(folder, with_pip=False, symlinks=True)
-    python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    (packages / "lent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    return python
 
 
 def test_every_file_of_the_package_is_in_the_wheel(wheel: pathlib.Path) -> None:
@@ -104,23 +64,21 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
     assert metadata["Name"] == "resty-django"
     assert metadata["Requires-Python"] == ">=3.11"
     extras = metadata.get_all("Provides-Extra", [])
-    assert {"api", "celery", "dev", "embedded", "lua", "metrics", "mysql", "redis", "speed"} <= set(extras)
+    assert {"all", "api", "celery", "dev", "embedded", "lua", "metrics", "mysql", "redis"} <= set(extras)
+    assert metadata.get_payload() == (ROOT / "README.md").read_text()
+    assert metadata.get_all("Project-URL", []) == []
 
 
-@pytest.fixture
-def _no_dictionaries_left() -> Iterator[None]:
-    yield
-    remove_dictionaries(SECRET_KEY, "bare")
-
-
-@pytest.mark.usefixtures("_no_dictionaries_left")
-def test_a_bare_site_checks_migrates_and_issues_an_id(bare_python: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "bare.py").write_text(BARE_SITE)
-    env = {"DJANGO_SETTINGS_MODULE": "bare", "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error"}
-    assert "no issues" in run(bare_python, "-m", "django", "check", "--fail-level", "WARNING", cwd=tmp_path, **env)
-    run(bare_python, "-m", "django", "makemigrations", "--check", "--dry-run", cwd=tmp_path, **env)
-    assert "Applying resty_ids.0001_initial... OK" in run(bare_python, "-m", "django", "migrate", cwd=tmp_path, **env)
-    assert "ok" in run(bare_python, "-m", "django", "resty_check", "--only", "databases", cwd=tmp_path, **env)
-    place, number = run(bare_python, "-c", ISSUE_ONE, cwd=tmp_path, **env).splitlines()
-    assert pathlib.Path(place).is_relative_to(bare_python.parents[1])
-    assert number == "O000000"
+def test_an_address_of_the_project_reaches_metadata_and_readme() -> None:
+    described = runpy.run_path(str(ROOT / "hatch_build.py"))["described"]
+    readme = "[a](docs/a.md#b) ![c](docs/c.png) [d](https://example.com/d) [e](#e)"
+    assert described(readme, "")["readme"]["text"] == readme
+    assert described(readme, "")["urls"] == {}
+    metadata = described(readme, "https://example.org/resty")
+    assert metadata["readme"]["text"] == (
+        "[a](https://example.org/resty/docs/a.md#b) ![c](https://example.org/resty/docs/c.png) "
+        "[d](https://example.com/d) [e](#e)"
+    )
+    assert set(metadata["urls"]) == {"Homepage", "Documentation", "Changelog"}
+    assert documentation("docs/settings.md#ids") == "docs/settings.md#ids"
+    assert documentation("docs/settings.md", "https://example.org") == "https://example.org/docs/settings.md"

@@ -32,12 +32,12 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resty_check(*arguments: str) -> tuple[int, str]:
-    out = io.StringIO()
+    output = io.StringIO()
     try:
-        call_command("resty_check", *arguments, stdout=out)
+        call_command("resty_check", *arguments, stdout=output)
     except CommandError as error:
-        return error.returncode, out.getvalue()
-    return 0, out.getvalue()
+        return error.returncode, output.getvalue()
+    return 0, output.getvalue()
 
 
 def test_right_settings_give_no_message(settings: Settings) -> None:
@@ -46,25 +46,28 @@ def test_right_settings_give_no_message(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "check_id", "place"),
+    ("raw", "check_id", "page_anchor"),
     [
         ({"IDS": {"STEPP": 1}}, "resty_django.E001", "docs/settings.md#ids"),
         ({"IDS": {"STEP": "1"}}, "resty_django.E002", "docs/settings.md#ids-step"),
         (7, "resty_django.E002", "docs/settings.md#settings"),
         ({"IDS": {"UDP": {"PORT": 0}}}, "resty_django.E003", "docs/settings.md#ids-udp-port"),
+        ({"IDS": {"UDP": {"HOST": "::"}}}, "resty_django.W003", "docs/settings.md#ids-udp-host"),
         ({"IDS": {"UDP": {"KEYS": ["short"]}}}, "resty_django.W002", "docs/settings.md#ids-udp-keys"),
     ],
 )
-def test_each_kind_of_mistake_has_its_id_and_place(settings: Settings, raw: Any, check_id: str, place: str) -> None:
+def test_each_kind_of_mistake_has_its_id_and_place(
+    settings: Settings, raw: Any, check_id: str, page_anchor: str
+) -> None:
     settings.RESTY_DJANGO = raw
     (message,) = check_settings()
     assert message.id == check_id
-    assert f"{place}." in str(message.hint)
+    assert f"{page_anchor}." in str(message.hint)
 
 
 def test_all_mistakes_are_told_at_once(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"NOPE": 1, "IDS": {"STEP": "1", "UDP": {"PORT": 0, "HOSTS": ""}}}
-    assert sorted(str(found) for found in ids_of(check_settings())) == [
+    assert sorted(str(check_id) for check_id in ids_of(check_settings())) == [
         "resty_django.E001",
         "resty_django.E001",
         "resty_django.E002",
@@ -87,13 +90,16 @@ def test_the_engine_redis_needs_its_packages(settings: Settings, monkeypatch: py
     real = importlib.util.find_spec
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "redis"}, "events": {}}}
     assert check_settings() == []
-    for gone in (["django_redis"], ["redis", "django_redis"]):
+    for gone, named in (
+        (["django_redis"], "the package django-redis, which is"),
+        (["redis", "django_redis"], "the packages redis and django-redis, which are"),
+    ):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, gone=gone: None if name in gone else real(name))
         (message,) = check_settings()
         assert message.id == "resty_django.E004"
         assert message.msg == (
-            'RESTY_DJANGO["SHARED_DICTS"]["hits"]["ENGINE"] needs packages that are not installed: '
-            f"{', '.join(gone)}. Install resty-django[redis] or take the setting away."
+            f'RESTY_DJANGO["SHARED_DICTS"]["hits"]["ENGINE"] needs {named} not installed. '
+            'Run: pip install "resty-django[redis]".'
         )
         assert message.hint == "See docs/settings.md#shared_dicts-engine."
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "lmdb"}}}
@@ -121,10 +127,10 @@ def checked(gone: list[str], **options: Any) -> str:
 def test_a_site_without_redis_is_told_by_manage_check() -> None:
     cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
     options: dict[str, Any] = {"INSTALLED_APPS": ["resty_django"], "CACHES": {"default": cache}}
-    wanted = {"SHARED_DICTS": {"hits": {"ENGINE": "redis"}}}
-    told = checked(["redis", "django_redis"], RESTY_DJANGO=wanted, **options)
-    assert "(resty_django.E004)" in told
-    assert "resty-django[redis]" in told
+    site_settings = {"SHARED_DICTS": {"hits": {"ENGINE": "redis"}}}
+    output = checked(["redis", "django_redis"], RESTY_DJANGO=site_settings, **options)
+    assert "(resty_django.E004)" in output
+    assert "resty-django[redis]" in output
     assert checked(["redis", "django_redis"], **options) == ""
 
 
@@ -176,8 +182,8 @@ def test_exit_code_of_resty_check(level: health.Level, arguments: list[str], cod
 @pytest.mark.usefixtures("probes")
 def test_json_names_probe_level_subject_and_message() -> None:
     health.register("one", lambda: [Finding("warning", "rule a", "97 % used.")])
-    _, out = resty_check("--json")
-    assert json.loads(out) == {
+    _, output = resty_check("--json")
+    assert json.loads(output) == {
         "status": "warning",
         "findings": [{"probe": "one", "level": "warning", "subject": "rule a", "message": "97 % used."}],
     }
@@ -186,8 +192,8 @@ def test_json_names_probe_level_subject_and_message() -> None:
 @pytest.mark.usefixtures("probes")
 def test_the_table_has_a_line_for_each_finding() -> None:
     health.register("one", lambda: [Finding("ok", "a", "Fine."), Finding("error", "longer", "Broken.")])
-    _, out = resty_check("--no-color")
-    assert out.splitlines() == ["ok       one  a       Fine.", "error    one  longer  Broken."]
+    _, output = resty_check("--no-color")
+    assert output.splitlines() == ["ok       one  a       Fine.", "error    one  longer  Broken."]
 
 
 @pytest.mark.usefixtures("probes")
@@ -198,9 +204,9 @@ def test_a_probe_that_raises_is_an_error_and_the_others_still_run() -> None:
 
     health.register("broken", broken)
     health.register("other", lambda: [Finding("ok", "x", "Fine.")])
-    code, out = resty_check("--json")
+    code, output = resty_check("--json")
     assert code == 2
-    rows = json.loads(out)["findings"]
+    rows = json.loads(output)["findings"]
     assert [row["level"] for row in rows] == ["ok", "error", "ok"]
     assert rows[1]["message"] == "The probe failed: RuntimeError: no luck"
 
@@ -216,17 +222,17 @@ def test_only_runs_the_named_probe_and_refuses_unknown_ones() -> None:
 
 def test_wrong_settings_are_reported_and_not_a_crash(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"IDS": {"STEP": "1"}}
-    code, out = resty_check("--json", "--only", "settings")
+    code, output = resty_check("--json", "--only", "settings")
     assert code == 2
-    assert json.loads(out)["findings"][0]["subject"] == "resty_django.E002"
+    assert json.loads(output)["findings"][0]["subject"] == "resty_django.E002"
 
 
 @pytest.mark.db
 @pytest.mark.django_db
 def test_databases_that_answer_are_ok() -> None:
-    code, out = resty_check("--json", "--only", "databases")
-    assert code == 0, out
-    (row,) = json.loads(out)["findings"]
+    code, output = resty_check("--json", "--only", "databases")
+    assert code == 0, output
+    (row,) = json.loads(output)["findings"]
     assert (row["level"], row["subject"]) == ("ok", "database default")
 
 
@@ -237,16 +243,16 @@ def test_redis_caches_answer_ping(settings: Settings, valkey_url: str, backend: 
         "default": {"BACKEND": backend, "LOCATION": valkey_url},
         "local": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
     }
-    _, out = resty_check("--json", "--only", "caches")
-    (row,) = json.loads(out)["findings"]
+    _, output = resty_check("--json", "--only", "caches")
+    (row,) = json.loads(output)["findings"]
     assert (row["level"], row["subject"]) == ("ok", "cache default")
 
 
 @pytest.mark.services
 def test_an_outside_redis_answers_ping(settings: Settings, outside_redis_url: str) -> None:
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": outside_redis_url}}
-    _, out = resty_check("--json", "--only", "caches")
-    (row,) = json.loads(out)["findings"]
+    _, output = resty_check("--json", "--only", "caches")
+    (row,) = json.loads(output)["findings"]
     assert (row["level"], row["subject"]) == ("ok", "cache default")
 
 
@@ -258,6 +264,6 @@ def test_a_redis_that_is_down_is_an_error_even_when_the_cache_hides_it(settings:
             "OPTIONS": {"IGNORE_EXCEPTIONS": True},
         }
     }
-    code, out = resty_check("--json", "--only", "caches")
+    code, output = resty_check("--json", "--only", "caches")
     assert code == 2
-    assert "It does not answer: ConnectionError" in json.loads(out)["findings"][0]["message"]
+    assert "It does not answer: ConnectionError" in json.loads(output)["findings"][0]["message"]

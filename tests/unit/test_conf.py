@@ -12,16 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from pytest_django import Settings
 
-from resty_django.conf import (
-    SECTIONS,
-    EventsSettings,
-    IdsSettings,
-    SharedDictSettings,
-    UdpSettings,
-    all_problems,
-    conf,
-)
-from resty_django.schema import anchor
+from resty_django.conf import SECTIONS, all_problems, conf, on_change
+from resty_django.conf.schema import anchor
+from resty_django.events.settings import EventsSettings
+from resty_django.ids.settings import IdsSettings, UdpSettings
+from resty_django.shdict.settings import SharedDictSettings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -84,7 +79,7 @@ WRONG: list[tuple[object, str]] = [
         'RESTY_DJANGO["IDS"]["STEPP"] is not a setting. Did you mean "STEP"? See docs/settings.md#ids.',
     ),
     ({"IDS": {"step": 1}}, 'RESTY_DJANGO["IDS"]["step"] is not a setting. Did you mean "STEP"?'),
-    ({"IDS": {"XYZZY": 1}}, "Known keys: DATABASE, EAGER,"),
+    ({"IDS": {"XYZZY": 1}}, "Known keys: DATABASE, DATABASE_TIMEOUT, EAGER,"),
     ({"IDS": {"UDP": {"PORTS": 1}}}, 'Did you mean "PORT"? See docs/settings.md#ids-udp.'),
     (
         {"IDS": {"STEP": "1"}},
@@ -132,7 +127,7 @@ def test_a_wrong_setting_is_named_again_at_the_next_use_and_gone_when_put_right(
 
 
 def test_importing_the_settings_module_reads_no_settings() -> None:
-    code = "import resty_django.conf, resty_django.checks, resty_django.health, resty_django.probes"
+    code = "import resty_django.conf, resty_django.checks, resty_django.health, resty_django.site_health"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -348,3 +343,26 @@ def test_durations_are_finite(settings: Settings, key: str) -> None:
 def test_events_may_travel_by_a_dictionary_that_is_always_there(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"DICT": "default"}}
     assert conf.events.dict == "default"
+
+
+def test_on_change_calls_back_for_the_named_settings_alone() -> None:
+    calls: list[str] = []
+    on_change(lambda: calls.append("changed"), "CACHES", "MEDIA_ROOT")
+    with override_settings(STATIC_ROOT="/srv/static"):
+        assert calls == []
+    with override_settings(MEDIA_ROOT="/srv/media"):
+        assert calls == ["changed"]
+    assert calls == ["changed", "changed"]
+
+
+def test_a_section_that_is_not_set_does_not_import_its_app() -> None:
+    code = (
+        "import sys\n"
+        "from django.conf import settings\n"
+        "settings.configure(RESTY_DJANGO={})\n"
+        "from resty_django.conf import all_problems\n"
+        "assert all_problems() == []\n"
+        "print([name for name in sys.modules if name.endswith('.settings')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

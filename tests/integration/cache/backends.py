@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.cache import caches
 
-from resty_django.events import process as events_process
+from resty_django.events import runtime as events_process
 
 OURS = "resty_django.cache.backend.MLCacheBackend"
 DICTS = ("pages", "events", "default")
@@ -35,8 +35,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def shared_dicts(kind: str, folder: Path) -> dict[str, Any]:
     """SHARED_DICTS of an engine."""
-    one = {"ENGINE": "redis", "ALIAS": "redis"} if kind == "redis" else {"PATH": str(folder / "dicts")}
-    return dict.fromkeys(DICTS, one)
+    config = {"ENGINE": "redis", "ALIAS": "redis"} if kind == "redis" else {"PATH": str(folder / "dicts")}
+    return dict.fromkeys(DICTS, config)
 
 
 def install(settings: Any, kind: str, folder: Path, url: str, **options: Any) -> None:
@@ -49,7 +49,7 @@ def install(settings: Any, kind: str, folder: Path, url: str, **options: Any) ->
     else:
         base = {"BACKEND": OURS, "LOCATION": "pages", "OPTIONS": options}
         settings.RESTY_DJANGO = {"SHARED_DICTS": shared_dicts(kind, folder), "EVENTS": {"INTERVAL": 0.01}}
-    variants = {alias: {**base, **more} for alias, more in VARIANTS.items()}
+    variants = {alias: {**base, **changes} for alias, changes in VARIANTS.items()}
     settings.CACHES = {**variants, "redis": redis} if url else variants
 
 
@@ -64,9 +64,9 @@ class Api:
 
     def of(self, alias: str) -> Api:
         """The same with another cache of `VARIANTS`."""
-        other = Api(self.kind, self.twins)
-        other.alias = alias
-        return other
+        api = Api(self.kind, self.twins)
+        api.alias = alias
+        return api
 
     @property
     def cache(self) -> Any:
@@ -76,8 +76,8 @@ class Api:
         call = getattr(self.cache, f"a{name}" if self.twins else name)
 
         async def awaited(*args: Any, **options: Any) -> Any:
-            given = call(*args, **options)
-            return await given if inspect.isawaitable(given) else given
+            reply = call(*args, **options)
+            return await reply if inspect.isawaitable(reply) else reply
 
         return awaited
 

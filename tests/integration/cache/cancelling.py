@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.cache import whole
+from resty_django.cache.mlcache import shielding
 
 
 async def settle(check: Any) -> None:
@@ -21,11 +21,11 @@ async def settle(check: Any) -> None:
 class Slow:
     """Puts a wait behind a call for asyncio: what it does is done, and the caller does not know yet."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: object, name: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, target: object, name: str) -> None:
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
-        self._call = getattr(of, name)
-        monkeypatch.setattr(of, name, self)
+        self._call = getattr(target, name)
+        monkeypatch.setattr(target, name, self)
 
     async def __call__(self, *args: Any) -> Any:
         result = await self._call(*args)
@@ -44,6 +44,6 @@ async def cancelled(call: Any, slow: Slow, lets_go: bool) -> None:
     if lets_go:
         slow.go.set()
     else:
-        for one in whole._tasks:
-            one.cancel()
-    await settle(lambda: not whole._tasks)
+        for task in shielding.tasks:
+            task.cancel()
+    await settle(lambda: not shielding.tasks)

@@ -10,38 +10,45 @@ from weakref import WeakSet
 
 import pytest
 
-from resty_django.cache import LRU, MLCache, ShmChannel, SourceError, mlcaches, reading
+from resty_django.cache import LRU, MLCache, SourceError, mlcaches
 from resty_django.cache.errors import CacheError
-from resty_django.events import process as events_process
-from resty_django.shdict import SharedDict, SharedDictError
+from resty_django.cache.mlcache import cache as cache_module
+from resty_django.events import runtime as events_process
+from resty_django.lock import LockTimeout
+from resty_django.shdict import SharedDict
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
-from tests.dictionaries import MIB, Clock, clock, redis_cache
-from tests.integration.locks.conftest import Pauses, naps
-
-__all__ = ["clock", "naps", "redis_cache"]
+from tests.dictionaries import MIB, Clock
+from tests.integration.cache.tools import Hub
+from tests.pauses import Pauses
 
 Shared = Callable[..., SharedDict]
 Told = tuple[Any, str | None, int | None]
-"""Value, message of the error, level: what the original returns."""
+"""Value, message of the error, level: what lua-resty-mlcache returns."""
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
 def shared(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Shared]:
     """Make dictionaries of each engine by name, whose time is `clock`."""
-    made: dict[str, SharedDict] = {}
+    dictionaries: dict[str, SharedDict] = {}
 
     def make(name: str, size: int = 4 * MIB) -> SharedDict:
-        if name not in made:
+        if name not in dictionaries:
             if request.param == "redis":
-                made[name] = RedisDict(name, alias=request.getfixturevalue("redis_cache"), clock=clock)
+                dictionaries[name] = RedisDict(name, alias=request.getfixturevalue("redis_cache"), clock=clock)
             else:
-                made[name] = LmdbDict(name, size, str(tmp_path / "dictionaries"), clock)
-        return made[name]
+                dictionaries[name] = LmdbDict(name, size, str(tmp_path / "dictionaries"), clock)
+        return dictionaries[name]
 
     yield make
-    for one in made.values():
-        one.close()
+    for dictionary in dictionaries.values():
+        dictionary.close()
+
+
+@pytest.fixture
+def hub() -> Hub:
+    """Joins the processes of a test."""
+    return Hub()
 
 
 class Process:
@@ -51,14 +58,13 @@ class Process:
     coroutine function for the twins.
     """
 
-    def __init__(self, shared: Shared, clock: Clock, naps: Pauses, who: str, twins: bool, options: dict[str, Any]):
+    def __init__(self, shared: Shared, clock: Clock, hub: Hub, who: str, twins: bool, options: dict[str, Any]):
         self.twins = twins
         self.runs = 0
-        channel = ShmChannel(shared("ipc"), me=who, sleep=naps.sleep, asleep=naps.asleep)
-        settings = {"ipc": channel, "lru": LRU(100, clock), "clock": clock, **options}
+        settings = {"ipc": hub.channel(who), "lru": LRU(100, clock), "clock": clock, **options}
         self.cache = MLCache("c", shared("values"), **settings)
 
-    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any) -> Any:
             self.runs += 1
             return function(*args)
@@ -73,13 +79,13 @@ class Process:
         return await result if inspect.isawaitable(result) else result
 
     async def lookup(self, key: str, callback: Any = None, *args: Any, **options: Any) -> Told:
-        """What `lookup` tells, and an error as the original tells it."""
-        given = () if callback is None else (self._callback(callback), *args)
+        """What `lookup` returns, and an error as lua-resty-mlcache returns it."""
+        arguments = () if callback is None else (self.callback(callback), *args)
         try:
-            hit = await self.do("lookup", key, *given, **options)
+            hit = await self.do("lookup", key, *arguments, **options)
         except SourceError as error:
             return error.value, str(error), None
-        except CacheError as error:
+        except (CacheError, LockTimeout) as error:
             return None, str(error), None
         return hit.value, None, int(hit.level)
 
@@ -96,25 +102,25 @@ Make = Callable[..., Process]
 
 
 @pytest.fixture(params=["call", "twin"])
-def make(request: pytest.FixtureRequest, shared: Shared, clock: Clock, naps: Pauses) -> Make:
+def make(request: pytest.FixtureRequest, shared: Shared, clock: Clock, hub: Hub, naps: Pauses) -> Make:
     """Make a `Process`, and again one that uses the calls for asyncio. Its options are those of the cache."""
 
     def make(who: str = "A", **options: Any) -> Process:
-        return Process(shared, clock, naps, who, request.param == "twin", options)
+        return Process(shared, clock, hub, who, request.param == "twin", options)
 
     return make
 
 
-def value(given: Any) -> Callable[[], Any]:
+def value(answer: Any) -> Callable[[], Any]:
     """A callback that returns this."""
-    return lambda: given
+    return lambda: answer
 
 
-def fails(error: Any, given: Any = None) -> Callable[[], Any]:
+def fails(error: Any, partial: Any = None) -> Callable[[], Any]:
     """A callback whose source cannot answer."""
 
     def callback() -> Any:
-        raise SourceError(error, given)
+        raise SourceError(error, partial)
 
     return callback
 
@@ -134,6 +140,7 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
         "EVENTS": {"INTERVAL": 0.01},
     }
     events_process.reset()
+    mlcaches["default"].lru.flush_all()  # an earlier test may have left values there
     yield settings
     events_process.reset()
 
@@ -141,20 +148,5 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
 @pytest.fixture
 def alone(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache is known that an earlier test has made and that still lives."""
-    monkeypatch.setattr(reading, "_all", WeakSet())
+    monkeypatch.setattr(cache_module, "_live", WeakSet())
     mlcaches["default"].lru.flush_all()
-
-
-__all__ += [
-    "Make",
-    "Process",
-    "Shared",
-    "SharedDictError",
-    "alone",
-    "fails",
-    "make",
-    "raises",
-    "shared",
-    "site",
-    "value",
-]

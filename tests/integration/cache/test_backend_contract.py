@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,16 @@ def timed(api: Api) -> Api:
     return api
 
 
+Case = Callable[[Api], AsyncGenerator[None]]
+EXPIRING: list[Case] = []
+
+
+def expiring(case: Case) -> Case:
+    """A case of `test_when_the_time_is_over`."""
+    EXPIRING.append(case)
+    return case
+
+
 # --- get and set -----------------------------------------------------------------------------------------------------
 
 
@@ -92,9 +102,9 @@ async def test_values_come_back_as_they_were(api: Api) -> None:
             value = "text"  # it says so with an error of its own
         await api.set(f"k{number}", value)
         for _ in range(3):  # from each level
-            found = await api.get(f"k{number}", "missing")
-            assert found == value
-            assert type(found) is type(value)
+            reply = await api.get(f"k{number}", "missing")
+            assert reply == value
+            assert type(reply) is type(value)
 
 
 async def test_none_is_told_from_nothing(api: Api) -> None:
@@ -104,22 +114,22 @@ async def test_none_is_told_from_nothing(api: Api) -> None:
     assert await api.add("k", 1) is False
 
 
-@pytest.mark.parametrize("kept", [[1], {"a": 1}, {"a": [1]}, [{"a": 1}], {1}, ([1],)], ids=str)
-async def test_nobody_can_change_what_is_cached(api: Api, kept: Any) -> None:
-    value = copy.deepcopy(kept)
+@pytest.mark.parametrize("original", [[1], {"a": 1}, {"a": [1]}, [{"a": 1}], {1}, ([1],)], ids=str)
+async def test_nobody_can_change_what_is_cached(api: Api, original: Any) -> None:
+    value = copy.deepcopy(original)
     await api.set("k", value)
     empty(value)
     for _ in range(4):  # from each level
-        found = await api.get("k")
-        assert found == kept
-        empty(found)
+        reply = await api.get("k")
+        assert reply == original
+        empty(reply)
 
 
 def empty(value: Any) -> None:
     """Change all that can be changed in it."""
     if isinstance(value, list | tuple | dict):
-        for one in list(value.values() if isinstance(value, dict) else value):
-            empty(one)
+        for item in list(value.values() if isinstance(value, dict) else value):
+            empty(item)
     if hasattr(value, "clear"):
         value.clear()
 
@@ -134,13 +144,6 @@ async def test_add_stores_only_what_is_not_there(api: Api) -> None:
     await api.delete("k")
     assert await api.add("k", "third") is True
     assert await api.get("k") == "third"
-
-
-async def test_add_after_the_time_is_over(timed: Api) -> None:
-    assert await timed.add("k", "first", 0.2) is True
-    time.sleep(0.4)
-    assert await timed.add("k", "second", 100) is True
-    assert await timed.get("k") == "second"
 
 
 async def test_get_or_set(api: Api) -> None:
@@ -173,14 +176,6 @@ async def test_set_many_and_get_many(api: Api) -> None:
     assert await api.get_many([]) == {}
     assert await api.get_many(["a"], version=2) == {}
     assert not await api.set_many({})
-
-
-async def test_set_many_for_a_time(timed: Api) -> None:
-    await timed.set_many({"a": 1, "b": "x"}, 0.2)
-    await timed.set_many({"c": 1}, 100)
-    await timed.set_many({"d": 1}, 0)
-    time.sleep(0.4)
-    assert await timed.get_many(["a", "b", "c", "d"]) == {"c": 1}
 
 
 async def test_delete_and_delete_many(api: Api) -> None:
@@ -222,25 +217,11 @@ async def test_incr_and_decr(api: Api) -> None:
     assert await api.incr("n") == 6
 
 
-async def test_incr_of_what_is_not_there(timed: Api) -> None:
-    for call in (timed.incr, timed.decr):
+async def test_incr_of_what_is_not_there(api: Api) -> None:
+    for call in (api.incr, api.decr):
         with pytest.raises(ValueError, match="n"):
             await call("n")
-    assert await timed.get("n") is None
-    await timed.set("n", 1, 0.2)
-    time.sleep(0.4)
-    with pytest.raises(ValueError, match="n"):
-        await timed.incr("n")
-
-
-async def test_incr_leaves_the_time_as_it_is(api: Api) -> None:
-    """Not documented. `aincr` of locmem and django-redis is, before Django 6.1, a general one, which gives the time of
-    the settings."""
-    await api.set("n", 1, 2)
-    assert await api.incr("n") == 2
-    if api.ours or not api.twins:
-        time.sleep(2.1)
-        assert await api.get("n") is None
+    assert await api.get("n") is None
 
 
 async def test_incr_of_a_text(api: Api) -> None:
@@ -276,17 +257,6 @@ async def test_no_time_is_not_cached(api: Api, timeout: float) -> None:
     assert await api.get("k") == "there"
 
 
-async def test_after_its_time_it_is_gone(timed: Api) -> None:
-    await timed.set("k", "value", 0.25)
-    await timed.set("long", "value", 100.5)
-    assert await timed.get("k") == "value"
-    time.sleep(0.45)
-    assert await timed.get("k") is None
-    assert await timed.has_key("k") is False
-    assert await timed.delete("k") is False
-    assert await timed.get("long") == "value"
-
-
 async def test_times_without_end(api: Api) -> None:
     await api.set("none", 1, None)
     await api.set("long", "x", 60 * 60 * 24 * 365 * 10)
@@ -294,42 +264,111 @@ async def test_times_without_end(api: Api) -> None:
     assert await api.get_many(["none", "long", "endless"]) == {"none": 1, "long": "x", "endless": 1}
 
 
-async def test_the_time_of_the_settings(timed: Api) -> None:
-    await timed.of("dead").set("dead", 1)
-    assert await timed.get("dead") is None
-    brief = timed.of("brief")
-    await brief.set("k", "x")
+BRIEF = 1
+"""Seconds, for a value that is to be there at first."""
+
+
+@expiring
+async def add_after_the_time_is_over(api: Api) -> AsyncGenerator[None]:
+    assert await api.add("added", "first", 0.2) is True
+    yield
+    assert await api.add("added", "second", 100) is True
+    assert await api.get("added") == "second"
+
+
+@expiring
+async def set_many_for_a_time(api: Api) -> AsyncGenerator[None]:
+    await api.set_many({"a": 1, "b": "x"}, 0.2)
+    await api.set_many({"c": 1}, 100)
+    await api.set_many({"d": 1}, 0)
+    yield
+    assert await api.get_many(["a", "b", "c", "d"]) == {"c": 1}
+
+
+@expiring
+async def incr_after_the_time_is_over(api: Api) -> AsyncGenerator[None]:
+    await api.set("number", 1, 0.2)
+    yield
+    with pytest.raises(ValueError, match="number"):
+        await api.incr("number")
+
+
+@expiring
+async def incr_leaves_the_time_as_it_is(api: Api) -> AsyncGenerator[None]:
+    """Not documented. `aincr` of locmem and django-redis is, before Django 6.1, a general one, which gives the time of
+    the settings."""
+    await api.set("counted", 1, BRIEF)
+    assert await api.incr("counted") == 2
+    yield
+    assert await api.get("counted") is None
+
+
+@expiring
+async def after_its_time_it_is_gone(api: Api) -> AsyncGenerator[None]:
+    await api.set("gone", "value", BRIEF - 0.25)
+    await api.set("long", "value", 100.5)
+    assert await api.get("gone") == "value"
+    yield
+    assert await api.get("gone") is None
+    assert await api.has_key("gone") is False
+    assert await api.delete("gone") is False
+    assert await api.get("long") == "value"
+
+
+@expiring
+async def the_time_of_the_settings(api: Api) -> AsyncGenerator[None]:
+    await api.of("dead").set("dead", 1)
+    assert await api.get("dead") is None
+    brief = api.of("brief")
+    await brief.set("usual", "x")
     await brief.set("own", "x", 100)
     await brief.set("touched", "x", 100)
     assert await brief.touch("touched") is True
-    time.sleep(1.3)
-    assert await brief.get_many(["k", "own", "touched"]) == {"own": "x"}
+    yield
+    assert await brief.get_many(["usual", "own", "touched"]) == {"own": "x"}
 
 
-async def test_touch(timed: Api) -> None:
-    assert await timed.touch("absent", 100) is False
+@expiring
+async def touch(api: Api) -> AsyncGenerator[None]:
+    assert await api.touch("absent", 100) is False
     values = {"text": "x", "number": 1, "object": {1}}
     for key, value in values.items():
-        for name, before, after in (("longer", 2.5, 100), ("shorter", 100, 0.3)):
-            await timed.set(f"{key}-{name}", value, before)
-            assert await timed.get(f"{key}-{name}") == value
-            assert await timed.touch(f"{key}-{name}", after) is True
+        for name, before, after in (("longer", BRIEF, 100), ("shorter", 100, 0.3)):
+            await api.set(f"{key}-{name}", value, before)
+            assert await api.get(f"{key}-{name}") == value
+            assert await api.touch(f"{key}-{name}", after) is True
             if after == 100:
-                assert await timed.get(f"{key}-{name}") == value
-    time.sleep(2.6)
+                assert await api.get(f"{key}-{name}") == value
+    yield
     for key, value in values.items():
-        assert await timed.get(f"{key}-longer") == value
-        assert await timed.get(f"{key}-shorter") is None
+        assert await api.get(f"{key}-longer") == value
+        assert await api.get(f"{key}-shorter") is None
 
 
-async def test_touch_for_ever_and_for_no_time(timed: Api) -> None:
-    await timed.set("k", "x", 2)
-    assert await timed.touch("k", None) is True
-    time.sleep(2.1)
-    assert await timed.get("k") == "x"
-    assert await timed.touch("k", 0) is True
-    assert await timed.get("k") is None
-    assert await timed.touch("k", 0) is False
+@expiring
+async def touch_for_ever_and_for_no_time(api: Api) -> AsyncGenerator[None]:
+    await api.set("forever", "x", BRIEF)
+    assert await api.touch("forever", None) is True
+    yield
+    assert await api.get("forever") == "x"
+    assert await api.touch("forever", 0) is True
+    assert await api.get("forever") is None
+    assert await api.touch("forever", 0) is False
+
+
+async def test_when_the_time_is_over(timed: Api) -> None:
+    """Each case waits where it yields; all wait together."""
+    cases = [case(timed) for case in EXPIRING]
+    try:
+        for case in cases:
+            await anext(case)
+        time.sleep(BRIEF + 0.3)
+        for case in cases:
+            with pytest.raises(StopAsyncIteration):
+                await anext(case)
+    finally:
+        for case in cases:
+            await case.aclose()
 
 
 # --- versions, prefixes, keys ----------------------------------------------------------------------------------------
@@ -369,19 +408,19 @@ async def test_incr_version(api: Api) -> None:
 
 
 async def test_prefixes_are_apart(api: Api) -> None:
-    other = api.of("prefixed")
+    prefixed = api.of("prefixed")
     await api.set("k", "x")
-    await other.set("k", "y")
-    assert (await api.get("k"), await other.get("k")) == ("x", "y")
-    assert await other.delete("k") is True
+    await prefixed.set("k", "y")
+    assert (await api.get("k"), await prefixed.get("k")) == ("x", "y")
+    assert await prefixed.delete("k") is True
     assert await api.get("k") == "x"
 
 
 async def test_a_key_function(api: Api) -> None:
-    other = api.of("shouting")
-    await other.set("k", "x")
-    assert await other.get("K") == "x"
-    assert other.cache.make_key("k") == "1//K"
+    shouting = api.of("shouting")
+    await shouting.set("k", "x")
+    assert await shouting.get("K") == "x"
+    assert shouting.cache.make_key("k") == "1//K"
     assert await api.get("k") is None
 
 
@@ -397,8 +436,8 @@ async def test_keys_that_memcached_would_not_take(api: Api) -> None:
             warnings.simplefilter("always")
             await api.set(key, "x")
             assert await api.get(key) == "x"
-        told = [one for one in caught if one.category is CacheKeyWarning]
-        assert bool(told) == (api.kind != "django-redis"), key
+        key_warnings = [warning for warning in caught if warning.category is CacheKeyWarning]
+        assert bool(key_warnings) == (api.kind != "django-redis"), key
 
 
 async def test_long_keys_and_large_values(api: Api) -> None:

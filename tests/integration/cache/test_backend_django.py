@@ -74,18 +74,18 @@ def test_sessions(engine: str) -> None:
     session.save()
     key = session.session_key
     assert session.exists(key)
-    again = store(key)
-    assert again["cart"] == [{"tea": 2}]
-    again["cart"][0]["tea"] = 3
+    loaded = store(key)
+    assert loaded["cart"] == [{"tea": 2}]
+    loaded["cart"][0]["tea"] = 3
     assert store(key)["cart"] == [{"tea": 2}], "it is not saved yet"
-    again.save()
+    loaded.save()
     forget()
     assert store(key)["cart"] == [{"tea": 3}]
-    again.cycle_key()
-    assert again.session_key != key
+    loaded.cycle_key()
+    assert loaded.session_key != key
     assert not store().exists(key)
-    assert store(again.session_key)["user"] == 7
-    again.flush()
+    assert store(loaded.session_key)["user"] == 7
+    loaded.flush()
     assert store(key).get("user") is None
 
 
@@ -95,9 +95,9 @@ async def test_sessions_of_async_code() -> None:
     await session.aset("user", 7)
     await session.asave()
     assert await session.aexists(session.session_key)
-    again = store(session.session_key)
-    assert await again.aget("user") == 7
-    await again.aflush()
+    loaded = store(session.session_key)
+    assert await loaded.aget("user") == 7
+    await loaded.aflush()
     assert not await store().aexists(session.session_key)
 
 
@@ -110,7 +110,7 @@ def test_a_view_that_is_cached(client: Client, address: str) -> None:
     second = client.get(address)
     forget()
     third = client.get(address)
-    assert [each.content for each in (first, second, third)] == [b"run 1"] * 3
+    assert [response.content for response in (first, second, third)] == [b"run 1"] * 3
     assert third.headers["X-Run"] == "1"
     assert third.headers["Cache-Control"] == first.headers["Cache-Control"]
     assert client.get(f"{address}?other").content == b"run 2"
@@ -141,9 +141,9 @@ def test_a_fragment_of_a_template() -> None:
     assert template.render(Context({"user": "a&b"})) == "<b>a&amp;b</b>"
     key = make_template_fragment_key("menu", ["a&b"])
     for _ in range(2):
-        found = caches["default"].get(key)
-        assert found == "<b>a&amp;b</b>"
-        assert hasattr(found, "__html__"), "safe as it was"
+        fragment = caches["default"].get(key)
+        assert fragment == "<b>a&amp;b</b>"
+        assert hasattr(fragment, "__html__"), "safe as it was"
     caches["default"].set(key, "<i>other</i>")
     assert template.render(Context({"user": "a&b"})) == "<i>other</i>"
 
@@ -155,9 +155,9 @@ def test_models_and_querysets() -> None:
     cache.set("group", group)
     cache.set("groups", Group.objects.all())
     for _ in range(2):
-        found = cache.get("group")
-        assert (found, found.name) == (group, "tea")
-        found.name = "changed"
+        cached_group = cache.get("group")
+        assert (cached_group, cached_group.name) == (group, "tea")
+        cached_group.name = "changed"
         assert list(cache.get("groups")) == [group]
 
 
@@ -193,6 +193,6 @@ def test_async_calls_leave_the_loop_free(kind: str) -> None:
             order.append("done")
 
         await asyncio.gather(other(), calls())
-        return [one for one in order if one != "other"]
+        return [step for step in order if step != "other"]
 
     assert asyncio.run(main()) == ["call"] * 8 + ["done"]

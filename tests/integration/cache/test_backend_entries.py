@@ -14,7 +14,7 @@ import pytest
 from django.core.cache import caches
 from django.http import HttpResponse
 
-from resty_django.cache import entries
+from resty_django.cache.backend import entries
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.backends import OURS, Api, fresh
 
@@ -74,13 +74,55 @@ async def test_what_is_signed_is_loaded(api: Api) -> None:
     assert loaded == ["boom"]
 
 
-@pytest.mark.parametrize("where", [HEAD, HEAD + 31, HEAD + 32, -1], ids=["signature", "its end", "pickle", "its end"])
+@pytest.mark.parametrize("where", [1, 8, 9, 16, HEAD, HEAD + 31, HEAD + 32, -1])
 async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, where: int) -> None:
     await api.set("k", Bomb())
     raw = bytearray(shm.get(KEY))
     raw[where] ^= 1
     shm.set(KEY, bytes(raw))
     await is_a_miss(api, caplog, "its signature is wrong")
+
+
+@pytest.mark.parametrize(("stored", "ttl"), [(1e9, 0.0), (1e9, 1e9), (0.0, 60.0)])
+async def test_a_pickle_whose_life_was_prolonged(
+    api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, stored: float, ttl: float
+) -> None:
+    """In the dictionary and in its head, as somebody does who brings back an old value."""
+    await api.set("k", Bomb(), 60)
+    raw = shm.get(KEY)
+    shm.set(KEY, struct.pack("<Bdd", entries.SIGNED, stored, ttl) + raw[HEAD:])
+    assert await api.touch("k", 1000) is False, "nothing is signed that was not signed before"
+    await is_a_miss(api, caplog, "its signature is wrong")
+
+
+async def test_an_old_pickle_that_is_brought_back_after_its_time(
+    api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.set("k", Bomb(), 60)
+    raw, store = shm.get(KEY), api.cache.store
+    now = store.clock()
+    monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.SKEW + 1)
+    shm.set(KEY, raw)
+    await is_a_miss(api, caplog, "its time was over before it was read")
+
+
+async def test_the_clocks_of_two_machines_may_differ(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.set("k", {1, 2}, 1)
+    store = api.cache.store
+    now = store.clock()
+    for shift in (-entries.SKEW, entries.SKEW - 1):
+        store.lru.flush_all()
+        monkeypatch.setattr(store, "clock", lambda shift=shift: now + shift)
+        assert await api.get("k") == {1, 2}
+
+
+async def test_touch_signs_a_pickle_anew(api: Api, shm: SharedDict) -> None:
+    await api.set("k", {1, 2}, 60)
+    before = shm.get(KEY)
+    assert await api.touch("k", 1000) is True
+    assert shm.get(KEY) != before
+    api.cache.store.lru.flush_all()
+    assert await api.get("k") == {1, 2}
 
 
 async def test_an_entry_moved_from_another_key(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
@@ -163,7 +205,7 @@ async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest
 
 
 async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
-    for body in (b"\xc1", b"\x92\x01", b"\x01\x02"):
+    for body in (b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
         shm.set(KEY, struct.pack("<Bdd", entries.PLAIN, 0, 0) + body)
         await is_a_miss(api, caplog, "it cannot be read")
 
@@ -196,7 +238,7 @@ async def test_what_nobody_can_store_is_an_error_of_the_caller(api: Api) -> None
 
 
 async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> None:
-    for value, kept in (
+    for value, in_l1 in (
         (1, int),
         (1.5, float),
         ("text", entries.PLAIN),
@@ -210,7 +252,7 @@ async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> No
     ):
         await api.set("k", value)
         raw = shm.get(KEY)
-        assert (raw[0] if type(raw) is bytes else type(raw)) == kept, value
+        assert (raw[0] if type(raw) is bytes else type(raw)) == in_l1, value
 
 
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -242,7 +284,7 @@ async def test_who_reads_while_another_writes_keeps_nothing_old(api: Api) -> Non
     version = store.lru.version(KEY)
     raw = store.shm.get(KEY)
     await api.set("k", "new")
-    assert store._understood(KEY, raw, version) == ("old",)
+    assert store.decode(KEY, raw, version) == ("old",)
     assert await api.get("k") == "new"
 
 
@@ -250,8 +292,8 @@ async def test_what_is_counted(api: Api) -> None:
     await api.set_many({"k": "text", "n": 1})
     for key in ("k", "k", "k", "n", "absent"):
         await api.get(key)
-    found = await api.stats()
-    assert (found.l1, found.l2, found.misses) == (2, 2, 1)
+    stats = await api.stats()
+    assert (stats.l1, stats.l2, stats.misses) == (2, 2, 1)
 
 
 async def test_without_l1(kind: str, request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Start]:
     """Start a `Worker`; all are ended after the test. This process has the same settings."""
-    for name, one in wide_site.items():
-        setattr(settings, name, one)
+    for name, worker in wide_site.items():
+        setattr(settings, name, worker)
     monkeypatch.setattr(of_events, "WORKER", WORKER)
     started: list[of_events.Worker] = []
 
@@ -49,9 +49,9 @@ def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settings: 
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.stdout is not None and not one.process.stdout.closed:
-            one.end()
+    for worker in started:
+        if worker.process.stdout is not None and not worker.process.stdout.closed:
+            worker.end()
 
 
 def test_what_one_stores_the_others_see(start: Start) -> None:

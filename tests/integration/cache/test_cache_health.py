@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 
 from resty_django import health
 from resty_django.cache import LRU, CallbackFailed, EventChannel, MLCache, mlcaches
-from resty_django.cache.stats import Counter
-from resty_django.events.steps import run
+from resty_django.cache.statistics.reporter import Counter
+from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import raises, value
+from tests.integration.cache.tools import callback_took
 
 OURS = "resty_django.cache.backend.MLCacheBackend"
 pytestmark = pytest.mark.usefixtures("alone")
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 def findings() -> dict[str, tuple[str, str]]:
     """Level and message by subject."""
-    return {one.subject: (one.level, one.message) for _, one in health.run(["cache"])}
+    return {finding.subject: (finding.level, finding.message) for _, finding in health.run(["cache"])}
 
 
 def test_all_is_well() -> None:
@@ -30,30 +31,30 @@ def test_all_is_well() -> None:
     [(subject, (level, message))] = findings().items()
     assert (level, subject) == ("ok", "cache")
     assert "can be used; no callback failed in the last 10 minutes." in message
-    out = StringIO()
-    call_command("resty_check", only=["cache"], stdout=out)
-    assert "can be used" in out.getvalue()
+    output = StringIO()
+    call_command("resty_check", only=["cache"], stdout=output)
+    assert "can be used" in output.getvalue()
 
 
 def test_callbacks_that_failed_in_any_process_are_told() -> None:
-    other = Counter("elsewhere", shdicts["default"])
-    other.took("k", 0.1)
-    other.took("k", 0.1)
-    other.now.callback_errors = 1
-    run(other.hand_in())
+    counter = Counter("elsewhere", shdicts["default"])
+    callback_took(counter, "k", 0.1)
+    callback_took(counter, "k", 0.1)
+    counter.now.callback_errors = 1
+    run(counter.flush())
     with pytest.raises(CallbackFailed):
         mlcaches["default"].get("k", raises(ValueError("boom")))
-    found = findings()
-    assert found["cache default"] == ("warning", "In the last 10 minutes 1 of 1 callbacks failed.")
-    assert found["cache elsewhere"] == ("warning", "In the last 10 minutes 1 of 2 callbacks failed.")
-    assert "cache" not in found
+    reported = findings()
+    assert reported["cache default"] == ("warning", "In the last 10 minutes 1 of 1 callbacks failed.")
+    assert reported["cache elsewhere"] == ("warning", "In the last 10 minutes 1 of 2 callbacks failed.")
+    assert "cache" not in reported
 
 
 def test_callbacks_that_failed_long_ago_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = mlcaches["default"].counter
-    now = counter._wall()
+    now = counter.wall()
     with monkeypatch.context() as patch:
-        patch.setattr(counter, "_wall", lambda: now - 660)
+        patch.setattr(counter, "wall", lambda: now - 660)
         with pytest.raises(CallbackFailed):
             mlcaches["default"].get("k", raises(ValueError("boom")))
         mlcaches["default"].stats()
@@ -68,12 +69,12 @@ def test_a_dictionary_that_does_not_answer_is_told(site: Any, tmp_path: Path) ->
         "SHARED_DICTS": dicts,
         "CACHES": {"one": {"SHM": "away"}, "two": {"SHM_MISS": "away"}},
     }
-    found = findings()
+    reported = findings()
     for subject in ("cache one", "cache two"):
-        level, message = found[subject]
+        level, message = reported[subject]
         assert level == "error"
         assert "Its dictionary away does not answer: " in message
-    assert "cache default" not in found
+    assert "cache default" not in reported
     with pytest.raises((CommandError, SystemExit)):
         call_command("resty_check", only=["cache"], stdout=StringIO(), stderr=StringIO())
 
@@ -81,10 +82,10 @@ def test_a_dictionary_that_does_not_answer_is_told(site: Any, tmp_path: Path) ->
 def test_a_cache_that_cannot_be_made_is_told(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {"SERIALIZER": "nowhere.Serializer"}}}
     site.CACHES = {**site.CACHES, "fast": {"BACKEND": OURS, "LOCATION": "nowhere"}}
-    found = findings()
-    assert found["cache one"][0] == "error"
-    assert found["cache one"][1].startswith("It cannot be made: ")
-    assert "LOCATION" in found["cache django-cache/nowhere"][1]
+    reported = findings()
+    assert reported["cache one"][0] == "error"
+    assert reported["cache one"][1].startswith("It cannot be made: ")
+    assert "LOCATION" in reported["cache django-cache/nowhere"][1]
 
 
 def test_a_channel_that_does_not_answer_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,17 +102,17 @@ def test_a_channel_that_does_not_answer_is_told_once(monkeypatch: pytest.MonkeyP
 
     dead = Dead()
     first, second = (MLCache(name, ipc=dead, lru=LRU(9)) for name in ("first", "second"))
-    found = findings()
-    assert found["channel of first"][0] == "error"
-    assert "cannot be heard" in found["channel of first"][1]
-    assert "the line is dead" in found["channel of first"][1]
-    assert "channel of second" not in found
+    reported = findings()
+    assert reported["channel of first"][0] == "error"
+    assert "cannot be heard" in reported["channel of first"][1]
+    assert "the line is dead" in reported["channel of first"][1]
+    assert "channel of second" not in reported
     assert dead.polls == 1
     del first, second
     polled: list[object] = []
     monkeypatch.setattr(EventChannel, "poll", lambda self, timeout: polled.append(self))
     mlcaches["default"].get("k", value(1))
-    other = MLCache("other", lru=LRU(9))
+    over_events = MLCache("other", lru=LRU(9))
     findings()
     assert len(polled) == 1
-    assert other.channel is not None
+    assert over_events.channel is not None

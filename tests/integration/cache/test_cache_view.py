@@ -45,6 +45,7 @@ from resty_django.cache import (
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Shared
+from tests.integration.cache.tools import Hub
 
 requests = RequestFactory()
 runs: list[str] = []
@@ -208,14 +209,14 @@ def test_what_a_response_says_it_varies_on_is_heeded() -> None:
         return response
 
     page = Page(answer)
-    wanted = [
+    expected = [
         {"HTTP_X_A": "1"},
         {"HTTP_X_A": "2"},
         {"HTTP_X_A": "1", "HTTP_X_B": "3"},
         {"HTTP_X_A": "2", "HTTP_X_B": "3"},
     ]
-    first = [page.get(**headers).content for headers in wanted[:2]]
-    assert [page.get(**headers).content for headers in wanted[:2]] == first == [b"1 None", b"2 None"]
+    first = [page.get(**headers).content for headers in expected[:2]]
+    assert [page.get(**headers).content for headers in expected[:2]] == first == [b"1 None", b"2 None"]
     assert ran() == 2
 
 
@@ -229,8 +230,8 @@ def test_a_page_that_varies_on_more_than_another_of_its_address() -> None:
     page = Page(answer)
     for _ in range(2):
         assert page.get(HTTP_X_A="short").content == b"short None"
-        for other in ("1", "2"):
-            assert page.get(HTTP_X_A="long", HTTP_X_B=other).content == f"long {other}".encode()
+        for number in ("1", "2"):
+            assert page.get(HTTP_X_A="long", HTTP_X_B=number).content == f"long {number}".encode()
     assert ran() == 3
 
 
@@ -267,13 +268,13 @@ def test_other_methods_go_to_the_view() -> None:
 def test_a_template_response_is_rendered() -> None:
     def answer(request: HttpRequest) -> TemplateResponse:
         response = TemplateResponse(request, engines["django"].from_string("{{ tea }}"), {"tea": "Assam"})  # type: ignore[arg-type]
-        response.add_post_render_callback(lambda response: seen.append(response.content))
+        response.add_post_render_callback(lambda response: bodies.append(response.content))
         return response
 
-    seen: list[bytes] = []
+    bodies: list[bytes] = []
     page = Page(answer)
     assert page.get().content == page.get().content == b"Assam"
-    assert seen == [b"Assam"]
+    assert bodies == [b"Assam"]
 
 
 # --- what never is ---
@@ -332,8 +333,8 @@ def nonce() -> Any:
 @pytest.mark.parametrize("used", [False, True])
 def test_a_page_with_a_nonce_of_its_content_security_policy_is_not_kept(used: bool) -> None:
     def answer(request: HttpRequest) -> HttpResponse:
-        given: Any = request
-        return HttpResponse(f"<script nonce={given._csp_nonce}>" if used else "no script")
+        with_nonce: Any = request
+        return HttpResponse(f"<script nonce={with_nonce._csp_nonce}>" if used else "no script")
 
     page = Page(answer)
     got = set()
@@ -411,7 +412,7 @@ def test_what_a_view_raises_comes_out_as_it_is() -> None:
 
 @pytest.fixture
 def cache(shared: Shared, clock: Clock) -> MLCache:
-    return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc_shm=shared("ipc"))
+    return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=Hub().channel("A"))
 
 
 def test_a_page_lives_as_long_as_it_is_told(cache: MLCache, clock: Clock) -> None:
@@ -419,10 +420,10 @@ def test_a_page_lives_as_long_as_it_is_told(cache: MLCache, clock: Clock) -> Non
     short = Page(cache_control(max_age=10)(plain), ttl=60, cache=cache)
     shared = Page(cache_control(max_age=60, s_maxage=10)(plain), ttl=60, cache=cache)
     until = Page(lambda request: HttpResponse(headers={"Expires": http_date(time.time() + 10)}), ttl=60, cache=cache)
-    for one, expected in ((page, 2), (short, 3), (shared, 3), (until, 3)):
+    for cached_page, expected in ((page, 2), (short, 3), (shared, 3), (until, 3)):
         for seconds in (0, 5, 20, 50):
             clock.advance(seconds)
-            one.get(f"/{id(one)}/")
+            cached_page.get(f"/{id(cached_page)}/")
         assert ran() == expected
 
 
@@ -784,10 +785,10 @@ def test_pages_for_one_visitor_are_not_kept(web: Client, url: str) -> None:
 def test_pages_of_each_user(web: Client) -> None:
     for name in ("ana", "bob"):
         user = User.objects.create_user(name)
-        other = Client()
-        other.force_login(user)
+        second = Client()
+        second.force_login(user)
         for _ in range(2):
-            response = other.get("/one-user/")
+            response = second.get("/one-user/")
             assert response.content.decode().startswith(name)
         assert "Cookie" in response["Vary"]
         assert "private" in response["Cache-Control"]

@@ -24,7 +24,6 @@ from resty_django.cache import (
     Fresh,
     MLCache,
     NoChannel,
-    ShmChannel,
     SourceError,
     UnknownCache,
     cached,
@@ -32,6 +31,7 @@ from resty_django.cache import (
 )
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Shared
+from tests.integration.cache.tools import Hub
 
 calls: list[Any] = []
 
@@ -49,7 +49,7 @@ def site(site: Any) -> Any:
 
 @pytest.fixture
 def cache(shared: Shared, clock: Clock) -> MLCache:
-    return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc_shm=shared("ipc"))
+    return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=Hub().channel("A"))
 
 
 @cached(ttl=60)
@@ -244,23 +244,22 @@ def test_a_refresh_that_fails_leaves_the_old_value(cache: MLCache) -> None:
     assert f() == "old"
 
 
-def test_other_processes_hear_of_it(shared: Shared, clock: Clock) -> None:
-    one, other = (
-        MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=ShmChannel(shared("ipc"), me=who))
-        for who in ("A", "B")
+def test_other_processes_hear_of_it(shared: Shared, clock: Clock, hub: Hub) -> None:
+    first, second = (
+        MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=hub.channel(who)) for who in ("A", "B")
     )
 
     def f() -> int:
         calls.append(1)
         return len(calls)
 
-    mine, theirs = cached(one, name="f")(f), cached(other, name="f")(f)
+    mine, theirs = cached(first, name="f")(f), cached(second, name="f")(f)
     assert mine() == theirs() == 1
     assert theirs.refresh() == 2
-    one.update()
+    first.update()
     assert mine() == 2
     theirs.invalidate()
-    one.update()
+    first.update()
     assert mine() == 3
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django_redis.pool import ConnectionFactory
 
 from resty_django.cache import LRU, CacheError, Level, MLCache
 from resty_django.shdict import Unavailable, shdicts
@@ -50,9 +49,9 @@ def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterato
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.stdout is not None and not one.process.stdout.closed:
-            one.end()
+    for worker in started:
+        if worker.process.stdout is not None and not worker.process.stdout.closed:
+            worker.end()
 
 
 Start = Callable[..., Worker]
@@ -61,8 +60,8 @@ Start = Callable[..., Worker]
 @pytest.fixture
 def joined(wide_site: dict[str, Any], settings: Any) -> None:
     """This process has the dictionaries of the workers."""
-    for name, one in wide_site.items():
-        setattr(settings, name, one)
+    for name, config in wide_site.items():
+        setattr(settings, name, config)
 
 
 def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) -> None:
@@ -77,8 +76,8 @@ def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) 
             worker.wait_for("through", f"round{number}", seconds=60)
     for name in (f"round{number} {key}" for number in range(3) for key in range(3)):
         assert shdicts["counts"].get(name) == 1, "the source was asked more than once"
-        told = [line[1] for worker in workers for line in worker.lines if line[0] == "got"]
-        assert len({one for one in told if one.startswith(name)}) == 1, "not everybody got the same value"
+        values = [line[1] for worker in workers for line in worker.lines if line[0] == "got"]
+        assert len({value for value in values if value.startswith(name)}) == 1, "not everybody got the same value"
 
 
 def test_a_storm_on_a_cold_page_runs_the_view_once(start: Start, joined: None) -> None:
@@ -92,47 +91,47 @@ def test_a_storm_on_a_cold_page_runs_the_view_once(start: Start, joined: None) -
         for worker in workers:
             worker.wait_until(lambda at=path, of=worker: any(line[1:2] == [at] for line in of.lines), seconds=60)
         assert shdicts["counts"].get(path) == 1, "the view ran more than once"
-        told = [tuple(line[2:]) for worker in workers for line in worker.lines if line[1:2] == [path]]
-        assert len(told) == 8
-        assert len(set(told)) == 1, "not everybody got the same page"
-        assert told[0][0] == 200
+        answers = [tuple(line[2:]) for worker in workers for line in worker.lines if line[1:2] == [path]]
+        assert len(answers) == 8
+        assert len(set(answers)) == 1, "not everybody got the same page"
+        assert answers[0][0] == 200
 
 
 def test_a_holder_of_the_lock_that_is_killed(start: Start) -> None:
     """The lock frees itself after its `exptime`, and another process asks the source."""
     holder = start("hang", lock_options={"exptime": 2})
     holder.wait_for("inside")
-    other = start("ask", lock_options={"timeout": 30})
-    other.wait_for("ready")
+    second = start("ask", lock_options={"timeout": 30})
+    second.wait_for("ready")
     holder.end(signal.SIGKILL)
-    other.say("k value")
-    other.wait_for("hit", "value", 3)
+    second.say("k value")
+    second.wait_for("hit", "value", 3)
 
 
 def test_a_callback_that_hangs(start: Start) -> None:
     holder = start("hang")
     holder.wait_for("inside")
-    other = start("ask", lock_options={"timeout": 0.3})
-    other.wait_for("ready")
-    other.say("k value")
-    other.wait_until(lambda: any(line[0] == "error" for line in other.lines))
-    (line,) = (line for line in other.lines if line[0] == "error")
+    second = start("ask", lock_options={"timeout": 0.3})
+    second.wait_for("ready")
+    second.say("k value")
+    second.wait_until(lambda: any(line[0] == "error" for line in second.lines))
+    (line,) = (line for line in second.lines if line[0] == "error")
     assert line[1] == "LockTimeout"
     assert line[2] >= 0.3
-    other.say("l value")
-    other.wait_for("hit", "value", 3)
+    second.say("l value")
+    second.wait_for("hit", "value", 3)
 
 
 def test_a_callback_that_hangs_while_there_is_a_stale_value(start: Start) -> None:
     options = {"ttl": 0.2, "resurrect_ttl": 10, "lock_options": {"timeout": 0.3}}
-    other = start("ask", **options)
-    other.wait_for("ready")
-    other.say("k old")
-    other.wait_for("hit", "old", 3)
+    second = start("ask", **options)
+    second.wait_for("ready")
+    second.say("k old")
+    second.wait_for("hit", "old", 3)
     time.sleep(0.25)
     start("hang", **options).wait_for("inside")
-    other.say("k new")
-    other.wait_for("hit", "old", 4)
+    second.say("k new")
+    second.wait_for("hit", "old", 4)
 
 
 def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> None:
@@ -163,7 +162,7 @@ def test_a_fork(start: Start) -> None:
 async def test_redis_gone_and_back(settings: Any) -> None:
     """L1 goes on answering, the rest is a clear error at once, and all is well again when the server is."""
     with servers.one() as server:
-        ConnectionFactory._pools.clear()
+        servers.forget_pools()
         settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
         cache = MLCache("c", RedisDict("values"), ttl=1000, lru=LRU(9))
         cache.get("k", value("v"))
@@ -182,13 +181,13 @@ async def test_redis_gone_and_back(settings: Any) -> None:
         assert (await cache.alookup("anew", value("n"))) == ("n", Level.L3)
         assert cache.stats().errors == 4
         assert cache.lookup("k") == ("v", Level.L1)
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()
 
 
 @pytest.mark.redis
 def test_redis_goes_while_the_callback_runs(settings: Any) -> None:
     with servers.one() as server:
-        ConnectionFactory._pools.clear()
+        servers.forget_pools()
         settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
         cache = MLCache("c", RedisDict("values"), lru=LRU(9))
 
@@ -200,4 +199,4 @@ def test_redis_goes_while_the_callback_runs(settings: Any) -> None:
             cache.get("k", source)
         server.start()
         assert cache.get("k", value("w")) == "w"
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()

@@ -11,10 +11,11 @@ import pytest
 
 from resty_django import events
 from resty_django.cache import LRU, MLCache
-from resty_django.cache.channel import INVALIDATIONS
-from resty_django.cache.over_events import SOURCE
+from resty_django.cache.invalidation.channel import INVALIDATIONS
+from resty_django.cache.invalidation.events import SOURCE
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
+from tests.integration.cache.tools import Hub
 from tests.integration.events.conftest import eventually
 
 Then = Callable[[], object]
@@ -32,12 +33,12 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         assert not thread.is_alive(), "it waits for whoever was stopped"
 
     def after(dictionary: SharedDict, call: str, *then: Then) -> None:
-        left = list(then)
+        actions = list(then)
         original, twin = getattr(dictionary, call), getattr(dictionary, f"a{call}")
 
         def stop(key: str) -> None:
-            if key == "c:k" and left:
-                in_thread(left.pop(0))
+            if key == "c:k" and actions:
+                in_thread(actions.pop(0))
 
         def called(key: str, *args: Any) -> Any:
             result = original(key, *args)
@@ -45,9 +46,9 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return result
 
         async def awaited(key: str, *args: Any) -> Any:
-            before = len(left)
+            before = len(actions)
             result = await twin(key, *args)
-            if len(left) == before:  # LMDB's twin calls the other one
+            if len(actions) == before:  # LMDB's twin calls the other one
                 stop(key)
             return result
 
@@ -94,9 +95,9 @@ def meddle(request: pytest.FixtureRequest, pair: Pair) -> Then:
 async def agrees(process: Process) -> None:
     """L1 has what L2 has, and gets it again when it was left alone."""
     peeked = await process.do("peek", "k")
-    there = None if peeked is None else peeked.value
-    assert there in ("new", None)
-    assert (await process.lookup("k"))[0] == there
+    in_l2 = None if peeked is None else peeked.value
+    assert in_l2 in ("new", None)
+    assert (await process.lookup("k"))[0] == in_l2
     await process.do("set", "k", "last")
     assert await process.lookup("k") == ("last", None, 1)
 
@@ -115,7 +116,7 @@ async def test_who_reads_many_while_others_write(pair: Pair, shared: Shared, aft
     await b.do("set", "k", "old")
     await a.do("update")
     after(shared("values"), "get", meddle)
-    bulk = a.cache.new_bulk().add("k", a._callback(value("unused")))
+    bulk = a.cache.new_bulk().add("k", a.callback(value("unused")))
     assert [result.value for result in await a.do("get_bulk", bulk)] == ["old"]
     await agrees(a)
 
@@ -161,13 +162,13 @@ async def test_who_reads_what_another_thread_writes(pair: Pair, shared: Shared, 
 
 def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After) -> None:
     reader = MLCache("c", lru=LRU(9))
-    other = MLCache("c", lru=LRU(9), ipc_shm="default")
-    other.set("k", "old")
+    writer = MLCache("c", lru=LRU(9), ipc=Hub().channel("other"))
+    writer.set("k", "old")
     events.start()
     assert eventually(events.running)
 
     def meddle() -> None:
-        other.set("k", "new")
+        writer.set("k", "new")
         before = reader.lru.version("k")
         events.post(SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
         assert eventually(lambda: reader.lru.version("k") > before)

@@ -18,7 +18,7 @@ KEYS = "abc"
 
 @dataclass
 class Entry:
-    """In L2. Times are milliseconds; an `ttl` of 0 is for ever."""
+    """In L2. Times are milliseconds; a `ttl` of 0 is forever."""
 
     value: Any
     stored: int
@@ -43,39 +43,39 @@ class Model:
 
     def get(self, who: str, key: str, outcome: Any) -> Told:
         """`outcome`: None for no callback, else a pair of what it does and its value."""
-        kept = self.l1[who].get(key)
-        if kept is not None and (kept[1] is None or kept[1] >= self.now):
-            return kept[0], None, 1
+        item = self.l1[who].get(key)
+        if item is not None and (item[1] is None or item[1] >= self.now):
+            return item[0], None, 1
         entry = self.l2.get(key)
         if entry is not None and entry.live(self.now):
             self.keep(who, key, entry)
             return entry.value, None, 4 if entry.stale else 2
         if outcome is None:
             return None, None, -1
-        what, given = outcome
+        what, answer = outcome
         if what == "raises":
-            return None, f"callback threw an error: {given}", None
+            return None, f"callback threw an error: {answer}", None
         if what == "fails":
             if entry is None or not self.resurrects:
-                return "partial", str(given), None
+                return "partial", str(answer), None
             self.store(who, key, entry.value, RESURRECT_TTL, stale=True)
             return entry.value, None, 4
-        given, ttl = given if isinstance(given, Fresh) else (given, None)
+        answer, ttl = answer if isinstance(answer, Fresh) else (answer, None)
         if ttl is None:
-            ttl = (NEG_TTL if given is None else TTL) / 1000
+            ttl = (NEG_TTL if answer is None else TTL) / 1000
         if ttl >= 0:
-            self.store(who, key, given, round(ttl * 1000))
-        return given, None, 3
+            self.store(who, key, answer, round(ttl * 1000))
+        return answer, None, 3
 
-    def store(self, who: str, key: str, given: Any, ttl: int, stale: bool = False) -> None:
-        self.l2[key] = Entry(given, self.now, ttl, stale)
+    def store(self, who: str, key: str, answer: Any, ttl: int, stale: bool = False) -> None:
+        self.l2[key] = Entry(answer, self.now, ttl, stale)
         self.keep(who, key, self.l2[key])
 
     def keep(self, who: str, key: str, entry: Entry) -> None:
         self.l1[who][key] = entry.value, entry.stored + entry.ttl if entry.ttl else None
 
-    def set(self, who: str, key: str, given: Any) -> None:
-        self.store(who, key, given, NEG_TTL if given is None else TTL)
+    def set(self, who: str, key: str, answer: Any) -> None:
+        self.store(who, key, answer, NEG_TTL if answer is None else TTL)
         self.tell(who, key)
 
     def delete(self, who: str, key: str) -> None:
@@ -92,9 +92,9 @@ class Model:
         self.tell(who, None)
 
     def tell(self, who: str, key: str | None) -> None:
-        for other in self.news:
-            if other != who:
-                self.news[other].append(key)
+        for process in self.news:
+            if process != who:
+                self.news[process].append(key)
 
     def update(self, who: str) -> None:
         for key in self.news[who]:
@@ -108,15 +108,15 @@ class Model:
         entry = self.l2.get(key)
         if entry is None or not (stale or entry.live(self.now)):
             return None
-        over = not entry.live(self.now)
-        left = (entry.stored + entry.ttl - self.now) / 1000 if entry.ttl else 0.0
-        return Peek(pytest.approx(min(left, -0.001) if over else left), entry.value, entry.stale or over)
+        expired = not entry.live(self.now)
+        remaining = (entry.stored + entry.ttl - self.now) / 1000 if entry.ttl else 0.0
+        return Peek(pytest.approx(min(remaining, -0.001) if expired else remaining), entry.value, expired)
 
 
 CALLBACKS = {
     "gives": value,
-    "raises": lambda given: raises(ValueError(given)),
-    "fails": lambda given: fails(given, "partial"),
+    "raises": lambda answer: raises(ValueError(answer)),
+    "fails": lambda answer: fails(answer, "partial"),
 }
 
 
@@ -147,22 +147,22 @@ async def test_anything_at_any_time(make: Make, clock: Clock, seed: int, resurre
     }
     processes = {who: make(who, **options) for who in "ABC"}
     model = Model(resurrects, clock.milliseconds, l1={who: {} for who in "ABC"}, news={who: [] for who in "ABC"})
-    seen = set()
+    levels = set()
     for number in range(400):
         who, key = chance.choice("ABC"), chance.choice(KEYS)
         process = processes[who]
         what = chance.choices(["get", "set", "delete", "purge", "update", "peek", "wait"], [60, 5, 3, 2, 12, 6, 20])[0]
-        place = f"seed {seed}, step {number}: {who} {what} {key}"
+        step = f"seed {seed}, step {number}: {who} {what} {key}"
         if what == "get":
             outcome = an_outcome(chance, number)
             callback = None if outcome is None else CALLBACKS[outcome[0]](outcome[1])
-            wanted = model.get(who, key, outcome)
-            assert await process.lookup(key, callback) == wanted, f"{place} {outcome}"
-            seen.add(wanted[2])
+            expected = model.get(who, key, outcome)
+            assert await process.lookup(key, callback) == expected, f"{step} {outcome}"
+            levels.add(expected[2])
         elif what == "set":
-            given = chance.choice([number, None, f"s{number}"])
-            model.set(who, key, given)
-            await process.do("set", key, given)
+            new_value = chance.choice([number, None, f"s{number}"])
+            model.set(who, key, new_value)
+            await process.do("set", key, new_value)
         elif what == "delete":
             model.delete(who, key)
             await process.do("delete", key)
@@ -172,11 +172,11 @@ async def test_anything_at_any_time(make: Make, clock: Clock, seed: int, resurre
             await process.do("purge", free)
         elif what == "update":
             model.update(who)
-            assert await process.update() is None, place
+            assert await process.update() is None, step
         elif what == "peek":
             stale = chance.random() < 0.5
-            assert await process.do("peek", key, stale) == model.peek(key, stale), place
+            assert await process.do("peek", key, stale) == model.peek(key, stale), step
         else:
             clock.advance(chance.choice([0.25, 0.5, 1, 1.5]))
             model.now = clock.milliseconds
-    assert seen >= ({-1, 1, 2, 3, None, 4} if resurrects else {-1, 1, 2, 3, None})
+    assert levels >= ({-1, 1, 2, 3, None, 4} if resurrects else {-1, 1, 2, 3, None})

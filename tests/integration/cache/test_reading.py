@@ -31,7 +31,7 @@ from resty_django.shdict import Unavailable
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Make, Shared, fails, raises, value
-from tests.integration.locks.conftest import Pauses
+from tests.pauses import Pauses
 from tests.servers import free_port
 
 # --- times to live ---
@@ -58,7 +58,7 @@ async def test_none_has_a_time_of_its_own(make: Make, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "alive", "over"),
+    ("fresh", "alive", "expired"),
     [
         (Fresh("v", 7), 7, 7.001),
         (Fresh(None, 7), 7, 7.001),
@@ -69,12 +69,12 @@ async def test_none_has_a_time_of_its_own(make: Make, clock: Clock) -> None:
         (Fresh("v", float("nan")), 100, 100.001),
     ],
 )
-async def test_a_callback_may_give_a_time(make: Make, clock: Clock, given: Fresh, alive: float, over: float) -> None:
+async def test_a_callback_may_give_a_time(make: Make, clock: Clock, fresh: Fresh, alive: float, expired: float) -> None:
     a = make(ttl=100)
-    assert await a.lookup("k", value(given)) == (given.value, None, 3)
+    assert await a.lookup("k", value(fresh)) == (fresh.value, None, 3)
     clock.advance(alive)
-    assert await a.lookup("k") == (given.value, None, 1)
-    clock.advance(over - alive)
+    assert await a.lookup("k") == (fresh.value, None, 1)
+    clock.advance(expired - alive)
     assert await a.lookup("k") == (None, None, -1)
 
 
@@ -129,7 +129,7 @@ async def test_a_record_whose_time_is_over_by_its_own_count_is_not_promoted(make
     a, b = make("A", ttl=1), make("B")
     await a.lookup("k", value("v"))
     shared("values").expire("c:k", 100)
-    a.cache._levels.clock.advance(5)  # type: ignore[attr-defined]
+    a.cache.clock.advance(5)  # type: ignore[attr-defined]
     assert await b.lookup("k") == ("v", None, 2)
     assert await b.lookup("k") == ("v", None, 2)
 
@@ -159,35 +159,38 @@ async def test_what_was_brought_back_comes_back_again_until_the_source_answers(m
 
 
 async def test_the_serializer_of_l1_runs_once_for_each_promotion(make: Make) -> None:
-    seen: list[Any] = []
+    serialized: list[Any] = []
 
-    def serialize(given: Any) -> Any:
-        seen.append(given)
-        return {"made of": given}
+    def serialize(raw: Any) -> Any:
+        serialized.append(raw)
+        return {"made of": raw}
 
     a, b = make("A", l1_serializer=serialize), make("B", l1_serializer=serialize)
-    made = {"made of": "v"}
-    assert await a.lookup("k", value("v")) == (made, None, 3)
-    assert await a.lookup("k") == (made, None, 1)
-    assert seen == ["v"]
-    assert await b.lookup("k") == (made, None, 2)
-    assert await b.lookup("k") == (made, None, 1)
-    assert seen == ["v", "v"]
+    expected = {"made of": "v"}
+    assert await a.lookup("k", value("v")) == (expected, None, 3)
+    assert await a.lookup("k") == (expected, None, 1)
+    assert serialized == ["v"]
+    assert await b.lookup("k") == (expected, None, 2)
+    assert await b.lookup("k") == (expected, None, 1)
+    assert serialized == ["v", "v"]
     assert (await b.do("peek", "k")).value == "v"
     assert await a.lookup("none", value(None)) == (None, None, 3)
     assert await a.lookup("gone", value(Fresh("v", -1))) == ("v", None, 3)
-    assert seen == ["v", "v"]
+    assert serialized == ["v", "v"]
     await a.do("set", "k", "w")
     assert await a.lookup("k") == ({"made of": "w"}, None, 1)
 
 
-def broken(given: Any) -> Any:
+def broken(raw: Any) -> Any:
     raise ValueError("broken")
 
 
 @pytest.mark.parametrize(
     ("serializer", "message"),
-    [(broken, "l1_serializer threw an error: broken"), (lambda given: None, "l1_serializer returned a nil value")],
+    [
+        (broken, "l1_serializer threw an error: broken"),
+        (lambda raw: None, "l1_serializer returned None; it must return a value"),
+    ],
 )
 async def test_a_serializer_of_l1_that_fails_leaves_l2_alone(make: Make, serializer: Any, message: str) -> None:
     a, b = make("A", l1_serializer=serializer), make("B")
@@ -205,11 +208,11 @@ async def test_a_serializer_of_l1_that_fails_leaves_l2_alone(make: Make, seriali
 
 
 async def test_what_was_brought_back_is_stored_as_it_was_and_serialized_once(make: Make, clock: Clock) -> None:
-    seen: list[Any] = []
+    serialized: list[Any] = []
 
-    def serialize(given: Any) -> Any:
-        seen.append(given)
-        return [given]
+    def serialize(raw: Any) -> Any:
+        serialized.append(raw)
+        return [raw]
 
     a = make("A", ttl=1, resurrect_ttl=10, l1_serializer=serialize)
     await a.lookup("k", value("v"))
@@ -217,7 +220,7 @@ async def test_what_was_brought_back_is_stored_as_it_was_and_serialized_once(mak
     assert await a.lookup("k", fails("down")) == (["v"], None, 4)
     assert await a.lookup("k", fails("down")) == (["v"], None, 1)
     assert (await a.do("peek", "k")).value == "v"
-    assert seen == ["v", "v"]
+    assert serialized == ["v", "v"]
 
 
 class Complexes:
@@ -239,8 +242,8 @@ async def test_a_serializer_for_other_types(make: Make, caplog: pytest.LogCaptur
     _, error, _ = await a.lookup("text", value("no complex number"))
     assert "The serializer cannot encode a str" in (error or "")
     with caplog.at_level(logging.WARNING, "resty_django.cache"):
-        other = make("C", serializer=None)
-        await other.do("set", "k", "no pair at all")
+        without = make("C", serializer=None)
+        await without.do("set", "k", "no pair at all")
         await b.update()
         assert await b.lookup("k", value(3j)) == (3j, None, 3), "what it cannot read is a miss"
     assert "cannot read the key 'k'" in caplog.text
@@ -323,18 +326,18 @@ async def test_errors_that_generators_and_loops_know(make: Make, shared: Shared,
 
 async def test_coroutine_functions_from_sync_code_and_functions_from_async_code(shared: Shared, clock: Clock) -> None:
     cache = MLCache("c", shared("values"), lru=LRU(9, clock), clock=clock)
-    here = threading.get_ident()
+    thread = threading.get_ident()
 
-    async def later(given: int) -> list[Any]:
+    async def later(number: int) -> list[Any]:
         await asyncio.sleep(0)
-        return [given, threading.get_ident() == here]
+        return [number, threading.get_ident() == thread]
 
-    def now(given: int) -> list[Any]:
-        return [given, threading.get_ident() == here]
+    def now(number: int) -> list[Any]:
+        return [number, threading.get_ident() == thread]
 
     assert await cache.aget("a", later, 1) == [1, True]
     assert await cache.aget("b", now, 2) == [2, False], "a plain function must not block the loop"
-    assert await cache.aget("c", lambda given: later(given), 3) == [3, True]
+    assert await cache.aget("c", lambda number: later(number), 3) == [3, True]
     assert await asyncio.to_thread(cache.get, "d", later, 4) == [4, False]
     assert cache.get("e", now, 5) == [5, True]
 
@@ -344,9 +347,9 @@ async def test_wrong_arguments_raise_but_not_on_a_hit_of_l1(make: Make) -> None:
     for call in (a.do("get", None), a.do("get", "")):
         with pytest.raises(BadKey):
             await call
-    for given in ({"ttl": -1}, {"unknown": 1}):
+    for wrong in ({"ttl": -1}, {"unknown": 1}):
         with pytest.raises(BadOption):
-            await a.do("get", "k", value("v"), **given)
+            await a.do("get", "k", value("v"), **wrong)
     with pytest.raises(BadOption, match="callback must be"):
         await a.do("get", "k", 7)
     await a.do("get", "k", value("v"))
@@ -431,11 +434,11 @@ async def test_threads_and_tasks_that_ask_for_one_cold_key(shared: Shared) -> No
         await asyncio.sleep(0.05)
         return "of a task"
 
-    found = await asyncio.gather(
+    answers = await asyncio.gather(
         *(asyncio.to_thread(cache.get, "k", source) for _ in range(4)), *(cache.aget("k", asource) for _ in range(20))
     )
     assert len(runs) == 1
-    assert set(found) == {f"of a {runs[0]}"}
+    assert set(answers) == {f"of a {runs[0]}"}
 
 
 async def test_a_task_that_is_cancelled_lets_go_of_the_lock(shared: Shared) -> None:

@@ -19,16 +19,20 @@ from resty_django.cache import (
     NoChannel,
     Peek,
     Result,
+    SerializerFailed,
     SourceError,
     Stats,
 )
-from resty_django.cache.stats import Counter, listed
-from resty_django.events.steps import run
+from resty_django.cache.mlcache import records
+from resty_django.cache.statistics.reporter import Counter, listed
+from resty_django.lock import Lock
+from resty_django.sansio import run
 from resty_django.shdict import NoMemory, Unavailable, UnknownDict
 from tests.dictionaries import MIB, Clock
 from tests.integration.cache.cancelling import Slow, cancelled, settle
 from tests.integration.cache.conftest import Make, Process, Shared, fails, raises, value
-from tests.integration.locks.conftest import Pauses
+from tests.integration.cache.tools import Hub, callback_took, flushed
+from tests.pauses import Pauses
 
 # --- set, delete, purge ---
 
@@ -62,19 +66,19 @@ async def test_a_delete_is_for_all(make: Make, clock: Clock) -> None:
 @pytest.mark.parametrize("flush", [False, True])
 async def test_a_purge_forgets_all_but_may_leave_what_is_stale(make: Make, shared: Shared, flush: bool) -> None:
     a, b = make("A", ttl=0, resurrect_ttl=10), make("B", ttl=0, resurrect_ttl=10)
-    other = MLCache("other", shared("values"), clock=a.cache._levels.clock, lru=LRU(9, a.cache._levels.clock))
+    neighbour = MLCache("other", shared("values"), clock=a.cache.clock, lru=LRU(9, a.cache.clock))
     for key in ("k", "l"):
         await a.lookup(key, value("v"))
         await b.lookup(key)
-    other.set("k", "of another cache")
-    other.lru.flush_all()
+    neighbour.set("k", "of another cache")
+    neighbour.lru.flush_all()
     await a.do("purge", flush)
     assert await a.lookup("k") == (None, None, -1)
-    assert other.get("k") is None
+    assert neighbour.get("k") is None
     assert await b.lookup("k") == ("v", None, 1)
     assert await b.update() is None
-    wanted = (None, "down", None) if flush else ("v", None, 4)
-    assert await b.lookup("k", fails("down")) == wanted
+    expected = (None, "down", None) if flush else ("v", None, 4)
+    assert await b.lookup("k", fails("down")) == expected
     peeked = await a.do("peek", "l", True)
     assert peeked is None if flush else (peeked.ttl < 0 and peeked.stale)
 
@@ -112,7 +116,61 @@ async def test_peek_tells_what_was_brought_back(make: Make, clock: Clock) -> Non
     await a.lookup("k", value("v"))
     clock.advance(2)
     await a.lookup("k", fails("down"))
-    assert await a.do("peek", "k") == Peek(pytest.approx(10), "v", True)
+    assert await a.do("peek", "k") == Peek(pytest.approx(10), "v", False), "it lives again"
+    clock.advance(11)
+    assert await a.do("peek", "k") is None
+    assert await a.do("peek", "k", True) == Peek(pytest.approx(-1), "v", True)
+
+
+# --- what differs from lua-resty-mlcache, as docs/cache.md lists it ---
+
+
+async def test_a_set_whose_serializer_fails_has_set_the_value(make: Make) -> None:
+    a, b = make("A", l1_serializer=lambda raw: None), make("B")
+    await b.do("set", "k", "old")
+    with pytest.raises(SerializerFailed):
+        await a.do("set", "k", "new")
+    assert a.cache.lru.get("k") is None
+    await b.update()
+    assert await b.lookup("k") == ("new", None, 2)
+
+
+async def test_a_fresh_nil_next_to_a_stale_value(make: Make, shared: Shared, clock: Clock) -> None:
+    settings = {"shm_miss": shared("misses"), "ttl": 1, "neg_ttl": 100, "resurrect_ttl": 10, "lru": None}
+    a = make("A", **{**settings, "lru": LRU(10, clock)})
+    await a.lookup("k", value("v"))
+    second = make("B", **{**settings, "lru": LRU(10, clock)})
+    clock.advance(2)
+    shared("misses").set("c:k", records.encode(None, clock(), 100, False))
+    assert await second.lookup("k", fails("down")) == (None, None, 2)
+
+
+async def test_a_stale_value_that_cannot_be_serialized_is_an_error(make: Make, shared: Shared, clock: Clock) -> None:
+    a = make("A", ttl=1)
+    await a.lookup("k", value("v"))
+    clock.advance(2)
+    b = make("B", ttl=1, resurrect_ttl=10, l1_serializer=lambda raw: None, lock_options={"timeout": 0})
+    lock = Lock(shared("values"))
+    lock.acquire("lua-resty-mlcache:lock:c:k")
+    reply = await b.lookup("k", value("new"))
+    assert reply == (
+        None,
+        "l1_serializer returned None; it must return a value.",
+        None,
+    )
+    assert b.runs == 0
+    lock.release()
+
+
+async def test_reading_an_expired_item_of_l1_leaves_its_place(make: Make, clock: Clock) -> None:
+    a = make("A", ttl=1)
+    await a.lookup("first", value("1"))
+    await a.lookup("second", value("2"))
+    clock.advance(2)
+    await a.lookup("first")
+    assert list(a.cache.lru.items) == ["first", "second"]
+    a.cache.lru.get("first")
+    assert list(a.cache.lru.items) == ["second", "first"]
 
 
 # --- a second dictionary ---
@@ -161,14 +219,14 @@ async def test_a_bulk(make: Make, clock: Clock) -> None:
     bulk = a.cache.new_bulk()
     bulk.add("in l1", raises(ValueError("not called")))
     bulk.add("in l2", raises(ValueError("not called")))
-    bulk.add("new", lambda given: given, 3)
+    bulk.add("new", lambda number: number, 3)
     bulk.add("raises", raises(ValueError("boom")))
     bulk.add("fails", fails("down"))
     bulk.add("none", value(None))
     bulk.add("new", raises(ValueError("not called")))
     bulk.add("short", value("s"), ttl=1)
     results = await a.do("get_bulk", bulk, concurrency=1)
-    assert [(one.value, one.level) for one in results] == [
+    assert [(result.value, result.level) for result in results] == [
         (1, Level.L1),
         (2, Level.L2),
         (3, Level.L3),
@@ -180,7 +238,7 @@ async def test_a_bulk(make: Make, clock: Clock) -> None:
     ]
     assert isinstance(results[3].error, CallbackFailed)
     assert isinstance(results[4].error, SourceError)
-    assert [one.error is None for one in results] == [True] * 3 + [False] * 2 + [True] * 3
+    assert [result.error is None for result in results] == [True] * 3 + [False] * 2 + [True] * 3
     clock.advance(1.001)
     assert (await a.lookup("short"))[2] == -1
     assert await a.do("get_bulk", Bulk()) == []
@@ -190,17 +248,17 @@ async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
     a = make()
     together, atogether = threading.Barrier(3), asyncio.Barrier(3)
 
-    def meet(given: int) -> int:
+    def meet(number: int) -> int:
         together.wait(20)  # for all three, or nobody
-        return given
+        return number
 
-    async def ameet(given: int) -> int:
+    async def ameet(number: int) -> int:
         await asyncio.wait_for(atogether.wait(), 20)
-        return given
+        return number
 
     bulk = Bulk()
     for number in range(9):
-        bulk.add(number, (ameet if a.twins else meet) if number % 3 == 0 else (lambda given: given), number)
+        bulk.add(number, (ameet if a.twins else meet) if number % 3 == 0 else (lambda own: own), number)
     results = await a.do("get_bulk", bulk)
     assert results == [Result(number, None, Level.L3) for number in range(9)]
 
@@ -218,23 +276,23 @@ async def test_wrong_arguments_of_a_bulk(make: Make, concurrency: Any) -> None:
 
 
 def test_caches_of_one_name_share_one_l1(shared: Shared) -> None:
-    one, two = MLCache("same", shared("values"), lru_size=3), MLCache("same", shared("values"), lru_size=9)
-    other = MLCache("other", shared("values"))
-    assert one.lru is two.lru is not other.lru
-    assert two.lru.capacity() == 3
-    one.get("k", value("v"))
-    assert two.lookup("k").level == Level.L1
-    assert other.lookup("k").level == Level.MISS
+    first, second = MLCache("same", shared("values"), lru_size=3), MLCache("same", shared("values"), lru_size=9)
+    renamed = MLCache("other", shared("values"))
+    assert first.lru is second.lru is not renamed.lru
+    assert second.lru.capacity() == 3
+    first.get("k", value("v"))
+    assert second.lookup("k").level == Level.L1
+    assert renamed.lookup("k").level == Level.MISS
 
 
 def test_keys_of_two_caches_never_meet(shared: Shared) -> None:
-    one, two = MLCache("a", shared("values")), MLCache("ab", shared("values"))
-    one.get("bc", value(1))
-    assert two.lookup("c").level == Level.MISS
+    first, second = MLCache("a", shared("values")), MLCache("ab", shared("values"))
+    first.get("bc", value(1))
+    assert second.lookup("c").level == Level.MISS
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"name": ""}, "name must be"),
         ({"name": "a:b"}, "name must be"),
@@ -242,16 +300,17 @@ def test_keys_of_two_caches_never_meet(shared: Shared) -> None:
         ({"lru_size": 0}, "lru_size must be"),
         ({"ttl": -1}, "ttl must be"),
         ({"lru_sice": 7}, "lru_sice is not an option"),
+        ({"ipc_shm": "default"}, "ipc_shm is not an option"),
         ({"ipc": "redis"}, "ipc must be"),
         ({"ipc": object()}, "ipc must be"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadOption, match=f"^{words}"):
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadOption, match=f"^{message}"):
         MLCache(**{"name": "c", **options})
 
 
-@pytest.mark.parametrize("option", ["dictionary", "shm_miss", "shm_locks", "shm_stats", "ipc_shm"])
+@pytest.mark.parametrize("option", ["dictionary", "shm_miss", "shm_locks", "shm_stats"])
 def test_an_unknown_dictionary_is_named_with_its_option(option: str) -> None:
     with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
         MLCache("c", **{option: "nowhere"})
@@ -266,9 +325,9 @@ WRITERS = pytest.mark.parametrize("writer", ["set", "delete", "refresh"])
 @WRITERS
 @pytest.mark.parametrize("lets_go", [True, False])
 async def test_a_writer_that_is_cancelled_leaves_no_old_value_in_l1(
-    shared: Shared, clock: Clock, naps: Pauses, monkeypatch: pytest.MonkeyPatch, writer: str, lets_go: bool
+    shared: Shared, clock: Clock, hub: Hub, monkeypatch: pytest.MonkeyPatch, writer: str, lets_go: bool
 ) -> None:
-    a, b = (Process(shared, clock, naps, who, True, {"ttl": 100}) for who in "AB")
+    a, b = (Process(shared, clock, hub, who, True, {"ttl": 100}) for who in "AB")
     await a.do("set", "k", "old")
     await b.update()
     assert [(await b.lookup("k"))[2] for _ in range(2)] == [2, 1]
@@ -284,9 +343,9 @@ async def test_a_writer_that_is_cancelled_leaves_no_old_value_in_l1(
 
 
 async def test_a_writer_that_is_cancelled_and_fails_then_is_a_line_in_the_log(
-    shared: Shared, clock: Clock, naps: Pauses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shared: Shared, clock: Clock, hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a = Process(shared, clock, naps, "A", True, {})
+    a = Process(shared, clock, hub, "A", True, {})
     slow = Slow(monkeypatch, shared("values"), "aset")
 
     def fails(name: str, data: str) -> None:
@@ -316,77 +375,76 @@ async def test_counts_are_summed_up_over_processes(make: Make, clock: Clock) -> 
     clock.advance(1.001)
     await a.lookup("k", fails("down"))
     await b.do("stats")
-    found = await a.do("stats")
-    assert found.callback_seconds > 0
-    found.callback_seconds = 0
-    assert found == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2)
-    again = await a.do("stats")
-    again.callback_seconds = 0
-    assert again == found, "nothing is counted twice"
+    stats = await a.do("stats")
+    assert stats.callback_seconds > 0
+    stats.callback_seconds = 0
+    assert stats == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2)
+    later = await a.do("stats")
+    later.callback_seconds = 0
+    assert later == stats, "nothing is counted twice"
 
 
-async def test_counts_are_handed_in_by_other_calls_once_a_second(make: Make, shared: Shared) -> None:
+async def test_counts_are_flushed_by_other_calls_once_a_second(make: Make, shared: Shared) -> None:
     a = make()
-    a.cache.counter._clock = now = Clock()
-    a.cache.counter._due = now() + 1
+    a.cache.counter.clock = now = Clock()
+    a.cache.counter.due_at = now() + 1
     await a.lookup("k", value("v"))
-    key = "mlcache:stats:c"
-    assert shared("values").get(key) is None
+    assert flushed("c", shared("values")) == Stats()
     now.advance(1)
     await a.lookup("k")
-    assert shared("values").get(key) is None, "a hit of L1 asks no dictionary"
+    assert flushed("c", shared("values")) == Stats(), "a hit of L1 asks no dictionary"
     await a.lookup("l")
-    told = shared("values").get(key)
-    assert (told["l1"], told["l3"], told["misses"]) == (1, 1, 1)
+    stats = flushed("c", shared("values"))
+    assert (stats.l1, stats.l3, stats.misses) == (1, 1, 1)
     now.advance(1)
     await a.update()
-    assert shared("values").get(key) == told, "nothing is new"
+    assert flushed("c", shared("values")) == stats, "nothing is new"
 
 
-def test_what_could_not_be_handed_in_is_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter("c", shared("values"))
     counter.now.l1 = 7
-    counter.took("k", 2.0)
+    callback_took(counter, "k", 2.0)
     with monkeypatch.context() as patch:
 
         def down(*args: Any) -> None:
             raise Unavailable("down")
 
         patch.setattr(shared("values"), "update", down)
-        run(counter.hand_in())
-        assert not counter.due()
-    counter.took("k", 1.0)
-    told = run(counter.history())
-    assert (told.total.l1, told.total.callbacks) == (7, 2)
-    assert [(one.key, one.seconds, one.times) for one in told.slow] == [("k", 2.0, 2)]
-    assert run(counter.history()) == told, "nothing is counted twice"
+        run(counter.flush())
+        assert not counter.is_due()
+    callback_took(counter, "k", 1.0)
+    history = run(counter.history())
+    assert (history.total.l1, history.total.callbacks) == (7, 2)
+    assert [(slow.key, slow.seconds, slow.times) for slow in history.slow] == [("k", 2.0, 2)]
+    assert run(counter.history()) == history, "nothing is counted twice"
 
 
 def test_a_cache_is_listed_again_after_its_dictionary_was_emptied(shared: Shared) -> None:
     counters = [Counter(name, shared("values")) for name in "ab"]
     for counter in counters * 2:
         counter.now.l1 += 1
-        run(counter.hand_in())
+        run(counter.flush())
     assert listed(shared("values")) == ["a", "b"]
     shared("values").flush_all()
     assert listed(shared("values")) == []
     counters[1].now.l1 += 1
-    told = run(counters[1].history())
+    history = run(counters[1].history())
     assert listed(shared("values")) == ["b"]
-    assert told.total == Stats(l1=1)
+    assert history.total == Stats(l1=1)
 
 
-def test_what_is_counted_belongs_to_the_minute_in_which_it_is_handed_in(shared: Shared) -> None:
-    wall = Clock(1_800_000_000)
+def test_counts_belong_to_the_minute_in_which_they_are_flushed(shared: Shared) -> None:
+    wall = Clock(1_800_000_000.0005)
     a, b = (Counter("c", shared("values"), wall=wall) for _ in range(2))
     for minutes, counter in ((0, a), (0, b), (2, a), (57, b), (3, a)):
         wall.advance(60 * minutes)
         counter.now.l2 += 1
-        run(counter.hand_in())
-    told = run(a.history())
-    assert [span.stats.l2 for span in told.minutes if span.stats.calls] == [1, 1]
-    assert [span.stats.l2 for span in told.hours[-2:]] == [4, 1]
-    assert told.minutes[-1].start == 1_800_000_000 + 62 * 60
+        run(counter.flush())
+    history = run(a.history())
+    assert [span.stats.l2 for span in history.minutes if span.stats.calls] == [1, 1]
+    assert [span.stats.l2 for span in history.hours[-2:]] == [4, 1]
+    assert history.minutes[-1].start == 1_800_000_000 + 62 * 60
 
 
 # --- stale while it is refreshed ---
@@ -398,7 +456,7 @@ async def test_a_stale_value_is_served_while_one_call_refreshes_it(make: Make, c
     clock.advance(1.001)
     assert await a.lookup("k", value("new")) == ("old", None, 4)
     await settle(lambda: a.cache.peek("k") is not None)
-    await settle(lambda: not a.cache._filler.refresher._busy)
+    await settle(lambda: not a.cache.loader.refresher.keys)
     assert await a.lookup("k") == ("new", None, 1)
     assert await b.lookup("k") == ("new", None, 2)
     assert a.runs == 2
@@ -426,7 +484,7 @@ async def test_a_refresh_that_fails_is_logged_and_tried_again(
     clock.advance(1.001)
     for _ in range(2):
         assert await a.lookup("k", raises(ValueError("boom"))) == ("old", None, 4)
-        await settle(lambda: not a.cache._filler.refresher._busy)
+        await settle(lambda: not a.cache.loader.refresher.keys)
     assert caplog.text.count("could not be refreshed: callback threw an error: boom") == 2
     assert a.runs == 3
 
@@ -437,7 +495,7 @@ async def test_one_refreshes_and_nobody_waits(make: Make, shared: Shared, clock:
     clock.advance(1.001)
     shared("values").add("lua-resty-mlcache:lock:c:k", "another process", 30)
     assert await a.lookup("k", value("new")) == ("old", None, 4)
-    await settle(lambda: not a.cache._filler.refresher._busy)
+    await settle(lambda: not a.cache.loader.refresher.keys)
     assert a.runs == 1
     assert naps.slept == []
 
@@ -450,7 +508,6 @@ async def test_a_value_without_room_in_l2(
 ) -> None:
     shm = shared("values", MIB)
     if shm.engine == "redis":
-        shared("ipc")
         request.getfixturevalue("valkey").config_set("maxmemory", 1)
     try:
         locks = shared("locks") if shm.engine == "lmdb" else shared_locks(request, make)
@@ -470,6 +527,6 @@ def shared_locks(request: pytest.FixtureRequest, make: Make) -> Any:
     """A dictionary beside a Redis that is full."""
     from resty_django.shdict.lmdb import LmdbDict
 
-    made = LmdbDict("locks", MIB, str(request.getfixturevalue("tmp_path") / "locks"))
-    request.addfinalizer(made.close)
-    return made
+    locks = LmdbDict("locks", MIB, str(request.getfixturevalue("tmp_path") / "locks"))
+    request.addfinalizer(locks.close)
+    return locks

@@ -97,7 +97,7 @@ def hang(**options: Any) -> None:
 
 def ask(**options: Any) -> None:
     """Ask once for each line of the input: `key value`."""
-    from resty_django.cache import CacheError
+    from resty_django.cache import CacheError, LockTimeout
 
     cache = the_cache(**options)
     say("ready")
@@ -105,8 +105,8 @@ def ask(**options: Any) -> None:
         key, value = line.split()
         began = time.monotonic()
         try:
-            hit = cache.lookup(key, lambda given=value: given)
-        except CacheError as error:
+            hit = cache.lookup(key, lambda loaded=value: loaded)
+        except (CacheError, LockTimeout) as error:
             say("error", type(error).__name__, round(time.monotonic() - began, 3))
         else:
             say("hit", hit.value, int(hit.level))
@@ -129,7 +129,7 @@ def listen(**options: Any) -> None:
 
 
 def fork() -> None:
-    """Fork with values in L1, counts that were not handed in, and a process that listens."""
+    """Fork with values in L1, counts that were not flushed, and a process that listens."""
     from resty_django import events
 
     cache = the_cache()

@@ -18,18 +18,19 @@ from typing import Any
 
 import pytest
 
-from resty_django.conf import EventsSettings
-from resty_django.events import process
+from resty_django.events import runtime
 from resty_django.events.channel import Channel, channel_of
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
+from resty_django.events.settings import EventsSettings
 from resty_django.shdict import SharedDict
-from tests.dictionaries import Clock, clock, dictionary, redis_cache
-
-__all__ = ["clock", "dictionary", "redis_cache"]
+from tests import processes
+from tests.dictionaries import Clock
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
+FRESH = {"fork_at_once"}
+"""What is about imports, and so needs a new interpreter."""
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ class Process:
 
     def on(self, event: str, callback: Callable[..., Any]) -> None:
         """Call `callback()` for an event of the source s."""
-        self.service.registry.add(lambda *given: callback(), "s", event)
+        self.service.registry.add(lambda *event_args: callback(), "s", event)
 
     async def begin(self, **options: Any) -> Process:
         await self._do("begin", self.channel, Options.of(EventsSettings()).changed(**options))
@@ -105,9 +106,9 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
         "SHARED_DICTS": {"events": {"PATH": str(tmp_path / "dicts")}},
         "EVENTS": {"INTERVAL": 0.01},
     }
-    process.reset()
-    yield process
-    process.reset()
+    runtime.reset()
+    yield runtime
+    runtime.reset()
 
 
 class Worker:
@@ -115,7 +116,8 @@ class Worker:
 
     def __init__(self, what: str, site: dict[str, Any], **options: Any) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - and no pipe, which its children would hold open
-        self.process = subprocess.Popen(
+        start = subprocess.Popen if what in FRESH else processes.Process
+        self.process: Any = start(
             [sys.executable, str(WORKER), what, json.dumps(options)],
             env={
                 **os.environ,
@@ -211,14 +213,14 @@ def worker(wide_site: dict[str, Any]) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
     def start(what: str, **options: Any) -> Worker:
-        made = Worker(what, wide_site, **options)
-        started.append(made)
-        return made
+        started_worker = Worker(what, wide_site, **options)
+        started.append(started_worker)
+        return started_worker
 
     yield start
-    for one in started:
-        if one.process.stdout is not None and not one.process.stdout.closed:
-            one.end()
+    for started_worker in started:
+        if started_worker.process.stdout is not None and not started_worker.process.stdout.closed:
+            started_worker.end()
 
 
 def eventually(check: Callable[[], Any], seconds: float = 5.0) -> bool:

@@ -1,4 +1,8 @@
-"""How events fit into a site: web workers start by themselves, a poll in each request, settings, the probe, rules."""
+"""How events fit into a site: web workers start by themselves, a poll in each request, settings, the probe, rules.
+
+Private names: `runtime._listener`, since which kind of listener runs is of no use to callers, and `service._service`,
+since the public `service()` would start the service that must not run.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from django.test import AsyncRequestFactory, Client, RequestFactory
 
 from resty_django import events, health
 from resty_django.conf import conf
-from resty_django.events import autostart, process
+from resty_django.events import autostart, runtime
 from resty_django.events.middleware import PollMiddleware
 from resty_django.ids import next_id, service
 from resty_django.ids.models import IdRule
@@ -46,15 +50,15 @@ def outside_of_tests(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 def ask_wsgi() -> None:
     environ = RequestFactory().get("/nowhere").environ
-    list(get_wsgi_application()(environ, lambda *given: None))
+    list(get_wsgi_application()(environ, lambda *event_args: None))
 
 
 async def ask_asgi() -> None:
     scope = AsyncRequestFactory()._base_scope(path="/nowhere")
-    asked = ApplicationCommunicator(get_asgi_application(), scope)
-    await asked.send_input({"type": "http.request", "body": b""})
-    assert (await asked.receive_output(5))["type"] == "http.response.start"
-    await asked.wait()
+    communicator = ApplicationCommunicator(get_asgi_application(), scope)
+    await communicator.send_input({"type": "http.request", "body": b""})
+    assert (await communicator.receive_output(5))["type"] == "http.response.start"
+    await communicator.wait()
 
 
 # --- starting by themselves ---
@@ -63,20 +67,20 @@ async def ask_asgi() -> None:
 def test_the_first_request_under_wsgi_starts_a_thread(outside_of_tests: None) -> None:
     ask_wsgi()
     assert events.running()
-    assert type(process._listener).__name__ == "ThreadListener"
-    assert autostart._on_request not in [receiver for _, receiver, *_ in request_started.receivers]
+    assert type(runtime._listener).__name__ == "ThreadListener"
+    assert autostart.on_request not in [receiver for _, receiver, *_ in request_started.receivers]
     assert eventually(events.configured)
 
 
 async def test_the_first_request_under_asgi_starts_a_task_of_the_loop(outside_of_tests: None) -> None:
     loops: list[Any] = []
 
-    async def handler(*given: Any) -> None:
+    async def handler(*event_args: Any) -> None:
         loops.append(asyncio.get_running_loop())
 
     events.register(handler)
     await ask_asgi()
-    assert type(process._listener).__name__ == "TaskListener"
+    assert type(runtime._listener).__name__ == "TaskListener"
     for _ in range(200):
         if loops:
             break
@@ -181,13 +185,13 @@ def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
         for _ in range(5):
             assert page(ask).content == b"fine"  # type: ignore[union-attr]
         assert len(calls) == 1
-        page._closed_until = 0
+        page.closed_until = 0
         page(ask)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     events.post("s", "e")
     page(ask)
     assert heard == ["started"]
-    page._closed_until = 0
+    page.closed_until = 0
     page(ask)
     assert heard == ["started", "e"]
 
@@ -195,7 +199,7 @@ def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
 def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
     heard: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process, "running", lambda: True)
+    monkeypatch.setattr(runtime, "_listens", lambda: True)
     page = PollMiddleware(lambda request: HttpResponse("fine"))
     assert page(RequestFactory().get("/")).content == b"fine"  # type: ignore[union-attr]
     assert caplog.records == []
@@ -217,7 +221,7 @@ def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("section", "sentence"),
     [
         (
             {"DICT": "no"},
@@ -229,8 +233,8 @@ def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None
         ({"AUTOSTART": "web"}, '["AUTOSTART"] must be True or False, not str.'),
     ],
 )
-def test_wrong_settings_are_named(settings: Any, given: dict[str, Any], sentence: str) -> None:
-    settings.RESTY_DJANGO = {"EVENTS": given}
+def test_wrong_settings_are_named(settings: Any, section: dict[str, Any], sentence: str) -> None:
+    settings.RESTY_DJANGO = {"EVENTS": section}
     with pytest.raises(ImproperlyConfigured) as caught:
         _ = conf.events
     assert sentence in str(caught.value)
@@ -241,7 +245,7 @@ def test_the_probe_tells_whether_events_can_be_read(
 ) -> None:
     call_command("resty_check", "--only", "events")
     assert "Events can be read" in capsys.readouterr().out
-    monkeypatch.setattr(LmdbDict, "get", lambda *given: (_ for _ in ()).throw(Unavailable("no answer")))
+    monkeypatch.setattr(LmdbDict, "get", lambda *event_args: (_ for _ in ()).throw(Unavailable("no answer")))
     ((_, finding),) = health.run(["events"])
     assert (finding.level, finding.subject) == ("error", "dictionary events")
     assert finding.message == "Events cannot be read: no answer"
@@ -255,10 +259,10 @@ def rule(site: Any, transactional_db: None, settings: Any) -> Iterator[IdRule]:
     """A rule, in a service that looks for changes once a minute."""
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "IDS": {"REFRESH": 60.0}}
     service.stop()
-    made = IdRule(name="order", source="{counter:09d}", max_counter=999_999_999)
-    made.full_clean()
-    made.save()
-    yield made
+    new_rule = IdRule(name="order", source="{counter:09d}", max_counter=999_999_999)
+    new_rule.full_clean()
+    new_rule.save()
+    yield new_rule
     service.stop()
 
 
@@ -278,21 +282,21 @@ def test_an_event_makes_a_changed_rule_known(rule: IdRule) -> None:
 
 
 def test_saving_and_deleting_a_rule_posts_an_event_after_the_commit(rule: IdRule) -> None:
-    told: list[Any] = []
-    events.register(lambda data, *rest: told.append(data), "resty_ids", "rule_changed")
-    process.ensure()
+    heard: list[Any] = []
+    events.register(lambda data, *event_args: heard.append(data), "resty_ids", "rule_changed")
+    runtime.ensure()
     with transaction.atomic():
         rule.save()
         events.poll()
-        assert told == []
+        assert heard == []
     events.poll()
-    assert told == [{"rule": "order"}]
+    assert heard == [{"rule": "order"}]
     with transaction.atomic():
         rule.save()
         transaction.set_rollback(True)
     rule.delete()
     events.poll()
-    assert told == [{"rule": "order"}] * 2
+    assert heard == [{"rule": "order"}] * 2
 
 
 @pytest.mark.parametrize("error", [Unavailable("no answer"), RuntimeError("anything")])
@@ -313,7 +317,7 @@ def test_events_that_fail_keep_no_rule_from_being_saved(
 
 
 def test_the_handler_starts_no_service(rule: IdRule, worker_free: Callable[[], bool]) -> None:
-    process.ensure()
+    runtime.ensure()
     events.post("resty_ids", "rule_changed", {"rule": "order"})
     events.poll()
     assert worker_free()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from resty_django.events import process
+from resty_django.events import runtime
 from resty_django.events.channel import Channel
-from resty_django.events.lag import lag
+from resty_django.events.runtime import lag
 
 
 def test_events_after_a_position_are_counted(channel: Channel) -> None:
@@ -20,21 +20,21 @@ def test_events_after_a_position_are_counted(channel: Channel) -> None:
 
 
 def test_a_process_that_does_not_listen_has_no_lag() -> None:
-    process.reset()
+    runtime.reset()
     assert not lag().listening
 
 
 def test_a_process_that_listens_is_behind_until_it_polls() -> None:
-    process.reset()
-    process.ensure()
+    runtime.reset()
+    runtime.ensure()
     try:
-        process.poll()
+        runtime.poll()
         assert lag().waiting == 0
-        process.post("orders", "paid")
-        process.post("orders", "paid")
+        runtime.post("orders", "paid")
+        runtime.post("orders", "paid")
         assert lag().waiting == 2
-        process.poll()
+        runtime.poll()
         assert lag().waiting == 0
         assert lag().seconds > 0
     finally:
-        process.reset()
+        runtime.reset()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from resty_django.conf import EventsSettings
 from resty_django.events import NoRoom
-from resty_django.events.memory import LAST, MemoryChannel, _begin_of
+from resty_django.events.memory import LAST, MemoryChannel, begin_of
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
+from resty_django.events.settings import EventsSettings
 from resty_django.shdict import Change, NoMemory
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB
@@ -25,9 +25,9 @@ MS = 2**21
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[MemoryChannel]:
-    made = LmdbDict("events", MIB, str(tmp_path / "dicts"))
-    yield MemoryChannel(made)
-    made.close()
+    events_dict = LmdbDict("events", MIB, str(tmp_path / "dicts"))
+    yield MemoryChannel(events_dict)
+    events_dict.close()
 
 
 def records(channel: MemoryChannel, position: int) -> list[bytes | None]:
@@ -65,7 +65,7 @@ def test_the_counter_never_goes_back(channel: MemoryChannel) -> None:
     channel.append(b"a", 0)
     last = channel.last()
     channel.append(b"b", 0)
-    channel._move(last)
+    channel.move_to(last)
     assert channel.last() == last + 1
 
 
@@ -76,7 +76,7 @@ def test_a_counter_that_was_thrown_out_goes_on_where_it_was(channel: MemoryChann
     channel.dictionary.add(f"event:{last + 1}", b"b")
     channel.dictionary.delete(LAST)
     assert channel.read(last) is None
-    channel._move(last + 1)
+    channel.move_to(last + 1)
     assert records(channel, last) == [b"b"]
 
 
@@ -93,11 +93,11 @@ def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -
         thread.start()
     for thread in threads:
         thread.join()
-    found = records(channel, begin)
-    assert len(found) == 400
+    stored = records(channel, begin)
+    assert len(stored) == 400
     for who in range(4):
-        mine = [record for record in found if record is not None and record.startswith(b"%d " % who)]
-        assert mine == [b"%d %d" % (who, number) for number in range(100)]
+        own_records = [record for record in stored if record is not None and record.startswith(b"%d " % who)]
+        assert own_records == [b"%d %d" % (who, number) for number in range(100)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -
     ],
 )
 def test_where_reading_begins(position: int, last: int, begin: int) -> None:
-    assert _begin_of(position, last) == begin
+    assert begin_of(position, last) == begin
 
 
 def test_two_beginnings_are_never_in_one_millisecond(channel: MemoryChannel) -> None:
@@ -123,7 +123,7 @@ def test_two_beginnings_are_never_in_one_millisecond(channel: MemoryChannel) -> 
         channel.append(b"a", 0)
         begins.append(channel.last())
         channel.dictionary.flush_all()
-    assert all(two - one >= MS for one, two in itertools.pairwise(begins))
+    assert all(later - earlier >= MS for earlier, later in itertools.pairwise(begins))
 
 
 # --- a full dictionary ---
@@ -144,16 +144,16 @@ def test_old_events_leave_when_there_is_no_room(channel: MemoryChannel) -> None:
 
 
 def test_a_listener_that_is_too_slow_hears_the_rest(channel: MemoryChannel, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[int] = []
-    one = service(channel)
-    one.registry.add(lambda data, *rest: seen.append(data[0]), "s")
-    one.begin(channel, Options.of(EventsSettings()).changed(wait_max=0))
+    heard: list[int] = []
+    listener = service(channel)
+    listener.registry.add(lambda data, *event_args: heard.append(data[0]), "s")
+    listener.begin(channel, Options.of(EventsSettings()).changed(wait_max=0))
     for number in range(3000):
-        one.post("s", "e", [number, "x" * 1000])
-    assert one.poll() == "done"
-    assert seen == list(range(3000 - len(seen), 3000))
-    assert 100 < len(seen) < 2900
-    assert f"dropping {3000 - len(seen) + 1} events" in caplog.text
+        listener.post("s", "e", [number, "x" * 1000])
+    assert listener.poll() == "done"
+    assert heard == list(range(3000 - len(heard), 3000))
+    assert 100 < len(heard) < 2900
+    assert f"dropping {3000 - len(heard) + 1} events" in caplog.text
 
 
 def test_an_event_that_does_not_fit_is_refused_with_its_size_alone(

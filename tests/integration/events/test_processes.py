@@ -31,8 +31,8 @@ def test_processes_hear_each_other(worker: Start) -> None:
 
 def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen")
-    for each in (stays, goes):
-        each.wait_for("ready", each.pid)
+    for process in (stays, goes):
+        process.wait_for("ready", process.pid)
     assert goes.process.stdin is not None
     goes.process.stdin.close()
     assert goes.process.wait(20) == 0
@@ -43,8 +43,8 @@ def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start
 
 def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen", interval=0)
-    for each in (stays, goes):
-        each.wait_for("ready", each.pid)
+    for process in (stays, goes):
+        process.wait_for("ready", process.pid)
     assert goes.process.stdin is not None
     goes.process.stdin.close()
     assert goes.process.wait(20) == 0
@@ -53,20 +53,20 @@ def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> Non
 
 def test_a_loop_hears_events_and_ends_well(worker: Start) -> None:
     """Coroutine functions run in the loop, other handlers in one thread beside it."""
-    one = worker("alisten")
-    one.wait_for("ready", one.pid)
-    other = worker("chatter", count=3, seed=1)
-    other.wait_for("through")
-    one.wait_until(lambda: len([line for line in one.lines if line[0] == "heard" and line[1] == "chat"]) == 3)
-    assert all(line[3] is True for line in one.lines if line[0] == "heard")
-    one.wait_until(lambda: any(line[0] == "thread" for line in one.lines))
-    assert {line[1] for line in one.lines if line[0] == "thread"} == {"resty-events-handlers_0"}
-    assert one.process.stdin is not None
-    one.process.stdin.close()
-    assert one.process.wait(20) == 0
-    other.wait_for("heard", "stopping", None)
-    one.wait_for("heard", "stopping", None, True)
-    assert one.errors() == ""
+    listener = worker("alisten")
+    listener.wait_for("ready", listener.pid)
+    chatter = worker("chatter", count=3, seed=1)
+    chatter.wait_for("through")
+    listener.wait_until(lambda: len([line for line in listener.lines if line[0] == "heard" and line[1] == "chat"]) == 3)
+    assert all(line[3] is True for line in listener.lines if line[0] == "heard")
+    listener.wait_until(lambda: any(line[0] == "thread" for line in listener.lines))
+    assert {line[1] for line in listener.lines if line[0] == "thread"} == {"resty-events-handlers_0"}
+    assert listener.process.stdin is not None
+    listener.process.stdin.close()
+    assert listener.process.wait(20) == 0
+    chatter.wait_for("heard", "stopping", None)
+    listener.wait_for("heard", "stopping", None, True)
+    assert listener.errors() == ""
 
 
 def test_a_child_of_a_fork_hears_without_any_call_what_was_declared(worker: Start) -> None:
@@ -96,10 +96,10 @@ def test_a_child_of_a_process_that_does_not_listen_does_not_listen(worker: Start
 
 def test_a_fork_while_the_listener_is_importing_waits_for_it(worker: Start) -> None:
     """A lock of the import system that another thread holds at the fork is never freed in the child."""
-    one = worker("fork_at_once")
-    one.wait_for("forked", 0)
-    assert ["posted"] in one.lines
-    assert [line for line in one.lines if line[0] == "importing"]
+    process = worker("fork_at_once")
+    process.wait_for("forked", 0)
+    assert ["posted"] in process.lines
+    assert [line for line in process.lines if line[0] == "importing"]
 
 
 def come_and_go(worker: Start, kills: int, at_once: int) -> None:
@@ -116,14 +116,14 @@ def come_and_go(worker: Start, kills: int, at_once: int) -> None:
             alive.append(worker("chatter", count=100_000, seed=chance.random()))
             every.append(alive[-1])
         time.sleep(chance.random() * 0.2)
-        settled = [one for one in alive if ["posted", 20] in one.lines]
+        settled = [process for process in alive if ["posted", 20] in process.lines]
         if settled:
             victim = chance.choice(settled)
             alive.remove(victim)
             victim.end(signal.SIGKILL)
-    for one in every:
-        if one in alive:
-            one.end(signal.SIGKILL)
+    for process in every:
+        if process in alive:
+            process.end(signal.SIGKILL)
     last = worker("chatter", count=1, seed=1)
     last.wait_for("through")
     observer.wait_until(lambda: [last.pid, 0] in [data[:2] for data in heard(observer)], 60)
@@ -131,15 +131,17 @@ def come_and_go(worker: Start, kills: int, at_once: int) -> None:
     everything = [(data[0], data[1]) for data in heard(observer)]
     assert len(everything) > 20 * kills
     assert len(set(everything)) == len(everything), "something was heard twice"
-    place = {event: at for at, event in enumerate(everything)}
-    for one in every:
-        mine = [(data[0], data[1]) for data in heard(one)]
-        assert mine or ["posted", 20] not in one.lines, "a process that posted 20 events heard none"
-        assert not mine or mine == everything[place[mine[0]] : place[mine[0]] + len(mine)], "another order, or a gap"
-        posted = [line[1] for line in one.lines if line[0] == "posted"]
-        seen = [number for pid, number in everything if pid == one.pid]
-        assert seen[: len(posted)] == posted, "an event that was posted was not heard"
-        assert len(seen) <= len(posted) + 1
+    positions = {event: at for at, event in enumerate(everything)}
+    for process in every:
+        own_events = [(data[0], data[1]) for data in heard(process)]
+        assert own_events or ["posted", 20] not in process.lines, "a process that posted 20 events heard none"
+        if own_events:
+            start = positions[own_events[0]]
+            assert own_events == everything[start : start + len(own_events)], "another order, or a gap"
+        posted = [line[1] for line in process.lines if line[0] == "posted"]
+        numbers = [number for pid, number in everything if pid == process.pid]
+        assert numbers[: len(posted)] == posted, "an event that was posted was not heard"
+        assert len(numbers) <= len(posted) + 1
     assert "dropping" not in observer.end()
 
 

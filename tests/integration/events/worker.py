@@ -54,7 +54,7 @@ def alisten() -> None:
 
     async def main() -> None:
         events.register(heard)
-        events.register(lambda *given: say("thread", threading.current_thread().name), "s")
+        events.register(lambda *event_args: say("thread", threading.current_thread().name), "s")
         await events.astart()
         while not events.configured():
             await asyncio.sleep(0.001)
@@ -86,7 +86,7 @@ def fork(children: int) -> None:
     from resty_django import events
 
     events.on_event()(hear(f"declared {os.getpid()}"))
-    events.register(lambda *given: say("registered", os.getpid()), "s")
+    events.register(lambda *event_args: say("registered", os.getpid()), "s")
     who = {"name": "parent"}
 
     @events.on_event("s")
@@ -122,7 +122,7 @@ def fork(children: int) -> None:
 class SlowImports:
     """Lets each import of an engine take its time."""
 
-    def find_spec(self, name: str, *rest: Any) -> None:
+    def find_spec(self, name: str, *args: Any) -> None:
         if name.startswith("resty_django.shdict."):
             say("importing", name)
             time.sleep(0.1)

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
-from resty_django.ids.engine.moment import wall_at
+from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import IdCounter, IdRule
 
 RULES = "/admin/resty_ids/idrule/"

@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from resty_django.ids import service
 from resty_django.ids.models import IdRule
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
@@ -61,7 +62,7 @@ class Worker:
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
             "RESTY_WORKER_IDS": repr(ids or {}),
         }
-        self.process = subprocess.Popen(
+        self.process = processes.Process(
             [sys.executable, str(WORKER), *args],
             env=env,
             cwd=ROOT,
@@ -115,25 +116,25 @@ def worker(transactional_db: None) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
     def start(*args: str, ids: dict[str, Any] | None = None) -> Worker:
-        made = Worker(*args, ids=ids)
-        started.append(made)
-        return made
+        process = Worker(*args, ids=ids)
+        started.append(process)
+        return process
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.end()
+    for process in started:
+        if process.process.poll() is None:
+            process.end()
 
 
 @contextmanager
 def another_connection() -> Iterator[BaseDatabaseWrapper]:
     """A second connection of this thread to the test database."""
-    other = connections["default"].copy()
-    other.inc_thread_sharing()
+    connection = connections["default"].copy()
+    connection.inc_thread_sharing()
     try:
-        yield other
+        yield connection
     finally:
-        other.close()
+        connection.close()
 
 
 @pytest.fixture
@@ -142,22 +143,22 @@ def locked() -> Callable[[], AbstractContextManager[None]]:
 
     @contextmanager
     def lock() -> Iterator[None]:
-        with another_connection() as other:
-            other.ensure_connection()
-            if other.vendor != "sqlite":
-                other.set_autocommit(False)
-            with other.cursor() as cursor:
+        with another_connection() as connection:
+            connection.ensure_connection()
+            if connection.vendor != "sqlite":
+                connection.set_autocommit(False)
+            with connection.cursor() as cursor:
                 cursor.execute(
                     {
                         "sqlite": "BEGIN EXCLUSIVE",
                         "mysql": "LOCK TABLES resty_ids_idcounter WRITE, resty_ids_idrule WRITE",
                         "postgresql": "LOCK TABLE resty_ids_idcounter, resty_ids_idrule IN ACCESS EXCLUSIVE MODE",
-                    }[other.vendor]
+                    }[connection.vendor]
                 )
                 try:
                     yield
                 finally:
-                    cursor.execute("UNLOCK TABLES" if other.vendor == "mysql" else "ROLLBACK")
+                    cursor.execute("UNLOCK TABLES" if connection.vendor == "mysql" else "ROLLBACK")
 
     return lock
 

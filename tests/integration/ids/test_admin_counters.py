@@ -1,4 +1,4 @@
-"""The admin of counters: list, facts, and the actions on one."""
+"""The admin of counters: list, statistics, and the actions on one."""
 
 from __future__ import annotations
 
@@ -43,50 +43,43 @@ def _stopped() -> Iterator[None]:
     ids.stop()
 
 
-@pytest.fixture
-def boss() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
-
-
 def page(counter: IdCounter, name: str = "change") -> str:
     return f"{COUNTERS}{counter.pk}/{name}/"
 
 
-# --- list and facts -------------------------------------------------------------------------------------------------
+# --- list and statistics ----------------------------------------------------------------------------------------------
 
 
-def test_list_shows_position_head_room_and_forecast(boss: Client) -> None:
+def test_list_shows_position_head_room_and_forecast(admin_client: Client) -> None:
     rule = make_rule(max_counter=9999, reset_seconds=0, source="{counter:04d}")
     counter = make_counter(rule, bound=2500)
     IdCounter.objects.update(cycle_began=timezone.now() - timedelta(days=5))
-    html = boss.get(COUNTERS).content.decode()
+    html = admin_client.get(COUNTERS).content.decode()
     assert "2,499" in html
     assert '<meter min="0" max="1000" low="100" high="250" optimum="1000" value="750">75.0 %</meter>' in html
     assert "7,500 left" in html
     assert "25.0 %" in html
     assert "in 2\N{NO-BREAK SPACE}weeks" in html
     assert "never resets" in html
-    assert boss.get(page(counter)).status_code == 200
+    assert admin_client.get(page(counter)).status_code == 200
 
 
-def test_list_filters_and_sorts(boss: Client) -> None:
+def test_list_filters_and_sorts(admin_client: Client) -> None:
     rule = make_rule(max_counter=999, timezone="Pacific/Kiritimati")
-    other = make_rule("other", max_counter=999, timezone="Pacific/Pago_Pago")
+    zoned = make_rule("other", max_counter=999, timezone="Pacific/Pago_Pago")
     make_counter(rule, "fresh", bound=10)
     make_counter(rule, "near", bound=950)
-    make_counter(other, "full", bound=1000)
-    old = make_counter(other, "yesterday", bound=1000)
+    make_counter(zoned, "full", bound=1000)
+    old = make_counter(zoned, "yesterday", bound=1000)
     IdCounter.objects.filter(pk=old.pk).update(
         cycle_start=old.cycle_start - DAY, cycle_end=old.cycle_end - DAY, shown=old.shown - DAY
     )
-    ahead = make_counter(other, "ahead", bound=5)
+    ahead = make_counter(zoned, "ahead", bound=5)
     IdCounter.objects.filter(pk=ahead.pk).update(shown=ahead.shown + 7200)
     make_counter(rule, "stepped", bound=5, step=3, node_offset=2)
 
     def found(query: str) -> list[str]:
-        return [row.app_name for row in boss.get(f"{COUNTERS}?{query}").context["cl"].result_list]
+        return [row.app_name for row in admin_client.get(f"{COUNTERS}?{query}").context["cl"].result_list]
 
     assert set(found("state=near")) == {"near", "full"}
     assert found("state=used_up") == ["full"]
@@ -102,65 +95,65 @@ def test_list_filters_and_sorts(boss: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "sentence"),
     [
         ({"bound": 1000}, "All numbers of this cycle are reserved."),
         ({"step": 2, "node_offset": 1}, "Confirm the step"),
         ({"bound": 0}, "in order"),
     ],
 )
-def test_facts_tell_the_state(boss: Client, fields: dict[str, int], words: str) -> None:
-    html = boss.get(page(make_counter(make_rule(max_counter=999), **fields))).content.decode()
-    assert words in html
+def test_facts_tell_the_state(admin_client: Client, fields: dict[str, int], sentence: str) -> None:
+    html = admin_client.get(page(make_counter(make_rule(max_counter=999), **fields))).content.decode()
+    assert sentence in html
 
 
-def test_facts_of_a_counter_ahead_of_the_clock_or_of_yesterday(boss: Client) -> None:
+def test_facts_of_a_counter_ahead_of_the_clock_or_of_yesterday(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=70)
     IdCounter.objects.update(shown=counter.shown + 5000)
-    assert "ahead of this clock" in boss.get(page(counter)).content.decode()
+    assert "ahead of this clock" in admin_client.get(page(counter)).content.decode()
     IdCounter.objects.update(
         cycle_start=counter.cycle_start - DAY, cycle_end=counter.cycle_end - DAY, shown=counter.shown - DAY
     )
-    html = boss.get(page(counter)).content.decode()
+    html = admin_client.get(page(counter)).content.decode()
     assert "starts anew" in html
     assert "000000</code>" in html
 
 
-def test_facts_survive_a_rule_that_does_not_compile(boss: Client) -> None:
+def test_facts_survive_a_rule_that_does_not_compile(admin_client: Client) -> None:
     counter = make_counter(make_rule())
     counter.rule.timezone, counter.rule.source = "Mars/Olympus", "nothing"
     counter.rule.save()
     for url in (COUNTERS, RULES, page(counter), page(counter, "raise"), page(counter, "lower")):
-        assert boss.get(url, follow=True).status_code == 200, url
-    reply = boss.post(page(counter, "raise"), NUMBERS)
+        assert admin_client.get(url, follow=True).status_code == 200, url
+    reply = admin_client.post(page(counter, "raise"), NUMBERS)
     assert "not a time zone" in reply.content.decode()
     assert IdCounter.objects.get().bound == 100
 
 
-def test_nobody_adds_changes_or_deletes_a_counter_by_a_form(boss: Client) -> None:
+def test_nobody_adds_changes_or_deletes_a_counter_by_a_form(admin_client: Client) -> None:
     counter = make_counter(make_rule())
-    assert boss.get(f"{COUNTERS}add/").status_code == 403
-    assert boss.post(page(counter), {"bound": 0}).status_code == 403
-    assert boss.post(page(counter, "delete"), {"post": "yes"}).status_code == 403
+    assert admin_client.get(f"{COUNTERS}add/").status_code == 403
+    assert admin_client.post(page(counter), {"bound": 0}).status_code == 403
+    assert admin_client.post(page(counter, "delete"), {"post": "yes"}).status_code == 403
     assert IdCounter.objects.get().bound == 100
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
 
 
-def test_issue_takes_the_next_number(boss: Client) -> None:
+def test_issue_takes_the_next_number(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=100)
-    reply = boss.post(page(counter, "issue"), {"salt": "", "app": "elsewhere"}, follow=True)
+    reply = admin_client.post(page(counter, "issue"), {"salt": "", "app": "elsewhere"}, follow=True)
     assert "000100</code>" in reply.content.decode()
     assert "for the application name “shop”" in logged()[0]
     assert IdCounter.objects.get().bound == 110
 
 
-def test_issue_is_for_this_site_s_node(boss: Client) -> None:
+def test_issue_is_for_this_site_s_node(admin_client: Client) -> None:
     counter = make_counter(make_rule(), step=2, node_offset=1)
     with override_settings(RESTY_DJANGO={"IDS": {"STEP": 2}}):
-        assert "issue/" not in boss.get(page(counter)).content.decode()
-        assert boss.post(page(counter, "issue"), {"salt": ""}).status_code == 403
+        assert "issue/" not in admin_client.get(page(counter)).content.decode()
+        assert admin_client.post(page(counter, "issue"), {"salt": ""}).status_code == 403
     assert IdCounter.objects.get().bound == 100
 
 
@@ -170,72 +163,72 @@ def test_issue_works_on_a_site_with_a_transaction_around_each_request() -> None:
         assert resolve(url).func._non_atomic_requests == {"default"}  # type: ignore[attr-defined]
 
 
-def test_raise_and_its_errors(boss: Client) -> None:
+def test_raise_and_its_errors(admin_client: Client) -> None:
     counter = make_counter(make_rule())
-    assert "100 already" in boss.post(page(counter, "raise"), {"to": "99"}).content.decode()
-    assert boss.post(page(counter, "raise"), {"to": "x"}).status_code == 200
-    assert boss.post(page(counter, "raise"), {"to": str(2**63)}).status_code == 200
+    assert "100 already" in admin_client.post(page(counter, "raise"), {"to": "99"}).content.decode()
+    assert admin_client.post(page(counter, "raise"), {"to": "x"}).status_code == 200
+    assert admin_client.post(page(counter, "raise"), {"to": str(2**63)}).status_code == 200
     assert logged() == []
-    assert boss.post(page(counter, "raise"), {"to": "5000"}).status_code == 302
+    assert admin_client.post(page(counter, "raise"), {"to": "5000"}).status_code == 302
     assert IdCounter.objects.get().bound == 5000
     assert logged() == ["Raised: the next number was 100 and is 5,000."]
 
 
 @pytest.mark.parametrize("typed", ["", "500", "order/shop", "order/shop 501", "order/Shop 500", "order/shop  500"])
-def test_lower_takes_the_exact_words(boss: Client, typed: str) -> None:
+def test_lower_takes_the_exact_words(admin_client: Client, typed: str) -> None:
     counter = make_counter(make_rule(), bound=600)
-    reply = boss.post(page(counter, "lower"), {"to": "500", "confirmation": typed})
+    reply = admin_client.post(page(counter, "lower"), {"to": "500", "confirmation": typed})
     assert reply.status_code == 200
     assert IdCounter.objects.get().bound == 600
     assert logged() == []
 
 
-def test_lower_lowers_and_is_noted(boss: Client) -> None:
+def test_lower_lowers_and_is_noted(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=600)
-    assert "comes again" in boss.get(page(counter, "lower")).content.decode()
-    assert boss.post(page(counter, "lower"), NUMBERS).status_code == 302
+    assert "comes again" in admin_client.get(page(counter, "lower")).content.decode()
+    assert admin_client.post(page(counter, "lower"), NUMBERS).status_code == 302
     assert IdCounter.objects.get().bound == 500
     assert logged() == ["Lowered: the next number was 600 and is 500."]
 
 
-def test_lower_with_a_hostile_name(boss: Client) -> None:
+def test_lower_with_a_hostile_name(admin_client: Client) -> None:
     counter = make_counter(make_rule(HOSTILE), HOSTILE, bound=600)
-    words = f"{HOSTILE}/{HOSTILE} 500"
-    assert boss.post(page(counter, "lower"), {"to": "500", "confirmation": words}).status_code == 302
+    typed = f"{HOSTILE}/{HOSTILE} 500"
+    assert admin_client.post(page(counter, "lower"), {"to": "500", "confirmation": typed}).status_code == 302
     assert IdCounter.objects.get().bound == 500
 
 
-def test_lower_sets_the_cycle_back_where_it_is_ahead(boss: Client) -> None:
+def test_lower_sets_the_cycle_back_where_it_is_ahead(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=600)
-    assert "cycle_back" not in boss.get(page(counter, "lower")).content.decode()
+    assert "cycle_back" not in admin_client.get(page(counter, "lower")).content.decode()
     IdCounter.objects.update(
         cycle_start=counter.cycle_start + DAY, cycle_end=counter.cycle_end + DAY, shown=counter.shown + DAY
     )
-    assert "cycle_back" in boss.get(page(counter, "lower")).content.decode()
-    assert boss.post(page(counter, "lower"), NUMBERS | {"cycle_back": "on"}).status_code == 302
+    assert "cycle_back" in admin_client.get(page(counter, "lower")).content.decode()
+    assert admin_client.post(page(counter, "lower"), NUMBERS | {"cycle_back": "on"}).status_code == 302
     assert IdCounter.objects.get().cycle_start == counter.cycle_start
     assert "cycle set back" in logged()[0]
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"STEP": 2, "OFFSET": 1}})
-def test_confirm_step(boss: Client) -> None:
+def test_confirm_step(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=100)
-    html = boss.get(page(counter, "confirm-step")).content.decode()
+    html = admin_client.get(page(counter, "confirm-step")).content.decode()
     assert 'value="100"' in html
-    assert "confirm-step/" in boss.get(page(counter)).content.decode()
-    boss.post(page(counter, "confirm-step"), NUMBERS | {"confirmation": "yes"})
+    assert "confirm-step/" in admin_client.get(page(counter)).content.decode()
+    admin_client.post(page(counter, "confirm-step"), NUMBERS | {"confirmation": "yes"})
     assert IdCounter.objects.get().step == 1
-    assert boss.post(page(counter, "confirm-step"), NUMBERS).status_code == 302
+    assert admin_client.post(page(counter, "confirm-step"), NUMBERS).status_code == 302
     assert list(IdCounter.objects.values_list("node_offset", "step", "bound")) == [(0, 2, 500), (1, 2, 501)]
     assert logged() == ["Step 1 changed to 2, floor 500: the next number was 100 and is 500."]
-    assert "already" in boss.post(page(counter, "confirm-step"), NUMBERS).content.decode()
+    assert "already" in admin_client.post(page(counter, "confirm-step"), NUMBERS).content.decode()
 
 
-def test_confirming_the_step_of_a_node_that_goes_leads_back_to_the_list(boss: Client) -> None:
+def test_confirming_the_step_of_a_node_that_goes_leads_back_to_the_list(admin_client: Client) -> None:
     counter = make_counter(make_rule(), step=3, node_offset=2)
-    reply = boss.post(page(counter, "confirm-step"), NUMBERS)
+    reply = admin_client.post(page(counter, "confirm-step"), NUMBERS)
     assert reply.headers["Location"] == COUNTERS
-    assert boss.get(COUNTERS).status_code == 200
+    assert admin_client.get(COUNTERS).status_code == 200
 
 
 # --- who may do what ------------------------------------------------------------------------------------------------
@@ -275,7 +268,7 @@ def test_issuing_at_a_rule_takes_its_permission() -> None:
     assert owner.post(url, {"app": ""}).status_code == 302
 
 
-def test_nothing_changes_by_get(boss: Client) -> None:
+def test_nothing_changes_by_get(admin_client: Client) -> None:
     rule = make_rule()
     counter = make_counter(rule, bound=600)
     before = rows()
@@ -283,7 +276,7 @@ def test_nothing_changes_by_get(boss: Client) -> None:
     for url in [page(counter, name) for name in (*ACTIONS, "change", "delete")] + [
         f"{RULES}{rule.pk}/{name}/" for name in ("issue", "change", "delete")
     ] + [f"{RULES}preview/", f"{RULES}add/", RULES, COUNTERS]:  # fmt: skip
-        for method in (boss.get, boss.head, boss.put, boss.delete):
+        for method in (admin_client.get, admin_client.head, admin_client.put, admin_client.delete):
             method(url + query)
     assert rows() == before
     assert logged() == []
@@ -302,17 +295,32 @@ def test_actions_need_the_token_and_a_sign_in() -> None:
     assert rows() == before
 
 
-def test_actions_on_a_counter_that_is_gone(boss: Client) -> None:
+def test_actions_on_a_counter_that_is_gone(admin_client: Client) -> None:
     for action in ACTIONS:
-        assert boss.get(f"{COUNTERS}99/{action}/").status_code == 302
-        assert boss.post(f"{COUNTERS}99/{action}/", NUMBERS).status_code == 302
+        assert admin_client.get(f"{COUNTERS}99/{action}/").status_code == 302
+        assert admin_client.post(f"{COUNTERS}99/{action}/", NUMBERS).status_code == 302
 
 
-def test_list_is_quick_with_many_counters(boss: Client, django_assert_max_num_queries: object) -> None:
+def test_list_is_quick_with_many_counters(admin_client: Client, django_assert_max_num_queries: object) -> None:
     rule = make_rule()
     for number in range(60):
         make_counter(rule, f"app{number}")
     started = time.monotonic()
     with django_assert_max_num_queries(12):  # type: ignore[operator]
-        assert boss.get(COUNTERS).status_code == 200
+        assert admin_client.get(COUNTERS).status_code == 200
     assert time.monotonic() - started < 5
+
+
+def test_messages_write_the_name_of_a_rule_as_it_is(admin_client: Client) -> None:
+    counter = make_counter(make_rule("shipment"), bound=100)
+    url = f"/admin/resty_ids/idcounter/{counter.pk}/"
+    for action, data in (
+        ("raise", {"to": 200}),
+        ("lower", {"to": 150, "confirmation": "shipment/shop 150"}),
+        ("issue", {}),
+    ):
+        page = admin_client.post(f"{url}{action}/", data, follow=True)
+        assert page.redirect_chain, action
+        text = page.content.decode()
+        assert "shipment" in text
+        assert "Shipment" not in text, action

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from resty_django import ids
 from resty_django.ids import operations
-from resty_django.ids.engine.moment import wall_at
+from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.errors import StepChanged
 from resty_django.ids.models import IdCounter
 from resty_django.ids.operations import Moved, Refused, confirm_step, lower_counter, raise_counter, standing
@@ -32,22 +32,22 @@ def site(step: int, offset: int = 0) -> Any:
     return override_settings(RESTY_DJANGO={"IDS": {"STEP": step, "OFFSET": offset}})
 
 
-def number(made: object) -> int:
-    return int(str(made)[-6:])
+def number(issued_id: object) -> int:
+    return int(str(issued_id)[-6:])
 
 
 def reserved_while(monkeypatch: pytest.MonkeyPatch, counter: IdCounter, amount: int, times: int = 1) -> None:
     """Have somebody reserve `amount` numbers between the look and the write of an operation."""
-    swap, left = operations._swap, [times]
+    swap, remaining = operations.swap_row, [times]
 
     def late(stored: IdCounter, new: Any) -> bool:
-        if left[0]:
-            left[0] -= 1
+        if remaining[0]:
+            remaining[0] -= 1
             row = IdCounter.objects.get(pk=counter.pk)
             IdCounter.objects.filter(pk=row.pk).update(bound=row.bound + amount)
         return swap(stored, new)
 
-    monkeypatch.setattr(operations, "_swap", late)
+    monkeypatch.setattr(operations, "swap_row", late)
 
 
 def test_raise_goes_on_at_the_number_asked_for() -> None:
@@ -101,11 +101,11 @@ def test_lower_gives_numbers_out_again_and_processes_forget_theirs() -> None:
     counter = IdCounter.objects.get()
     lower_counter(counter, to=0)
     deadline = time.monotonic() + 5
-    seen = [number(ids.next_id("order", app="shop"))]
-    while seen[-1] != 0 and time.monotonic() < deadline:
+    issued = [number(ids.next_id("order", app="shop"))]
+    while issued[-1] != 0 and time.monotonic() < deadline:
         time.sleep(0.05)
-        seen.append(number(ids.next_id("order", app="shop")))
-    assert seen[-1] == 0
+        issued.append(number(ids.next_id("order", app="shop")))
+    assert issued[-1] == 0
     assert IdCounter.objects.get().bound == 10
 
 
@@ -170,13 +170,13 @@ def test_no_node_of_the_new_step_begins_with_numbers_of_the_old() -> None:
 def test_fewer_nodes_go_on_above_all_of_before() -> None:
     rule = make_rule()
     rows = [make_counter(rule, bound=bound, node_offset=node, step=3) for node, bound in enumerate((30, 400, 92))]
-    other = make_counter(rule, "other", bound=31, node_offset=1, step=3)
+    neighbour = make_counter(rule, "other", bound=31, node_offset=1, step=3)
     with site(1):
         done = confirm_step(rows[2], floor=7)
         assert (done.node_offset, done.step, done.bound) == (0, 1, 400)
         assert [row.pk for row in IdCounter.objects.filter(app_name="shop")] == [rows[0].pk]
         assert number(ids.next_id("order", app="shop")) == 400
-    assert IdCounter.objects.get(pk=other.pk).step == 3
+    assert IdCounter.objects.get(pk=neighbour.pk).step == 3
 
 
 def test_confirming_twice_changes_nothing_more() -> None:

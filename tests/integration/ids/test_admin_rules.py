@@ -55,13 +55,6 @@ def _stopped() -> Iterator[None]:
     ids.stop()
 
 
-@pytest.fixture
-def boss() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
-
-
 def change(rule: IdRule) -> str:
     return f"{RULES}{rule.pk}/change/"
 
@@ -78,18 +71,18 @@ def shown(html: str) -> list[str]:
 
 def counters_of(html: str) -> list[str]:
     """The last six characters of the IDs in a preview: their counters."""
-    return [made[-6:] for made in shown(html)]
+    return [text[-6:] for text in shown(html)]
 
 
 # --- list ---------------------------------------------------------------------------------------------------------
 
 
-def test_list_shows_an_example_and_takes_no_number(boss: Client) -> None:
+def test_list_shows_an_example_and_takes_no_number(admin_client: Client) -> None:
     make_counter(make_rule("order", source="O{counter:06d}-{app}", reset_seconds=0))
     make_rule("script", kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     make_rule("broken", source="nothing")
     before = rows()
-    html = boss.get(RULES).content.decode()
+    html = admin_client.get(RULES).content.decode()
     assert "O000000-app" in html
     assert "L000" in html
     assert "does not work" in html
@@ -97,13 +90,13 @@ def test_list_shows_an_example_and_takes_no_number(boss: Client) -> None:
     assert rows() == before
 
 
-def test_list_searches_and_filters(boss: Client) -> None:
+def test_list_searches_and_filters(admin_client: Client) -> None:
     make_rule("order", description="for the shop")
     make_rule("lasting", reset_seconds=0, source="L{counter:06d}")
     make_rule("yearly", reset_seconds=0, reset_calendar="year", enabled=False)
 
     def found(query: str) -> set[str]:
-        return {rule.name for rule in boss.get(f"{RULES}?{query}").context["cl"].result_list}
+        return {rule.name for rule in admin_client.get(f"{RULES}?{query}").context["cl"].result_list}
 
     assert found("q=shop") == {"order"}
     assert found("reset=never") == {"lasting"}
@@ -115,15 +108,15 @@ def test_list_searches_and_filters(boss: Client) -> None:
 # --- form ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_is_added_and_works_at_once(boss: Client) -> None:
-    reply = boss.post(f"{RULES}add/", rule_data())
+def test_a_rule_is_added_and_works_at_once(admin_client: Client) -> None:
+    reply = admin_client.post(f"{RULES}add/", rule_data())
     assert reply.status_code == 302, reply.context["errors"]
     assert str(ids.next_id("order", app="shop")).endswith("000000")
     assert logged() == ["Added."]
 
 
-def test_a_bad_rule_is_not_saved_and_the_place_is_marked(boss: Client) -> None:
-    reply = boss.post(f"{RULES}add/", rule_data(source="O{countr:06d}"))
+def test_a_bad_rule_is_not_saved_and_the_place_is_marked(admin_client: Client) -> None:
+    reply = admin_client.post(f"{RULES}add/", rule_data(source="O{countr:06d}"))
     assert reply.status_code == 200
     html = reply.content.decode()
     assert "At character 2" in html
@@ -131,54 +124,54 @@ def test_a_bad_rule_is_not_saved_and_the_place_is_marked(boss: Client) -> None:
     assert not IdRule.objects.exists()
 
 
-def test_a_name_that_is_taken_is_refused(boss: Client) -> None:
+def test_a_name_that_is_taken_is_refused(admin_client: Client) -> None:
     make_rule()
-    reply = boss.post(f"{RULES}add/", rule_data())
+    reply = admin_client.post(f"{RULES}add/", rule_data())
     assert "A rule of this name exists already." in reply.content.decode()
     assert IdRule.objects.count() == 1
 
 
-def test_the_preview_button_shows_ids_and_saves_nothing(boss: Client) -> None:
-    reply = boss.post(f"{RULES}add/", rule_data(_preview="1"))
+def test_the_preview_button_shows_ids_and_saves_nothing(admin_client: Client) -> None:
+    reply = admin_client.post(f"{RULES}add/", rule_data(_preview="1"))
     html = reply.content.decode()
     assert reply.status_code == 200
     assert counters_of(html) == [f"{n:06d}" for n in range(5)]
     assert "errornote" not in html
     rule = make_rule()
-    reply = boss.post(change(rule), rule_data(rule, source="X{now:%Y%j}{counter:06d}", _preview="1"))
+    reply = admin_client.post(change(rule), rule_data(rule, source="X{now:%Y%j}{counter:06d}", _preview="1"))
     assert shown(reply.content.decode())[0].startswith("X")
     assert IdRule.objects.get().source == rule.source
 
 
-def test_a_risky_edit_takes_a_second_submit_with_the_box(boss: Client) -> None:
+def test_a_risky_edit_takes_a_second_submit_with_the_box(admin_client: Client) -> None:
     rule = make_rule()
     make_counter(rule)
     data = rule_data(rule, source="X{now:%y%m%d}{counter:06d}")
-    reply = boss.post(change(rule), data)
+    reply = admin_client.post(change(rule), data)
     html = reply.content.decode()
     assert "no new ID can look like one of the past" in html
     assert 'name="confirm_risks"' in html
     assert IdRule.objects.get().source == rule.source
-    assert boss.post(change(rule), data | {"confirm_risks": "on"}).status_code == 302
+    assert admin_client.post(change(rule), data | {"confirm_risks": "on"}).status_code == 302
     assert IdRule.objects.get().source == data["source"]
 
 
-def test_line_ends_of_the_browser_are_no_change_of_a_script(boss: Client) -> None:
+def test_line_ends_of_the_browser_are_no_change_of_a_script(admin_client: Client) -> None:
     rule = make_rule(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     make_counter(rule)
     data = rule_data(rule, source=LUA.replace("\n", "\r\n"), reset_seconds=0, description="new")
-    assert boss.post(change(rule), data).status_code == 302
+    assert admin_client.post(change(rule), data).status_code == 302
     assert IdRule.objects.get().source == LUA
     assert IdRule.objects.get().description == "new"
 
 
-def test_an_edit_without_risk_shows_no_box(boss: Client) -> None:
+def test_an_edit_without_risk_shows_no_box(admin_client: Client) -> None:
     rule = make_rule()
-    assert 'name="confirm_risks"' not in boss.get(change(rule)).content.decode()
-    assert boss.post(change(rule), rule_data(rule, source="X{now:%y%m%d}{counter:06d}")).status_code == 302
+    assert 'name="confirm_risks"' not in admin_client.get(change(rule)).content.decode()
+    assert admin_client.post(change(rule), rule_data(rule, source="X{now:%y%m%d}{counter:06d}")).status_code == 302
     make_counter(IdRule.objects.get())
     data = rule_data(IdRule.objects.get(), description="another", source="X{now:%y%m%d}{counter:06d}")
-    assert boss.post(change(rule), data).status_code == 302
+    assert admin_client.post(change(rule), data).status_code == 302
     assert IdRule.objects.get().description == "another"
 
 
@@ -222,20 +215,20 @@ def test_python_takes_its_own_permission() -> None:
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON.replace("Plain", "Broken")]}})
-def test_a_python_rule_that_cannot_be_made_breaks_no_page(boss: Client) -> None:
+def test_a_python_rule_that_cannot_be_made_breaks_no_page(admin_client: Client) -> None:
     rule = make_rule(kind="python", source=PYTHON.replace("Plain", "Broken"), reset_seconds=0)
     counter = make_counter(rule)
     for url in (RULES, change(rule), COUNTERS, f"{COUNTERS}{counter.pk}/change/"):
-        assert boss.get(url).status_code == 200, url
-    assert "no such thing" in boss.get(change(rule)).content.decode()
+        assert admin_client.get(url).status_code == 200, url
+    assert "no such thing" in admin_client.get(change(rule)).content.decode()
     sent = rule_data(rule, reset_seconds=0)
-    assert boss.post(change(rule), sent).status_code == 200
-    assert "no such thing" in look(boss, sent, rule)
-    assert "Not done" in boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}).content.decode()
+    assert admin_client.post(change(rule), sent).status_code == 200
+    assert "no such thing" in look(admin_client, sent, rule)
+    assert "Not done" in admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}).content.decode()
 
 
-def test_only_listed_python_classes_can_be_chosen(boss: Client) -> None:
-    html = look(boss, rule_data(kind="python", source="os.system", reset_seconds=0))
+def test_only_listed_python_classes_can_be_chosen(admin_client: Client) -> None:
+    html = look(admin_client, rule_data(kind="python", source="os.system", reset_seconds=0))
     assert "PYTHON_RULES" in html
     assert shown(html) == []
 
@@ -243,46 +236,46 @@ def test_only_listed_python_classes_can_be_chosen(boss: Client) -> None:
 # --- preview ------------------------------------------------------------------------------------------------------
 
 
-def test_preview_takes_no_number_and_writes_nothing(boss: Client) -> None:
+def test_preview_takes_no_number_and_writes_nothing(admin_client: Client) -> None:
     rule = make_rule()
     counter = make_counter(rule, bound=100)
     before = rows()
     data = rule_data(rule)
     with mock.patch.object(store.Store, "reserve", side_effect=AssertionError("the store was asked")):
-        assert counters_of(look(boss, data, rule)) == ["000000", "000001", "000002", "000003", "000004"]
-        at_counter = look(boss, data | {"sample-counter": str(counter.pk)}, rule)
+        assert counters_of(look(admin_client, data, rule)) == ["000000", "000001", "000002", "000003", "000004"]
+        at_counter = look(admin_client, data | {"sample-counter": str(counter.pk)}, rule)
     assert counters_of(at_counter) == ["000100", "000101", "000102", "000103", "000104"]
     assert rows() == before
     assert logged() == []
 
 
-def test_preview_shows_what_is_typed_not_what_is_stored(boss: Client) -> None:
+def test_preview_shows_what_is_typed_not_what_is_stored(admin_client: Client) -> None:
     rule = make_rule()
-    html = look(boss, rule_data(rule, source="{app}-{now:%Y%m%d}-{counter:03d}{salt:2}", max_counter=999) | {
+    html = look(admin_client, rule_data(rule, source="{app}-{now:%Y%m%d}-{counter:03d}{salt:2}", max_counter=999) | {
         "sample-app": "kiosk", "sample-salt": "zz"}, rule)  # fmt: skip
-    assert all(re.fullmatch(r"kiosk-\d{8}-00\dzz", made) for made in shown(html))
+    assert all(re.fullmatch(r"kiosk-\d{8}-00\dzz", text) for text in shown(html))
     assert len(shown(html)) == 5
     assert IdRule.objects.get().source == rule.source
 
 
-def test_preview_ends_with_the_range(boss: Client) -> None:
+def test_preview_ends_with_the_range(admin_client: Client) -> None:
     rule = make_rule(max_counter=101)
     counter = make_counter(rule, bound=100)
     data = rule_data(rule) | {"sample-counter": str(counter.pk)}
-    assert counters_of(look(boss, data, rule)) == ["000100", "000101"]
+    assert counters_of(look(admin_client, data, rule)) == ["000100", "000101"]
     IdCounter.objects.update(bound=102)
-    assert "given out all its numbers" in look(boss, data, rule)
+    assert "given out all its numbers" in look(admin_client, data, rule)
 
 
-def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(boss: Client) -> None:
+def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(admin_client: Client) -> None:
     data = rule_data(source="{salt:4}{now:%y%m%d}{counter:06d}")
-    assert shown(look(boss, data))[0].startswith("1234")
-    assert "exactly 4" in look(boss, data | {"sample-salt": "toolong"})
-    assert "forbidden character" in look(boss, data | {"sample-app": "a b"})
+    assert shown(look(admin_client, data))[0].startswith("1234")
+    assert "exactly 4" in look(admin_client, data | {"sample-salt": "toolong"})
+    assert "forbidden character" in look(admin_client, data | {"sample-app": "a b"})
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "sentence"),
     [
         ({"source": "{now:%1Y%m%d}{counter:06d}"}, "after ten years"),
         ({"kind": "lua", "source": LUA, "max_counter": 999, "reset_seconds": 0}, "The salt may have any length"),
@@ -295,39 +288,39 @@ def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(boss: C
         ({}, "does not show the application name"),
     ],
 )
-def test_preview_warns(boss: Client, fields: dict[str, Any], words: str) -> None:
-    assert words in look(boss, rule_data(**fields))
+def test_preview_warns(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
+    assert sentence in look(admin_client, rule_data(**fields))
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"STEP": 4, "OFFSET": 3}})
-def test_preview_shows_the_numbers_and_the_share_of_this_node(boss: Client) -> None:
-    html = look(boss, rule_data())
+def test_preview_shows_the_numbers_and_the_share_of_this_node(admin_client: Client) -> None:
+    html = look(admin_client, rule_data())
     assert counters_of(html) == ["000003", "000007", "000011", "000015", "000019"]
     assert "250,000 of them for this node (3 of 4)" in html
 
 
-def test_preview_of_a_rule_in_order_warns_of_nothing(boss: Client) -> None:
+def test_preview_of_a_rule_in_order_warns_of_nothing(admin_client: Client) -> None:
     for fields in (
         {"source": "{app}{now:%y%m%d}{counter:06d}"},
         {"kind": "lua", "source": LUA, "max_counter": 999, "reset_seconds": 0, "salt_length": 0},
     ):
-        assert "resty-warnings" not in look(boss, rule_data(**fields))
+        assert "resty-warnings" not in look(admin_client, rule_data(**fields))
 
 
-def test_preview_goes_on_while_the_name_is_still_missing(boss: Client) -> None:
-    html = look(boss, rule_data(name=""))
+def test_preview_goes_on_while_the_name_is_still_missing(admin_client: Client) -> None:
+    html = look(admin_client, rule_data(name=""))
     assert len(shown(html)) == 5
     assert "Name: This field is required." in html
 
 
-def test_preview_of_a_script_that_fails_or_never_ends(boss: Client) -> None:
+def test_preview_of_a_script_that_fails_or_never_ends(admin_client: Client) -> None:
     data = {"kind": "lua", "max_counter": 999, "reset_seconds": 0, "fixed_length": None}
-    html = look(boss, rule_data(**data, source=LUA.replace("return string", "while true do end return string")))
+    html = look(admin_client, rule_data(**data, source=LUA.replace("return string", "while true do end return string")))
     assert "took longer than" in html
-    html = look(boss, rule_data(**data, source=LUA.replace("return string", "error('so') return string")))
+    html = look(admin_client, rule_data(**data, source=LUA.replace("return string", "error('so') return string")))
     assert "so" in html
     assert shown(html) == []
-    html = look(boss, rule_data(**data, source=LUA + "\n\nfunction ("))
+    html = look(admin_client, rule_data(**data, source=LUA + "\n\nfunction ("))
     assert "Line 7" in html
 
 
@@ -347,74 +340,81 @@ def test_preview_is_for_those_who_may_see_rules_and_by_post_alone() -> None:
     assert viewer.get(change(rule)).status_code == 200
 
 
-def test_preview_of_a_rule_that_is_gone(boss: Client) -> None:
-    assert boss.post(reverse("admin:resty_ids_idrule_preview", query={"rule": 77}), rule_data()).status_code == 404
-    assert boss.post(reverse("admin:resty_ids_idrule_preview", query={"rule": "x"}), rule_data()).status_code == 404
+def test_preview_of_a_rule_that_is_gone(admin_client: Client) -> None:
+    assert (
+        admin_client.post(reverse("admin:resty_ids_idrule_preview", query={"rule": 77}), rule_data()).status_code == 404
+    )
+    assert (
+        admin_client.post(reverse("admin:resty_ids_idrule_preview", query={"rule": "x"}), rule_data()).status_code
+        == 404
+    )
 
 
 # --- issue --------------------------------------------------------------------------------------------------------
 
 
-def test_issue_gives_an_id_out_and_notes_it(boss: Client) -> None:
+def test_issue_gives_an_id_out_and_notes_it(admin_client: Client) -> None:
     rule = make_rule()
-    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
-    made = re.search(r"O\d{6}000000", reply.content.decode())
-    assert made
-    assert logged() == [f"Issued {made[0]} for the application name “shop”."]
+    reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
+    match = re.search(r"O\d{6}000000", reply.content.decode())
+    assert match
+    assert logged() == [f"Issued {match[0]} for the application name “shop”."]
     assert IdCounter.objects.get().app_name == "shop"
 
 
-def test_issue_of_a_gapless_rule(boss: Client) -> None:
+def test_issue_of_a_gapless_rule(admin_client: Client) -> None:
     rule = make_rule(gapless=True)
     for number in range(2):
-        reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}, follow=True)
+        reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}, follow=True)
         assert f"{number:06d}</code>" in reply.content.decode()
     with mock.patch("resty_django.ids.admin.rules.IdRuleAdmin.log_change", side_effect=Unavailable("no log")):
-        boss.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""})
+        admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""})
     assert IdCounter.objects.get().bound == 2
 
 
 @pytest.mark.parametrize(
-    ("fields", "app", "words"),
+    ("fields", "app", "sentence"),
     [
         ({"enabled": False}, "", "no rule"),
         ({}, "a b", "forbidden character"),
         ({"source": "{salt:3}{now:%y%m%d}{counter:06d}"}, "", "exactly 3"),
         ({"source": "no rule at all"}, "", "{counter}"),
-        ({"max_names": 0}, "", "raise its max_names"),
+        ({"max_names": 0}, "", "Raise its max_names"),
     ],
 )
-def test_issue_shows_what_the_service_refuses(boss: Client, fields: dict[str, Any], app: str, words: str) -> None:
+def test_issue_shows_what_the_service_refuses(
+    admin_client: Client, fields: dict[str, Any], app: str, sentence: str
+) -> None:
     rule = make_rule(**fields)
-    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": app, "salt": ""})
+    reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": app, "salt": ""})
     assert reply.status_code == 200
-    assert f"Not done: {words}" in (html := reply.content.decode()) or words in html
+    assert f"Not done: {sentence}" in (html := reply.content.decode()) or sentence in html
     assert logged() == []
 
 
 # --- delete -------------------------------------------------------------------------------------------------------
 
 
-def test_deleting_a_rule_with_counters_takes_its_name(boss: Client) -> None:
+def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> None:
     rule = make_rule()
     for number in range(23):
         make_counter(rule, f"app{number}")
     url = f"{RULES}{rule.pk}/delete/"
-    html = boss.get(url).content.decode()
+    html = admin_client.get(url).content.decode()
     assert "come again" in html
     assert "order/app22" in html
     assert "and 3 more" in html
     for typed in ("", "Order", "order "):
-        assert "error" in boss.post(url, {"post": "yes", "confirmation": typed}).content.decode()
+        assert "error" in admin_client.post(url, {"post": "yes", "confirmation": typed}).content.decode()
     assert IdRule.objects.exists()
-    assert boss.post(url, {"post": "yes", "confirmation": "order"}).status_code == 302
+    assert admin_client.post(url, {"post": "yes", "confirmation": "order"}).status_code == 302
     assert not IdRule.objects.exists()
     assert not IdCounter.objects.exists()
 
 
-def test_deleting_an_unused_rule_takes_no_name(boss: Client) -> None:
+def test_deleting_an_unused_rule_takes_no_name(admin_client: Client) -> None:
     rule = make_rule()
-    assert boss.post(f"{RULES}{rule.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert admin_client.post(f"{RULES}{rule.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not IdRule.objects.exists()
 
 
@@ -426,38 +426,38 @@ def test_counters_go_with_their_rule_only_for_those_who_may_delete_counters() ->
     assert person(*EDITORS, "delete_idcounter").post(url, data).status_code == 302
 
 
-def test_rules_are_not_deleted_in_bulk(boss: Client) -> None:
+def test_rules_are_not_deleted_in_bulk(admin_client: Client) -> None:
     rule = make_rule()
-    boss.post(RULES, {"action": "delete_selected", "_selected_action": [rule.pk], "post": "yes"})
+    admin_client.post(RULES, {"action": "delete_selected", "_selected_action": [rule.pk], "post": "yes"})
     assert IdRule.objects.exists()
 
 
 # --- hostile text ---------------------------------------------------------------------------------------------------
 
 
-def test_hostile_names_are_text_on_every_page(boss: Client) -> None:
+def test_hostile_names_are_text_on_every_page(admin_client: Client) -> None:
     rule = make_rule(HOSTILE, description=HOSTILE, source="{app}{rule}{now:%y%m%d}{counter:06d}")
     counter = make_counter(rule, HOSTILE)
     broken = make_rule("broken", source=f"{HOSTILE}{{")
     urls = [RULES, change(rule), change(broken), f"{RULES}{rule.pk}/issue/", f"{RULES}{rule.pk}/delete/"]
     urls += [f"{RULES}{rule.pk}/history/", COUNTERS]
     urls += [f"{COUNTERS}{counter.pk}/{page}/" for page in ("change", "issue", "raise", "lower", "confirm-step")]
-    boss.post(f"{COUNTERS}{counter.pk}/raise/", {"to": 500})
-    boss.post(f"{COUNTERS}{counter.pk}/lower/", {"to": 3, "confirmation": "no"})
+    admin_client.post(f"{COUNTERS}{counter.pk}/raise/", {"to": 500})
+    admin_client.post(f"{COUNTERS}{counter.pk}/lower/", {"to": 3, "confirmation": "no"})
     urls += [f"{COUNTERS}{counter.pk}/history/"]
     for url in urls:
-        html = boss.get(url).content.decode()
+        html = admin_client.get(url).content.decode()
         assert "<b>" not in html, url
         assert "&lt;b&gt;" in html, url
     data = rule_data(source="<b>{countr}</b>") | {"sample-app": HOSTILE, "sample-salt": HOSTILE, "name": HOSTILE}
     for sent in (data, data | {"source": "{app}{rule}{now:%y%m%d}{counter:06d}"}):
-        assert "<b>" not in look(boss, sent)
-        assert "<b>" not in boss.post(f"{RULES}add/", sent).content.decode()
-    reply = boss.post(f"{RULES}{rule.pk}/issue/", {"app": HOSTILE, "salt": ""})
+        assert "<b>" not in look(admin_client, sent)
+        assert "<b>" not in admin_client.post(f"{RULES}add/", sent).content.decode()
+    reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": HOSTILE, "salt": ""})
     assert "<b>" not in reply.content.decode()
 
 
-def test_pages_hold_no_inline_script_or_style(boss: Client) -> None:
+def test_pages_hold_no_inline_script_or_style(admin_client: Client) -> None:
     rule = make_rule()
     counter = make_counter(rule)
     for url in (
@@ -469,6 +469,6 @@ def test_pages_hold_no_inline_script_or_style(boss: Client) -> None:
         f"{COUNTERS}{counter.pk}/change/",
         f"{COUNTERS}{counter.pk}/lower/",
     ):
-        html = boss.get(url).content.decode()
+        html = admin_client.get(url).content.decode()
         assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>", html), url
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=", html), url

@@ -73,11 +73,11 @@ def rule() -> IdRule:
 
 
 def make_rule(name: str = "order", **fields: Any) -> IdRule:
-    made = IdRule(name=name, **{"source": "O{counter:06d}", "max_counter": 999_999, **fields})
-    made.full_clean()
-    made.save()
+    rule = IdRule(name=name, **{"source": "O{counter:06d}", "max_counter": 999_999, **fields})
+    rule.full_clean()
+    rule.save()
     service.service().load()
-    return made
+    return rule
 
 
 def client_with(*permissions: str) -> APIClient:
@@ -114,15 +114,15 @@ def problem(response: Any) -> tuple[int, str]:
 
 def test_one_id_and_many(client: APIClient, rule: IdRule) -> None:
     assert post(client, "/api/ids/rules/order/ids/", {}).json() == {"ids": ["O000000"], "count": 1}
-    found = post(client, "/api/ids/rules/order/ids/", {"app": "", "salt": "", "count": 3}).json()
-    assert found == {"ids": ["O000001", "O000002", "O000003"], "count": 3}
+    reply = post(client, "/api/ids/rules/order/ids/", {"app": "", "salt": "", "count": 3}).json()
+    assert reply == {"ids": ["O000001", "O000002", "O000003"], "count": 3}
     assert post(client, "/api/ids/rules/order/ids/", {"app": "shop"}).json()["ids"] == ["O000000"]
     assert client.post("/api/ids/rules/order/ids/").json()["ids"] == ["O000004"]
 
 
 def test_as_many_as_the_site_allows(client: APIClient, rule: IdRule) -> None:
-    found = post(client, "/api/ids/rules/order/ids/", {"count": 1000}).json()["ids"]
-    assert len(set(found)) == 1000
+    ids = post(client, "/api/ids/rules/order/ids/", {"count": 1000}).json()["ids"]
+    assert len(set(ids)) == 1000
     assert problem(post(client, "/api/ids/rules/order/ids/", {"count": 1001})) == (400, "bad_count")
 
 
@@ -311,7 +311,7 @@ def test_the_throttle_of_the_site_applies(client: APIClient, rule: IdRule, monke
 # --- who may -------------------------------------------------------------------------------------------------------
 
 NEW = {"name": "new", "source": "N{counter:06d}", "max_counter": 9}
-DOORS = [
+ENDPOINTS = [
     ("POST", "rules/order/ids/", {}, "issue_id", 200),
     ("GET", "rules/order/counters/?app=shop", None, "view_idcounter", 404),
     ("GET", "counters/", None, "view_idcounter", 200),
@@ -325,7 +325,7 @@ DOORS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "permission", "status"), DOORS)
+@pytest.mark.parametrize(("method", "path", "body", "permission", "status"), ENDPOINTS)
 def test_each_door_needs_its_own_permission(
     rule: IdRule, monkeypatch: Any, method: str, path: str, body: Any, permission: str, status: int
 ) -> None:
@@ -412,8 +412,8 @@ def test_counters_page_by_page(client: APIClient, rule: IdRule) -> None:
     first = client.get("/api/ids/counters/", {"page_size": 4}).json()
     assert (first["count"], len(first["results"]), first["previous"]) == (6, 4, None)
     second = client.get(first["next"]).json()
-    found = [(row["rule"], row["app_name"]) for row in first["results"] + second["results"]]
-    assert sorted(found) == sorted((name, app) for name in ("order", "other") for app in ("a", "b", ""))
+    counters = [(row["rule"], row["app_name"]) for row in first["results"] + second["results"]]
+    assert sorted(counters) == sorted((name, app) for name in ("order", "other") for app in ("a", "b", ""))
     assert first["results"][0]["bound"] == 1000
     for query, count in (
         ({"rule": "other"}, 3),
@@ -431,18 +431,18 @@ def test_counters_page_by_page(client: APIClient, rule: IdRule) -> None:
 
 
 def test_a_rule_from_its_making_to_its_end(client: APIClient) -> None:
-    made = post(client, "/api/ids/rules/", {**NEW, "description": "Numbers"})
-    assert made.status_code == 201
-    body = made.json()
-    assert made["Location"] == body["url"] == "http://testserver/api/ids/rules/new/"
+    created = post(client, "/api/ids/rules/", {**NEW, "description": "Numbers"})
+    assert created.status_code == 201
+    body = created.json()
+    assert created["Location"] == body["url"] == "http://testserver/api/ids/rules/new/"
     assert (body["kind"], body["max_counter"], body["version"], body["enabled"]) == ("template", 9, 1, True)
     assert "scramble_key" not in body
     assert client.get(body["url"]).json() == body
     assert client.get("/api/ids/rules/").json()["results"] == [body]
     changed = client.patch(body["url"], {"description": "More", "max_counter": 99}, format="json").json()
     assert (changed["description"], changed["max_counter"], changed["version"]) == ("More", 99, 2)
-    again = client.put(body["url"], NEW, format="json").json()
-    assert (again["max_counter"], again["version"]) == (9, 3)
+    replaced = client.put(body["url"], NEW, format="json").json()
+    assert (replaced["max_counter"], replaced["version"]) == (9, 3)
     assert client.delete(body["url"]).status_code == 204
     assert problem(client.get(body["url"])) == (404, "unknown_rule")
     assert problem(client.delete(body["url"])) == (404, "unknown_rule")
@@ -590,11 +590,11 @@ def test_python_rules_need_their_own_permission(client: APIClient, settings: Any
 
 def test_a_preview_consumes_nothing(client: APIClient, rule: IdRule) -> None:
     url = "/api/ids/rules/order/"
-    shown = post(client, url + "preview/", {"app": "shop"}).json()
-    assert (shown["ids"], shown["error"]) == (["O000000", "O000001", "O000002"], "")
-    assert "1,000,000 numbers in all, as it never resets." in shown["notes"]
+    preview = post(client, url + "preview/", {"app": "shop"}).json()
+    assert (preview["ids"], preview["error"]) == (["O000000", "O000001", "O000002"], "")
+    assert "1,000,000 numbers in all, as it never resets." in preview["notes"]
     assert not IdCounter.objects.exists()
-    assert post(client, url + "ids/", {"app": "shop", "count": 3}).json()["ids"] == shown["ids"]
+    assert post(client, url + "ids/", {"app": "shop", "count": 3}).json()["ids"] == preview["ids"]
     service.stop()
     before = IdCounter.objects.values().get()
     assert post(client, url + "preview/", {"app": "shop", "count": 1}).json()["ids"] == ["O000003"]
@@ -604,12 +604,12 @@ def test_a_preview_consumes_nothing(client: APIClient, rule: IdRule) -> None:
 
 def test_a_preview_of_changes_that_are_not_saved(client: APIClient, rule: IdRule) -> None:
     url = "/api/ids/rules/order/preview/"
-    found = post(client, url, {"count": 2, "draft": {"source": "X{counter:02d}", "min_counter": 5, "max_counter": 99}})
-    assert found.json()["ids"] == ["X05", "X06"]
+    reply = post(client, url, {"count": 2, "draft": {"source": "X{counter:02d}", "min_counter": 5, "max_counter": 99}})
+    assert reply.json()["ids"] == ["X05", "X06"]
     assert IdRule.objects.get().source == "O{counter:06d}"
-    found = post(client, url, {"draft": {"source": "X{counter:1}"}})
-    assert problem(found) == (400, "bad_rule")
-    assert found.json()["details"]["position"] == 10
+    reply = post(client, url, {"draft": {"source": "X{counter:1}"}})
+    assert problem(reply) == (400, "bad_rule")
+    assert reply.json()["details"]["position"] == 10
     for draft in ({"nope": 1}, {"name": "x"}, None, [], {"enabled": "x"}):
         assert problem(post(client, url, {"draft": draft})) == (400, "bad_request")
     for count in (0, 21, True, "2"):
@@ -623,9 +623,9 @@ def test_a_preview_ends_where_the_numbers_end(client: APIClient) -> None:
     make_rule("few", source="F{counter:01d}", max_counter=2)
     assert post(client, "/api/ids/rules/few/preview/", {"count": 20}).json()["ids"] == ["F0", "F1", "F2"]
     post(client, "/api/ids/rules/few/ids/", {"count": 3})
-    shown = post(client, "/api/ids/rules/few/preview/", {}).json()
-    assert shown["ids"] == []
-    assert "has given out all its numbers" in shown["error"]
+    preview = post(client, "/api/ids/rules/few/preview/", {}).json()
+    assert preview["ids"] == []
+    assert "has given out all its numbers" in preview["error"]
 
 
 # --- the schema ----------------------------------------------------------------------------------------------------
@@ -645,6 +645,72 @@ def test_the_openapi_schema_is_made_without_a_warning(tmp_path: Any) -> None:
             for method, operation in methods.items():
                 assert operation["summary"], (path_, method)
                 assert {"400", "403", "503"} <= set(operation["responses"]), (path_, method)
+
+
+BODIES: list[tuple[str, str, dict[str, Any]]] = [
+    ("post", "/api/ids/rules/order/ids/", {}),
+    ("post", "/api/ids/rules/order/preview/", {}),
+    ("post", "/api/ids/rules/", {"name": "new", "source": "{counter}"}),
+    ("put", "/api/ids/rules/order/", {"name": "order", "source": "O{counter:06d}", "confirm_risks": True}),
+    ("patch", "/api/ids/rules/order/", {"confirm_risks": True}),
+]
+EDGES: dict[str, Callable[[int], tuple[Any, Any]]] = {
+    "minimum": lambda bound: (bound, bound - 1),
+    "maximum": lambda bound: (bound, bound + 1),
+    "minLength": lambda bound: ("x" * bound, "x" * (bound - 1)),
+    "maxLength": lambda bound: ("x" * bound, "x" * (bound + 1)),
+}
+"""The last value that a keyword allows, and the first that it forbids."""
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("schema") / "schema.json"
+    call_command("spectacular", "--format=openapi-json", f"--file={path}")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(("method", "url", "body"), BODIES)
+def test_the_api_refuses_what_the_schema_forbids(
+    schema: Any, client: APIClient, rule: IdRule, method: str, url: str, body: dict[str, Any]
+) -> None:
+    operation = schema["paths"][url.replace("/order/", "/{name}/")][method]
+    content = operation["requestBody"]["content"]["application/json"]["schema"]
+    described = schema["components"]["schemas"][content["$ref"].rpartition("/")[2]]
+    assert described["additionalProperties"] is False
+
+    def status(**fields: Any) -> int:
+        with transaction.atomic():
+            code: int = getattr(client, method)(url, {**body, **fields}, format="json").status_code
+            transaction.set_rollback(True)
+        return code
+
+    assert status(nosuchfield=1) == 400
+    bounds = 0
+    for name, field in described["properties"].items():
+        if field.get("readOnly"):
+            continue
+        assert status(**{name: {"an": "object"}}) == 400, name
+        for keyword, edges in EDGES.items():
+            if keyword in field:
+                bounds += 1
+                _, forbidden = edges(field[keyword])
+                assert status(**{name: forbidden}) == 400, (name, keyword)
+        if field["type"] == "integer" if isinstance(field.get("type"), str) else False:
+            for value in ("1", 1.5, True):
+                assert status(**{name: value}) == 400, name
+    assert bounds
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"), [("segment_size", 1, None), ("salt_length", 0, 32), ("min_counter", 0, None)]
+)
+def test_the_schema_has_the_bounds_of_the_rule(schema: Any, name: str, low: int, high: int | None) -> None:
+    for component in ("IdRule", "PatchedIdRule", "IdRuleDraft"):
+        if component in schema["components"]["schemas"]:
+            field = schema["components"]["schemas"][component]["properties"][name]
+            assert field["minimum"] == low
+            assert high is None or field["maximum"] == high
 
 
 def test_the_api_works_without_drf_spectacular() -> None:

@@ -53,7 +53,7 @@ def rules() -> None:
 def test_ids_batches_positions(start: Any) -> None:
     with IdClient([start()], timeout=3) as client:
         assert client.get("order", "shop") == "O000000"
-        assert client.get("order", "shop", count=3) == ["O000001", "O000002", "O000003"]
+        assert client.get_many("order", 3, "shop") == ["O000001", "O000002", "O000003"]
         assert client.get_many("order", 1, "shop") == ["O000004"]
         assert client.get("salted", salt="ab") == "Sab000000"
         assert client.get("order", "日本") == "O000000"
@@ -71,10 +71,10 @@ def test_refusals_arrive_as_their_classes(start: Any) -> None:
             ({"rule": "invoice"}, errors.NeedsTransaction),
         ):
             with pytest.raises(expected) as caught:
-                client.get(**arguments)
+                client.get_many(**{"count": 1, **arguments})
             assert type(caught.value) is expected
             assert not str(caught.value).startswith(expected.code)
-        client.get("few", count=3)
+        client.get_many("few", 3)
         with pytest.raises(errors.Exhausted):
             client.get("few")
         with pytest.raises(errors.NotExist):
@@ -87,10 +87,10 @@ def test_two_servers_on_one_database_never_give_one_id_twice(start: Any) -> None
     async def ask() -> list[str]:
         async with AsyncIdClient([start(), start()], timeout=5) as client:
             batches = await asyncio.gather(*(client.get_many("order", 20, "shop") for _ in range(100)))
-        return [made for batch in batches for made in batch]
+        return [issued_id for batch in batches for issued_id in batch]
 
-    found = asyncio.run(ask())
-    assert len(set(found)) == 2000
+    ids = asyncio.run(ask())
+    assert len(set(ids)) == 2000
 
 
 def test_signed_requests(start: Any, settings: Any) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from resty_django.ids import next_id, service
+from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.errors import StepChanged
+from resty_django.ids.management.commands import confirm_id_step
 from resty_django.ids.models import IdCounter, IdRule
+from resty_django.ids.operations import Refused, confirm_step
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -29,15 +31,15 @@ def counters(settings: Any) -> None:
     for name in ("order", "other"):
         IdRule(name=name, source="O{counter:06d}", max_counter=999_999, segment_size=10).save()
     for name, app in (("order", "a"), ("order", ""), ("other", "a")):
-        next_id(name, app, count=5)
+        next_ids(name, 5, app)
     service.stop()
     settings.RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": 1}}
 
 
 def run(*arguments: object, **options: Any) -> str:
-    out = StringIO()
-    call_command("confirm_id_step", *map(str, arguments), stdout=out, no_color=True, **options)
-    return out.getvalue()
+    output = StringIO()
+    call_command("confirm_id_step", *map(str, arguments), stdout=output, no_color=True, **options)
+    return output.getvalue()
 
 
 def steps() -> list[tuple[str, str, int]]:
@@ -60,27 +62,35 @@ def typing(monkeypatch: Any, text: str | None) -> list[str]:
 
 def test_without_a_floor_it_lists(counters: None) -> None:
     before = steps()
-    out = run()
-    assert "order/a: step 1; all that is reserved here lies below 5" in out
-    assert "other/a" in out
-    assert "--floor" in out
+    output = run()
+    assert "order/a: step 1; all that is reserved here lies below 5" in output
+    assert "other/a" in output
+    assert "--floor" in output
     assert steps() == before
 
 
 def test_after_confirmation_ids_go_on_at_the_floor(counters: None) -> None:
     with pytest.raises(StepChanged, match="confirm_id_step"):
         next_id("order", "a")
-    out = run("--floor", 100, "--yes")
-    assert "All nodes of 3 names are at step 2 now." in out
-    assert {step for _, _, step in steps()} == {2}
+    output = run("--floor", 100, "--yes", rule="order")
+    assert "All nodes of 2 names are at step 2 now." in output
+    assert {step for rule, _, step in steps() if rule == "order"} == {2}
     service.stop()
     assert [next_id("order", "a") for _ in range(3)] == ["O000101", "O000103", "O000105"]
-    assert next_id("other", "a") == "O000101"
-    assert "nothing to confirm" in run("--floor", 100, "--yes")
+    with pytest.raises(StepChanged):
+        next_id("other", "a")
+    assert "nothing to confirm" in run("--floor", 100, "--yes", rule="order")
+
+
+def test_a_floor_applies_to_one_rule(counters: None) -> None:
+    before = steps()
+    with pytest.raises(CommandError, match="applies to one rule"):
+        run("--floor", 100, "--yes")
+    assert steps() == before
 
 
 def test_a_floor_below_what_is_reserved_sets_nothing_back(counters: None) -> None:
-    run("--floor", 0, "--yes")
+    run("--floor", 0, "--yes", rule="order")
     service.stop()
     assert next_id("order", "a") == "O000005"
 
@@ -100,22 +110,39 @@ def test_the_floor_is_typed_to_confirm(counters: None, monkeypatch: Any) -> None
     for text in ("", "yes", "10", "1000"):
         typing(monkeypatch, text)
         with pytest.raises(CommandError, match="not the floor"):
-            run("--floor", 100)
+            run("--floor", 100, rule="order")
     typing(monkeypatch, None)
     with pytest.raises(CommandError, match="--yes"):
-        run("--floor", 100)
+        run("--floor", 100, rule="order")
     assert steps() == before
     prompts = typing(monkeypatch, " 100 ")
-    run("--floor", 100)
+    run("--floor", 100, rule="order")
     assert prompts == ["Type the floor (100) to confirm: "]
-    assert {step for _, _, step in steps()} == {2}
+    assert {step for rule, _, step in steps() if rule == "order"} == {2}
 
 
-def test_all_or_nothing(counters: None) -> None:
+def test_all_or_nothing(counters: None, monkeypatch: Any) -> None:
+    confirmed: list[IdCounter] = []
+
+    def fail_at_the_second(counter: IdCounter, *, floor: int) -> IdCounter:
+        if confirmed:
+            raise Refused("It cannot be.")
+        confirmed.append(counter)
+        return confirm_step(counter, floor=floor)
+
+    monkeypatch.setattr(confirm_id_step, "confirm_step", fail_at_the_second)
+    before = steps()
+    with pytest.raises(CommandError, match=r"order/a: It cannot be. Nothing was changed"):
+        run("--floor", 100, "--yes", rule="order")
+    assert confirmed
+    assert steps() == before
+
+
+def test_a_floor_above_the_maximum_is_refused(counters: None) -> None:
     IdRule.objects.filter(name="other").update(max_counter=50)
     before = steps()
     with pytest.raises(CommandError, match=r"other/a: .*maximum of the rule is 50.*Nothing was changed"):
-        run("--floor", 100, "--yes")
+        run("--floor", 100, "--yes", rule="other")
     assert steps() == before
 
 

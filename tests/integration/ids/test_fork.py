@@ -16,19 +16,19 @@ pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 def test_children_of_a_fork_get_numbers_of_their_own(order: IdRule, worker: Callable[..., Any], count: int) -> None:
     """As under gunicorn with --preload: the parent has used the service, and goes on using it."""
     children = 3
-    one = worker("fork", str(children), str(count))
-    assert one.end(None) == ""
+    process = worker("fork", str(children), str(count))
+    assert process.end(None) == ""
     by_process: dict[str, list[int]] = {}
-    for line in one.lines:
-        who, _, made = line.partition(" ")
-        assert who != "error", made
-        by_process.setdefault(who, []).append(int(made))
-    assert {who: len(made) for who, made in by_process.items()} == {
+    for line in process.lines:
+        who, _, numbers = line.partition(" ")
+        assert who != "error", numbers
+        by_process.setdefault(who, []).append(int(numbers))
+    assert {who: len(numbers) for who, numbers in by_process.items()} == {
         "parent": 3 * count,
         **{f"child{n}": 2 * count for n in range(children)},
     }
-    every = [number for made in by_process.values() for number in made]
+    every = [number for numbers in by_process.values() for number in numbers]
     assert len(set(every)) == len(every)
-    for made in by_process.values():
-        assert made == sorted(made)
+    for numbers in by_process.values():
+        assert numbers == sorted(numbers)
     assert IdCounter.objects.get().bound > max(every)

@@ -13,7 +13,7 @@ import pytest
 from django.db import connections, transaction
 from django.test.utils import override_settings
 
-from resty_django.ids import anext_id, monitor, next_id
+from resty_django.ids import anext_id, anext_ids, monitor, next_id, next_ids
 from resty_django.ids import service as service_module
 from resty_django.ids.errors import (
     BadCount,
@@ -46,7 +46,7 @@ def invoice(make_rule: MakeRule) -> IdRule:
 
 def took(count: int = 1, rule: str = "invoice", app: str = "", salt: str = "") -> Any:
     with transaction.atomic():
-        return next_id(rule, app, salt, count=count)
+        return next_id(rule, app, salt) if count == 1 else next_ids(rule, count, app, salt)
 
 
 class TestInTransactions:
@@ -144,20 +144,20 @@ class TestInTransactions:
         """Some roll back; who gets a lock in time, and a number, is for the database to say."""
 
         def work(worker: int) -> list[str]:
-            kept = []
+            committed = []
             try:
                 for n in range(25):
                     try:
                         with transaction.atomic():
-                            made = next_id("invoice")
+                            number = next_id("invoice")
                             if (worker + n) % 4 == 0:
                                 raise ZeroDivisionError
-                        kept.append(str(made))
+                        committed.append(str(number))
                     except ZeroDivisionError:
                         continue
             finally:
                 connections.close_all()
-            return kept
+            return committed
 
         with ThreadPoolExecutor(5) as pool:
             kept = [made for mine in pool.map(work, range(5)) for made in mine]
@@ -172,8 +172,8 @@ class TestInTransactions:
                 connections.close_all()
 
         with ThreadPoolExecutor(6) as pool:
-            made = list(pool.map(work, range(6)))
-        for of_app in zip(*made, strict=True):
+            ids = list(pool.map(work, range(6)))
+        for of_app in zip(*ids, strict=True):
             assert sorted(of_app) == [f"R{number:06d}" for number in range(1, 7)]
 
     def test_the_second_caller_waits_for_the_first(self, invoice: IdRule) -> None:
@@ -192,8 +192,8 @@ class TestInTransactions:
                 waiting = pool.submit(second)
                 time.sleep(0.4)
                 assert not waiting.done()
-            made, waited = waiting.result(20)
-        assert made == "R000003"
+            number, waited = waiting.result(20)
+        assert number == "R000003"
         assert waited > 0.3
 
 
@@ -211,10 +211,10 @@ class TestEager:
         """Twice, with other rules of one name: what the first run left in memory must not show in the second."""
         make_rule(min_counter=start)
         assert next_id("order") == f"{start:09d}"
-        assert next_id("order", count=2) == [f"{start + 1:09d}", f"{start + 2:09d}"]
+        assert next_ids("order", 2) == [f"{start + 1:09d}", f"{start + 2:09d}"]
         assert monitor("order") == (start + 2, 0)
         assert IdCounter.objects.get().bound == start + 3
-        assert not service_module.service().desk.running
+        assert not service_module.service().reservations.running
 
     def test_an_edit_takes_effect_at_once(self, make_rule: MakeRule) -> None:
         rule = make_rule()
@@ -237,4 +237,4 @@ class TestEager:
         make_rule()
         assert async_to_sync(anext_id)("order") == "000000000"
         assert next_id("order") == "000000001"
-        assert async_to_sync(anext_id)("order", count=2) == ["000000002", "000000003"]
+        assert async_to_sync(anext_ids)("order", 2) == ["000000002", "000000003"]

@@ -20,7 +20,7 @@ MakeRule = Callable[..., IdRule]
 
 
 def findings() -> list[tuple[str, str, str]]:
-    return [(found.level, found.subject, found.message) for found in probe()]
+    return [(finding.level, finding.subject, finding.message) for finding in probe()]
 
 
 def take(count: int, app: str = "") -> None:
@@ -45,8 +45,8 @@ def test_every_broken_rule_is_named(order: IdRule, make_rule: MakeRule) -> None:
     IdRule.objects.filter(name="other").update(source="{x}", timezone="Mars/Base")
     make_rule("third")
     IdRule.objects.filter(name="third").update(kind="python", source="no.Where")
-    found = findings()
-    assert {(level, subject) for level, subject, _ in found} == {
+    reported = findings()
+    assert {(level, subject) for level, subject, _ in reported} == {
         ("error", "rule order"),
         ("error", "rule other"),
         ("error", "rule third"),
@@ -60,14 +60,14 @@ def test_a_rule_that_is_off_is_not_looked_at(order: IdRule) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "level", "words"), [(85, "ok", "near"), (92, "warning", "92%"), (100, "error", "All numbers")]
+    ("count", "level", "sentence"), [(85, "ok", "near"), (92, "warning", "92%"), (100, "error", "All numbers")]
 )
-def test_a_counter_near_its_end_is_named(make_rule: MakeRule, count: int, level: str, words: str) -> None:
+def test_a_counter_near_its_end_is_named(make_rule: MakeRule, count: int, level: str, sentence: str) -> None:
     make_rule(max_counter=99, segment_size=1)
     take(count, "shop")
-    [(found, subject, message)] = findings()
-    assert (found, subject) == (level, "ids" if level == "ok" else "counter order/shop")
-    assert words in message
+    [(reported_level, subject, message)] = findings()
+    assert (reported_level, subject) == (level, "ids" if level == "ok" else "counter order/shop")
+    assert sentence in message
 
 
 def test_a_cycle_that_has_passed_is_not_near_its_end(make_rule: MakeRule) -> None:

@@ -1,4 +1,4 @@
-"""Taking over from id_server: a configuration, scripts and a table as the original leaves them."""
+"""Taking over from id_server: a configuration, scripts and a table as id_server leaves them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from resty_django.ids import next_id, service
-from resty_django.ids.importing import OriginalRow, Plan, Refused, make_plan, read_config, read_rows
+from resty_django.ids import next_id, next_ids, service
+from resty_django.ids.legacy import IdServerRow, Plan, Refused, make_plan, read_config, read_rows
 from resty_django.ids.models import IdCounter, IdRule
 
 pytest.importorskip("lupa")
@@ -78,7 +78,7 @@ def original(tmp_path: Path) -> Original:
 
 @pytest.fixture
 def counter_table(tmp_path: Path, db: None) -> Iterator[Callable[..., None]]:
-    """The table of the original, in an SQLite database of its own under the alias `original`."""
+    """The table of id_server, in an SQLite database of its own under the alias `original`."""
     entry = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "original.sqlite3")}
     connections.settings["original"] = connections.configure_settings({"default": {}, "original": entry})["original"]
     connection = connections["original"]
@@ -101,12 +101,12 @@ def counter_table(tmp_path: Path, db: None) -> Iterator[Callable[..., None]]:
 
 
 def run(*arguments: object, **options: Any) -> str:
-    out = StringIO()
-    call_command("import_id_server", *map(str, arguments), stdout=out, no_color=True, **options)
-    return out.getvalue()
+    output = StringIO()
+    call_command("import_id_server", *map(str, arguments), stdout=output, no_color=True, **options)
+    return output.getvalue()
 
 
-def planned(path: Path, rows: list[OriginalRow], moment: datetime, **options: Any) -> Plan:
+def planned(path: Path, rows: list[IdServerRow], moment: datetime, **options: Any) -> Plan:
     return make_plan(read_config(path), rows, clock=moment.timestamp, **options)
 
 
@@ -131,7 +131,7 @@ def test_ids_go_on_where_the_original_stopped(original: Original, counter_table:
         (0, 77, ahead() - 300 * 86_400, "task", ""),
         (0, 5, ahead(), "order_id", "Ünï\\"),
     )
-    out = run(path, database="original")
+    output = run(path, database="original")
     today = datetime.now(BERLIN).strftime("%y%m%d")
     assert next_id("order_id", "shop") == f"O{today}004001"
     assert next_id("order_id", "old") == f"O{today}000000"
@@ -142,16 +142,16 @@ def test_ids_go_on_where_the_original_stopped(original: Original, counter_table:
     assert (rule.kind, rule.min_counter, rule.max_counter, rule.reset_seconds) == ("lua", 0, 999_999, 86_400)
     assert (rule.segment_size, rule.fixed_length, rule.timezone, rule.max_names) == (1000, True, "", 10_000)
     assert not IdRule.objects.get(name="task").fixed_length
-    assert "2 rules and 4 counters were taken over." in out
-    assert "IDs of rule task may differ in length" in out
+    assert "2 rules and 4 counters were taken over." in output
+    assert "IDs of rule task may differ in length" in output
 
 
 def test_nothing_is_written_by_a_dry_run(original: Original, counter_table: Any) -> None:
     counter_table((0, 4000, ahead(), "order_id", "shop"), (0, 9, 5, "order_id", "old"))
-    out = run(original(), "--dry-run", database="original")
-    line = next(line for line in out.splitlines() if line.startswith("order_id"))
+    output = run(original(), "--dry-run", database="original")
+    line = next(line for line in output.splitlines() if line.startswith("order_id"))
     assert line.split() == ["order_id", "new", "0", "to", "999999", "each", "86400", "s", "1000", "2", "1", "4001"]
-    assert "Nothing was written" in out
+    assert "Nothing was written" in output
     assert not IdRule.objects.exists()
     assert not IdCounter.objects.exists()
 
@@ -159,21 +159,21 @@ def test_nothing_is_written_by_a_dry_run(original: Original, counter_table: Any)
 def test_all_or_nothing(original: Original, counter_table: Any) -> None:
     path = original({"a": script(), "b": script(NUMBER, low=5, high=5)})
     counter_table((0, 4000, ahead(), "a", "shop"))
-    with pytest.raises(CommandError, match=r"rule b.*Nothing was written"):
+    with pytest.raises(CommandError, match=r"Rule b.*Nothing was written"):
         run(path, database="original")
     IdRule.objects.create(name="b", source="B{counter:06d}")
     original({"a": script(), "b": script()})
-    with pytest.raises(CommandError, match="rule b exists already; run again with --update"):
+    with pytest.raises(CommandError, match=r"Rule b exists already\. Run again with --update"):
         run(path, database="original")
     assert [rule.name for rule in IdRule.objects.all()] == ["b"]
     assert not IdCounter.objects.exists()
 
 
 def test_counters_are_missed_when_they_are_not_asked_for(original: Original) -> None:
-    out = run(original())
-    assert "database id_server of user ids at 10.0.0.1:3306" in out
-    assert "secret" not in out
-    assert "numbers begin anew" in out
+    output = run(original())
+    assert "database id_server of user ids at 10.0.0.1:3306" in output
+    assert "secret" not in output
+    assert "numbers begin anew" in output
 
 
 def test_the_settings_to_write_are_printed(original: Original, settings: Any, counter_table: Any) -> None:
@@ -240,7 +240,7 @@ def test_scripts_are_found_from_the_folder_named_or_around_the_file(original: Or
         ({"rules": ["x"]}, "a rule has no name"),
         ({"rules": [{"lua_file": "x"}]}, "a rule has no name"),
         ({"rules": [{"name": "x"}]}, "rule x has no lua_file"),
-        ({"rules": [{"name": "x", "lua_file": "rule/none.lua"}]}, "rule x: there is no file .*none.lua"),
+        ({"rules": [{"name": "x", "lua_file": "rule/none.lua"}]}, "Rule x: there is no file .*none.lua"),
         ({"rules": [{"name": "x", "lua_file": "rule/order_id.lua", "batch_save": "9"}]}, "batch_save of rule x"),
         ({"rules": [{"name": "x", "lua_file": "rule/order_id.lua"}] * 2}, "'x' more than once"),
         ({"rules": [{"name": "a b", "lua_file": "rule/order_id.lua"}]}, "forbidden character ' '"),
@@ -271,7 +271,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("function (", "rule x, .*line 1"),
+        ("function (", "Rule x, .*Line 1"),
         ("x = 1", "min_counter"),
         (script(NUMBER, low=-1), "0 <= min < max"),
         (script("os.date()"), "makes no ID here"),
@@ -294,10 +294,10 @@ def test_a_script_in_another_encoding_is_refused(original: Original, tmp_path: P
 
 def test_a_script_that_needs_a_salt_or_outgrows_its_width_is_taken_over(original: Original) -> None:
     needs = 'string.format("S%s%04d", string.match(salt, "^%d%d$"), counter:generate_counter())'
-    out = run(original({"needs": script(needs, high=9999), "wide": script(NUMBER, high=10**7)}))
+    output = run(original({"needs": script(needs, high=9999), "wide": script(NUMBER, high=10**7)}))
     assert not IdRule.objects.get(name="needs").fixed_length
     assert not IdRule.objects.get(name="wide").fixed_length
-    assert "IDs of rule wide may differ in length (IDs have 7 characters at min_counter and 9 at max_counter" in out
+    assert "IDs of rule wide may differ in length (IDs have 7 characters at min_counter and 9 at max_counter" in output
     assert next_id("needs", salt="42") == "S420000"
 
 
@@ -318,16 +318,16 @@ def test_a_table_that_cannot_be_read_is_refused(original: Original, counter_tabl
 
 def test_rows_are_read_as_they_are(counter_table: Any) -> None:
     counter_table((1, 2**31 - 1, 5, "r", "it's"), (0, -3, 0, "r", ""))
-    assert read_rows("original") == [OriginalRow("r", "", 0, -3, 0), OriginalRow("r", "it's", 1, 2**31 - 1, 5)]
+    assert read_rows("original") == [IdServerRow("r", "", 0, -3, 0), IdServerRow("r", "it's", 1, 2**31 - 1, 5)]
 
 
 def test_rows_without_a_rule_or_with_a_name_that_no_one_can_ask_for_are_left_out(
     original: Original, counter_table: Any
 ) -> None:
     counter_table((0, 1, 0, "gone", "a"), (0, 1, 0, "gone", "b"), (0, 1, 0, "order_id", "a b"))
-    out = run(original(), database="original")
-    assert "2 rows of rule gone, which the configuration does not have, are left out." in out
-    assert "forbidden character ' '" in out
+    output = run(original(), database="original")
+    assert "2 rows of rule gone, which the configuration does not have, are left out." in output
+    assert "forbidden character ' '" in output
     assert not IdCounter.objects.exists()
 
 
@@ -343,12 +343,12 @@ def test_more_names_than_a_rule_allows_raise_its_bound(original: Original, count
 
 def test_a_table_written_just_now_is_a_warning(original: Original, counter_table: Any) -> None:
     counter_table((0, 1, ahead() - 10, "order_id", "a"))
-    assert "If the original still runs, stop it" in run(original(), database="original")
+    assert "If id_server still runs, stop it" in run(original(), database="original")
 
 
 def test_a_row_of_the_future_is_refused(original: Original) -> None:
     now = at(2026, 11, 21, 12)
-    row = OriginalRow("order_id", "a", 0, 5, int(now.timestamp()) + 7200)
+    row = IdServerRow("order_id", "a", 0, 5, int(now.timestamp()) + 7200)
     with pytest.raises(Refused, match=r"2026-11-21 14:00:00, ahead of this clock"):
         planned(original(), [row], now)
 
@@ -359,7 +359,7 @@ def test_a_row_of_the_future_is_refused(original: Original) -> None:
         (at(2026, 11, 21, 0, 0), at(2026, 11, 21, 23, 59), True),
         (at(2026, 11, 20, 23, 59, 59), at(2026, 11, 21, 0, 0), False),
         (at(2026, 11, 1, 12), at(2026, 11, 21, 12), False),
-        # In summer the original's day ends at one o'clock: until then it used yesterday's numbers.
+        # In summer id_server's day ends at one o'clock: until then it used yesterday's numbers.
         (at(2026, 7, 1, 23, 30), at(2026, 7, 2, 0, 30), True),
         (at(2026, 7, 1, 23, 30), at(2026, 7, 2, 12), True),
         (at(2026, 7, 1, 0, 30), at(2026, 7, 1, 12), True),
@@ -373,7 +373,7 @@ def test_a_row_of_the_future_is_refused(original: Original) -> None:
 def test_a_row_goes_on_when_its_numbers_may_have_been_used_today(
     original: Original, saved: datetime, now: datetime, goes_on: bool
 ) -> None:
-    row = OriginalRow("order_id", "a", 0, 500, int(saved.timestamp()))
+    row = IdServerRow("order_id", "a", 0, 500, int(saved.timestamp()))
     (standing,) = planned(original(), [row], now).rules[0].counters
     assert standing.goes_on is goes_on
     assert standing.bound == 501
@@ -386,15 +386,15 @@ def test_a_row_goes_on_when_its_numbers_may_have_been_used_today(
 def test_a_week_goes_on_over_its_monday(original: Original) -> None:
     path = original({"w": script(DATED, reset=7 * 86_400)})
     saved = int(at(2026, 11, 20, 12).timestamp())
-    plan = planned(path, [OriginalRow("w", "a", 0, 500, saved)], at(2026, 11, 24, 12))
+    plan = planned(path, [IdServerRow("w", "a", 0, 500, saved)], at(2026, 11, 24, 12))
     assert plan.rules[0].counters[0].goes_on
     assert any("begins on Thursday" in notice for notice in plan.notices)
-    assert not planned(path, [OriginalRow("w", "a", 0, 500, saved)], at(2026, 12, 1, 12)).rules[0].counters[0].goes_on
+    assert not planned(path, [IdServerRow("w", "a", 0, 500, saved)], at(2026, 12, 1, 12)).rules[0].counters[0].goes_on
 
 
 def test_a_rule_without_a_cycle_always_goes_on(original: Original) -> None:
     path = original({"n": script()})
-    (standing,) = planned(path, [OriginalRow("n", "a", 0, 500, 0)], at(2026, 11, 21, 12)).rules[0].counters
+    (standing,) = planned(path, [IdServerRow("n", "a", 0, 500, 0)], at(2026, 11, 21, 12)).rules[0].counters
     assert (standing.goes_on, standing.bound) == (True, 501)
 
 
@@ -421,8 +421,8 @@ def test_rows_of_another_step_lift_all_nodes_above_what_was_given_out(
 ) -> None:
     settings.RESTY_DJANGO = {"IDS": {"STEP": 3}}
     path = original({"n": script()}, id_step=3)
-    found = [OriginalRow("n", "a", node, value, 0) for node, value in rows]
-    plan = planned(path, found, at(2026, 11, 21, 12))
+    original_rows = [IdServerRow("n", "a", node, value, 0) for node, value in rows]
+    plan = planned(path, original_rows, at(2026, 11, 21, 12))
     assert sorted((s.node_offset, s.bound) for s in plan.rules[0].counters) == [(0, 27), (1, 28), (2, 26)]
     assert any("another id_step than 3" in notice for notice in plan.notices)
     plan.apply()
@@ -431,7 +431,7 @@ def test_rows_of_another_step_lift_all_nodes_above_what_was_given_out(
 
 def test_rows_of_another_step_of_a_past_day_do_not_matter(original: Original) -> None:
     path = original(id_step=3)
-    rows = [OriginalRow("order_id", "a", node, 25, 5) for node in range(5)]
+    rows = [IdServerRow("order_id", "a", node, 25, 5) for node in range(5)]
     plan = planned(path, rows, at(2026, 11, 21, 12))
     assert len(plan.rules[0].counters) == 3
     assert not any(standing.goes_on for standing in plan.rules[0].counters)
@@ -451,9 +451,9 @@ def test_an_update_replaces_rules_and_sets_no_counter_back(original: Original, c
         cursor.execute("INSERT INTO counter VALUES (0, 9, 0, 'n', 'd')")
     service.stop()
     original({"n": script(NUMBER.replace("N%", "M%"))})
-    out = run(path, "--update", database="original")
-    assert "3 of these counters already" in out
-    assert "The text of IDs changes" in out
+    output = run(path, "--update", database="original")
+    assert "3 of these counters already" in output
+    assert "The text of IDs changes" in output
     assert IdRule.objects.get().version > version
     assert [next_id("n", app) for app in "abcd"] == ["M000102", "M005001", "M000006", "M000010"]
 
@@ -462,7 +462,7 @@ def test_an_update_keeps_a_counter_of_a_later_cycle(original: Original, counter_
     path = original()
     counter_table((0, 900, ahead() - 4 * 86_400, "order_id", "a"))
     run(path, database="original")
-    first = [next_id("order_id", "a", count=3), service.stop()][0]
+    first = [next_ids("order_id", 3, "a"), service.stop()][0]
     run(path, "--update", database="original")
     assert next_id("order_id", "a") not in first
     assert next_id("order_id", "a")[-6:] == "000004"

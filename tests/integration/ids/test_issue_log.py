@@ -15,7 +15,7 @@ import pytest
 from django.db import transaction
 from django.test.utils import override_settings
 
-from resty_django.ids import anext_id, next_id, stop
+from resty_django.ids import anext_id, next_id, next_ids, stop
 from resty_django.ids.issue_log import IssueLog, open_log
 from resty_django.ids.models import IdRule
 
@@ -26,31 +26,31 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\t([^\t\n]*)\t([^\t\n]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Any:
-    found = tmp_path / "issued.log"
-    with override_settings(RESTY_DJANGO={"IDS": {"ISSUE_LOG": str(found)}}):
+    file = tmp_path / "issued.log"
+    with override_settings(RESTY_DJANGO={"IDS": {"ISSUE_LOG": str(file)}}):
         stop()
-        yield found
+        yield file
         stop()
 
 
 def entries(*paths: Path) -> list[tuple[str, ...]]:
     """(rule, name, ID) of every line, all of which must be whole."""
-    found = []
+    parsed = []
     for path in paths:
         for line in path.read_text().splitlines():
             match = LINE.fullmatch(line)
             assert match, line
-            found.append(match.groups())
-    return found
+            parsed.append(match.groups())
+    return parsed
 
 
 def test_every_id_is_in_the_log(order: IdRule, path: Path) -> None:
-    made = [next_id("order") for _ in range(20)]
-    made += next_id("order", count=30)
-    made.append(str(asyncio.run(anext_id("order"))))
-    other = next_id("order", "日本")
+    ids = [next_id("order") for _ in range(20)]
+    ids += next_ids("order", 30)
+    ids.append(str(asyncio.run(anext_id("order"))))
+    foreign_id = next_id("order", "日本")
     stop()
-    assert entries(path) == [("order", "", one) for one in made] + [("order", "日本", other)]
+    assert entries(path) == [("order", "", issued_id) for issued_id in ids] + [("order", "日本", foreign_id)]
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -71,12 +71,12 @@ def test_a_gapless_id_is_logged_when_it_is_committed(make_rule: Callable[..., Id
 
 
 def test_rotation_by_renaming_loses_no_line(order: IdRule, path: Path) -> None:
-    made: list[str] = []
+    ids: list[str] = []
     ended = threading.Event()
 
     def ask() -> None:
         while not ended.is_set():
-            made.extend(next_id("order", count=100))
+            ids.extend(next_ids("order", 100))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -89,16 +89,16 @@ def test_rotation_by_renaming_loses_no_line(order: IdRule, path: Path) -> None:
     thread.join()
     stop()
     files = [*rotated, *([path] if path.exists() else [])]
-    assert [line[2] for line in entries(*files)] == made
+    assert [line[2] for line in entries(*files)] == ids
 
 
 def test_a_full_disk_is_reported_once_and_stops_nothing(order: IdRule, caplog: pytest.LogCaptureFixture) -> None:
     with override_settings(RESTY_DJANGO={"IDS": {"ISSUE_LOG": "/dev/full"}}):
         stop()
         with caplog.at_level(logging.ERROR, "resty_django.ids"):
-            made = [one for _ in range(5) for one in next_id("order", count=1000)]
+            ids = [issued_id for _ in range(5) for issued_id in next_ids("order", 1000)]
             stop()
-    assert len(set(made)) == 5000
+    assert len(set(ids)) == 5000
     reports = [record.getMessage() for record in caplog.records]
     assert len(reports) == 1
     assert "/dev/full" in reports[0]
@@ -128,15 +128,15 @@ def test_a_log_that_cannot_be_opened_is_reported_again_after_it_worked(
 
 def test_two_processes_may_share_a_file(order: IdRule, path: Path, worker: Callable[..., Any]) -> None:
     others = [worker("flood", "order", "", "0.3", str(batch), ids={"ISSUE_LOG": str(path)}) for batch in (1, 300)]
-    made: list[str] = []
-    while any(one.process.poll() is None for one in others):
-        made += next_id("order", "", count=70)
+    ids: list[str] = []
+    while any(process.process.poll() is None for process in others):
+        ids += next_ids("order", 70, "")
         time.sleep(0.001)
     stop()
-    for one in others:
-        assert one.end(None) == ""
-        made += one.lines
-    assert sorted(line[2] for line in entries(path)) == sorted(made)
+    for process in others:
+        assert process.end(None) == ""
+        ids += process.lines
+    assert sorted(line[2] for line in entries(path)) == sorted(ids)
 
 
 def test_a_log_closed_under_load_has_all_that_was_written_before(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_a_log_closed_under_load_has_all_that_was_written_before(tmp_path: Path)
     for thread in threads:
         thread.join()
     log.close()
-    found = entries(tmp_path / "log")
-    assert len(found) == 8000
+    logged = entries(tmp_path / "log")
+    assert len(logged) == 8000
     for n in range(4):
-        assert [line[2] for line in found if line[1] == str(n)] == [f"{n}-{k}" for k in range(2000)]
+        assert [line[2] for line in logged if line[1] == str(n)] == [f"{n}-{k}" for k in range(2000)]
 
 
 def test_no_path_is_no_log() -> None:

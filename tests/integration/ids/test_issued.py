@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.ids import next_id, service
+from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.models import IdRule
 from resty_django.ids.overview import rules
-from resty_django.ids.stats import KEY, Handing, add, issued
+from resty_django.ids.stats import StatsReporter, add, issued, series
 from resty_django.shdict import SharedDictError, shdicts
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -22,23 +22,23 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _empty_sums() -> None:
     for name in ("order", "invoice"):
-        shdicts["default"].delete(KEY + name)
+        shdicts["default"].delete(series().key(name))
 
 
 def test_ids_of_all_kinds_are_counted(order: IdRule, make_rule: Callable[..., IdRule]) -> None:
     make_rule("invoice", "R{counter:06d}", max_counter=999_999, gapless=True)
     for _ in range(5):
         next_id("order", app="shop")
-    next_id("order", app="other", count=20)
+    next_ids("order", 20, app="other")
     with transaction.atomic():
         next_id("invoice")
     with transaction.atomic():
         next_id("invoice")
         transaction.set_rollback(True)
     service.stop()  # hands in what is left
-    found = issued(["order", "invoice"])
-    assert (found["order"].total, found["invoice"].total) == (25, 1)
-    assert sum(found["order"].minutes) == 25
+    counts = issued(["order", "invoice"])
+    assert (counts["order"].total, counts["invoice"].total) == (25, 1)
+    assert sum(counts["order"].minutes) == 25
 
 
 def test_a_service_that_runs_hands_in_by_itself(order: IdRule) -> None:
@@ -54,17 +54,17 @@ def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
     add("order", 3, now - 7200)
     add("order", 4, now - 300)
     add("order", 5, now)
-    found = issued(["order"], lambda: now)["order"]
-    assert found.total == 12
-    assert found.minutes[-6] == 4
-    assert found.minutes[-1] == 5
-    assert sum(found.minutes) == 9
-    assert found.per_minute == 4 / 5
+    counts = issued(["order"], lambda: now)["order"]
+    assert counts.total == 12
+    assert counts.minutes[-6] == 4
+    assert counts.minutes[-1] == 5
+    assert sum(counts.minutes) == 9
+    assert counts.per_minute == 4 / 5
 
 
 def test_many_that_hand_in_at_once_lose_nothing() -> None:
-    handings = [Handing(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
-    threads = [threading.Thread(target=handing.hand_in) for handing in handings for _ in range(3)]
+    handings = [StatsReporter(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
+    threads = [threading.Thread(target=handing.flush) for handing in handings for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,7 +73,7 @@ def test_many_that_hand_in_at_once_lose_nothing() -> None:
 
 
 def test_what_is_not_ours_counts_as_nothing() -> None:
-    shdicts["default"].set(KEY + "order", "something else")
+    shdicts["default"].set(series().key("order"), "something else")
     assert issued(["order"])["order"].total == 0
     add("order", 2, time.time())
     assert issued(["order"])["order"].total == 2
@@ -85,7 +85,7 @@ def test_a_dictionary_that_fails_is_in_nobodys_way(order: IdRule, monkeypatch: p
 
     monkeypatch.setattr(type(shdicts["default"]), "update", fails)
     assert next_id("order")
-    assert not service.service()._handing.hand_in()
+    assert not service.service().stats_reporter.flush()
     monkeypatch.undo()
     service.stop()
     assert issued(["order"])["order"].total == 1

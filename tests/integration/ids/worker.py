@@ -19,7 +19,7 @@ def say(*lines: object) -> None:
 
 def flood(rule: str, app: str, seconds: float, batch: int) -> None:
     """IDs as fast as they come, for a time or until the end of the standard input."""
-    from resty_django.ids import next_id
+    from resty_django.ids import next_ids
     from resty_django.ids.errors import Unavailable
 
     ended = threading.Event()
@@ -27,32 +27,32 @@ def flood(rule: str, app: str, seconds: float, batch: int) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and not ended.is_set():
         try:
-            made = next_id(rule, app, count=batch)
+            ids = next_ids(rule, batch, app)
         except Unavailable:
             continue
-        say(*([made] if isinstance(made, str) else made))
+        say(*ids)
 
 
 def talk() -> None:
     """Each line of the standard input is a JSON list of rule, name, salt and count; a line of JSON answers it."""
-    from resty_django.ids import next_id
+    from resty_django.ids import next_id, next_ids
     from resty_django.ids.errors import IdError
 
     for line in sys.stdin:
         rule, app, salt, count = json.loads(line)
         try:
-            say(json.dumps(next_id(rule, app, salt, count=count)))
+            say(json.dumps(next_id(rule, app, salt) if count == 1 else next_ids(rule, count, app, salt)))
         except IdError as error:
             say(json.dumps({"error": error.code, "message": str(error)}))
 
 
 def fork(children: int, count: int) -> None:
     """IDs before and after a fork, as under gunicorn with --preload; lines of process, ID."""
-    from resty_django.ids import anext_id, next_id
+    from resty_django.ids import anext_ids, next_id, next_ids
     from resty_django.ids.service import service, stop
 
-    say(*(f"parent {made}" for made in next_id("order", count=count)))
-    assert service().desk.running
+    say(*(f"parent {issued_id}" for issued_id in next_ids("order", count)))
+    assert service().reservations.running
     pids = []
     for child in range(children):
         with warnings.catch_warnings():
@@ -62,7 +62,7 @@ def fork(children: int, count: int) -> None:
         if not pid:
             try:
                 say(*(f"child{child} {next_id('order')}" for _ in range(count)))
-                say(*(f"child{child} {made}" for made in asyncio.run(anext_id("order", count=count))))
+                say(*(f"child{child} {issued_id}" for issued_id in asyncio.run(anext_ids("order", count))))
                 stop()
             except BaseException as error:
                 say(f"error {type(error).__name__}: {error}")
@@ -72,7 +72,7 @@ def fork(children: int, count: int) -> None:
     say(*(f"parent {next_id('order')}" for _ in range(count)))
     for pid in pids:
         os.waitpid(pid, 0)
-    say(*(f"parent {made}" for made in next_id("order", count=count)))
+    say(*(f"parent {issued_id}" for issued_id in next_ids("order", count)))
 
 
 def main(what: str, *args: str) -> None:

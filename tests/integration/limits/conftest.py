@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from resty_django.limits import policy
-from tests.dictionaries import clock, redis_cache
-from tests.limiting import every, stored
+from resty_django.limits.policies import registry
+from tests.limiting import every, stored  # noqa: F401 - fixtures
 
-__all__ = ["clock", "every", "redis_cache", "stored"]
+from .policy_tools import limits_site, worker  # noqa: F401 - fixtures
+from .view_tools import empty_limits, limits_store, site  # noqa: F401 - fixtures
 
 
 @pytest.fixture(autouse=True)
 def _no_policies_left() -> Iterator[None]:
     """What a test has read of the database is forgotten with it, also by the thread that would look again."""
     yield
-    policy.reset()
+    registry.forget_policies()

@@ -21,13 +21,13 @@ PROCESSES, EACH = 8, 40
 LEASE = 5.0
 
 
-def store(engine: str, place: str) -> Any:
+def store(engine: str, location: str) -> Any:
     from resty_django.shdict.lmdb import LmdbDict
     from resty_django.shdict.redis import RedisDict
 
     if engine == "redis":
         return RedisDict("crowd")
-    return LmdbDict("crowd", 8 * 1024 * 1024, place, lambda: NOW)
+    return LmdbDict("crowd", 8 * 1024 * 1024, location, lambda: NOW)
 
 
 def limits(dictionary: Any) -> dict[str, Callable[[], Any]]:
@@ -47,7 +47,7 @@ def limits(dictionary: Any) -> dict[str, Callable[[], Any]]:
         "leaky bucket": LeakyBucket(1, 99, **options("leaky")),
         "fixed window": FixedWindow(100, 60, **options("fixed")),
         "sliding window": SlidingWindow(100, 60, **options("sliding")),
-        "token bucket": TokenBucket(1000, 100, 1, 0, **options("token")),
+        "token bucket": TokenBucket.from_interval(1000, 100, 1, 0, **options("token")),
         "slots with leases": slots,
         "slots": free,
     }
@@ -59,8 +59,8 @@ def limits(dictionary: Any) -> dict[str, Callable[[], Any]]:
     return calls
 
 
-def crowd(engine: str, place: str) -> dict[str, int]:
-    dictionary = store(engine, place)
+def crowd(engine: str, location: str) -> dict[str, int]:
+    dictionary = store(engine, location)
     dictionary.get("k")  # so that the parent has it open when it forks
     calls = limits(dictionary)
     pipes = []
@@ -77,31 +77,31 @@ def crowd(engine: str, place: str) -> dict[str, int]:
             os._exit(0)
         os.close(writing)
         pipes.append(reading)
-    found = []
+    results = []
     for reading in pipes:
         with os.fdopen(reading) as pipe:
-            found.append(json.loads(pipe.read()))
-    return {kind: sum(one[kind] for one in found) for kind in calls}
+            results.append(json.loads(pipe.read()))
+    return {kind: sum(result[kind] for result in results) for kind in calls}
 
 
-def hold(engine: str, place: str) -> None:
+def hold(engine: str, location: str) -> None:
     from resty_django.limits import Concurrency
 
-    slots = Concurrency(3, store=store(engine, place), clock=lambda: NOW, lease=LEASE, on_error="raise")
+    slots = Concurrency(3, store=store(engine, location), clock=lambda: NOW, lease=LEASE, on_error="raise")
     print([slots.hit("k").allowed for _ in range(3)], flush=True)
     time.sleep(60)
 
 
-def main(act: str, engine: str, place: str) -> None:
-    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": place}
+def main(act: str, engine: str, location: str) -> None:
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location}
     if engine == "lmdb":
         cache = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     django.setup()
     with override_settings(CACHES={"default": cache}):
         if act == "crowd":
-            print(json.dumps(crowd(engine, place)))
+            print(json.dumps(crowd(engine, location)))
         else:
-            hold(engine, place)
+            hold(engine, location)
 
 
 if __name__ == "__main__":

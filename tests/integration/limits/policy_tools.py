@@ -18,12 +18,13 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
-from resty_django.events import process as events
-from resty_django.limits import policy
-from resty_django.limits.background import background
+from resty_django.events import runtime as events
 from resty_django.limits.models import LimitPolicy
-from resty_django.limits.stats import Stats, stats
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics.background import background
+from resty_django.limits.statistics.reporter import stats
 from resty_django.shdict import shdicts
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("policy_worker.py")
@@ -57,17 +58,10 @@ def limits_site(settings: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
 def clean_up() -> None:
     background.stop()
     stats.flush()
-    policy._declared.clear()
-    policy.reset()
-    forget(stats)
+    registry.declarations.clear()
+    registry.forget_policies()
+    stats.reset()
     events.reset()
-
-
-def forget(figures: Stats) -> None:
-    """As in a process that has counted nothing yet."""
-    figures._tallies.clear()
-    figures._kept.clear()
-    figures._announced.clear()
 
 
 def person(*codenames: str) -> Client:
@@ -97,7 +91,7 @@ class Worker:
     """A process of its own; prints a JSON list for each thing that happens to it. `policy_worker` says which."""
 
     def __init__(self, what: str, site: dict[str, Any], caches: dict[str, Any] | None = None, **options: Any) -> None:
-        self.process = subprocess.Popen(
+        self.process = processes.Process(
             [sys.executable, str(WORKER), what, json.dumps(options)],
             env={
                 **os.environ,
@@ -125,9 +119,9 @@ class Worker:
         """The first line that `check` accepts."""
         until = time.monotonic() + seconds
         while True:
-            found = next((line for line in list(self.lines) if check(line)), None)
-            if found is not None:
-                return list(found)
+            line_found = next((line for line in list(self.lines) if check(line)), None)
+            if line_found is not None:
+                return list(line_found)
             if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
                 self.process.kill()
                 raise AssertionError(f"not in {self.lines}: {self.end()}")
@@ -155,12 +149,12 @@ def worker(limits_site: dict[str, Any], transactional_db: None) -> Iterator[Call
     def start(what: str, caches: dict[str, Any] | None = None, **options: Any) -> Worker:
         from django.conf import settings
 
-        made = Worker(what, settings.RESTY_DJANGO, caches, **options)
-        started.append(made)
-        return made
+        started_worker = Worker(what, settings.RESTY_DJANGO, caches, **options)
+        started.append(started_worker)
+        return started_worker
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.end()
+    for process in started:
+        if process.process.poll() is None:
+            process.process.kill()
+            process.end()

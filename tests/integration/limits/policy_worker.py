@@ -25,28 +25,29 @@ def until_end_of_input() -> threading.Event:
 def watch(name: str, who: str = "watch") -> None:
     """Say each limit that the policy comes to have, and when, as a request would find it."""
     from resty_django import events
-    from resty_django.limits import policy
+    from resty_django.limits.policies import registry
 
-    policy.named(name)
+    registry.get_policy(name)
     events.start()
     ended = until_end_of_input()
-    seen: object = "nothing yet"
+    last: object = "nothing yet"
     while not ended.is_set():
-        found = policy.named(name)
-        limit = found.spec.limit if found is not None else None
-        if limit != seen:
+        policy = registry.get_policy(name)
+        limit = policy.spec.limit if policy is not None else None
+        if limit != last:
             say(who, limit, time.time())
-            seen = limit
+            last = limit
         time.sleep(0.001)
 
 
 def fork(name: str) -> None:
     """Fork after the first use, as under gunicorn with preload; the child watches."""
     from resty_django import events
-    from resty_django.limits import policy, stats
+    from resty_django.limits.policies import registry
+    from resty_django.limits.statistics import reporter
 
-    policy.named(name)
-    stats.record(name, "k", allowed())
+    registry.get_policy(name)
+    reporter.stats.record(name, "k", allowed())
     events.start()
     with warnings.catch_warnings():
         # Python 3.12+ warns of any fork with threads about: that it is safe here is what the test is for.
@@ -54,9 +55,9 @@ def fork(name: str) -> None:
         pid = os.fork()
     if not pid:
         for _ in range(5):
-            stats.record(name, "k", allowed())
+            reporter.stats.record(name, "k", allowed())
         watch(name, "child")
-        stats.flush()
+        reporter.stats.flush()
         say("child ended")
         os._exit(0)
     os.waitpid(pid, 0)
@@ -70,14 +71,15 @@ def allowed() -> Any:
 
 def count(name: str, passed: int, refused: int) -> None:
     """Count decisions from two threads, and end at once: what was counted has to be handed in at the exit."""
-    from resty_django.limits import Decision, stats
+    from resty_django.limits import Decision
+    from resty_django.limits.statistics import reporter
 
     def some() -> None:
         for number in range(max(passed, refused)):
             if number < passed:
-                stats.record(name, "k", allowed())
+                reporter.stats.record(name, "k", allowed())
             if number < refused:
-                stats.record(name, f"k{number % 3}", Decision(False))
+                reporter.stats.record(name, f"k{number % 3}", Decision(False))
 
     threads = [threading.Thread(target=some) for _ in range(2)]
     for thread in threads:

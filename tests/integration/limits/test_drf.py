@@ -23,7 +23,8 @@ from rest_framework.views import APIView
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
-from resty_django.limits.drf import (
+from resty_django.limits.signals import limited
+from resty_django.limits.throttling import (
     ConcurrencyThrottle,
     FixedWindowThrottle,
     LeakyBucketThrottle,
@@ -31,12 +32,7 @@ from resty_django.limits.drf import (
     SlidingWindowThrottle,
     TokenBucketThrottle,
 )
-from resty_django.limits.signals import limited
 from resty_django.shdict import shdicts
-
-from .view_tools import limits_store
-
-__all__ = ["limits_store"]
 
 pytestmark = pytest.mark.usefixtures("limits_store")
 
@@ -55,19 +51,19 @@ def view(*throttles: Any, base: Any = Quiet, **attributes: Any) -> Any:
     return type("AView", (base,), {"throttle_classes": throttles, **attributes}).as_view()
 
 
-def ask(one: Any, user: Any = None, ip: str = "192.0.2.1", **kwargs: Any) -> Any:
+def ask(drf_view: Any, user: Any = None, ip: str = "192.0.2.1", **kwargs: Any) -> Any:
     request = factory.get("/", REMOTE_ADDR=ip)
     if user is not None:
         force_authenticate(request, user)
-    response = one(request, **kwargs)
+    response = drf_view(request, **kwargs)
     if hasattr(response, "render"):
         response.render()
     response.close()
     return response
 
 
-def statuses(one: Any, count: int, **options: Any) -> list[int]:
-    return [ask(one, **options).status_code for _ in range(count)]
+def statuses(drf_view: Any, count: int, **options: Any) -> list[int]:
+    return [ask(drf_view, **options).status_code for _ in range(count)]
 
 
 @pytest.fixture
@@ -76,8 +72,8 @@ def rates() -> Iterator[Any]:
 
     entered = []
 
-    def enter(**given: Any) -> None:
-        override = override_settings(REST_FRAMEWORK={**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": given})
+    def enter(**rates: Any) -> None:
+        override = override_settings(REST_FRAMEWORK={**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates})
         override.enable()
         entered.append(override)
 
@@ -100,18 +96,28 @@ def with_rate(base: type[LimitThrottle], rate: str, **attributes: Any) -> type[L
     ],
 )
 def test_so_many_requests_of_a_client_pass(base: type[LimitThrottle], rate: str) -> None:
-    one = view(with_rate(base, rate))
-    assert statuses(one, 5) == [200, 200, 200, 429, 429]
-    assert statuses(one, 1, ip="192.0.2.2") == [200]
+    drf_view = view(with_rate(base, rate))
+    assert statuses(drf_view, 5) == [200, 200, 200, 429, 429]
+    assert statuses(drf_view, 1, ip="192.0.2.2") == [200]
+
+
+def test_a_cost_that_can_never_pass() -> None:
+    """In a class it is a mistake of the site; of a request it is refused, without a time to come again."""
+    with pytest.raises(ImproperlyConfigured, match="A request of cost 4 can never pass"):
+        ask(view(with_rate(SlidingWindowThrottle, "3/h", cost=4)))
+    drf_view = view(with_rate(SlidingWindowThrottle, "3/h", cost=staticmethod(lambda request: 4)))
+    refused = ask(drf_view)
+    assert refused.status_code == 429
+    assert "Retry-After" not in refused
 
 
 def test_no_key_is_kept_for_ever() -> None:
     store = shdicts["limits"]
     store.flush_all()
     assert statuses(view(with_rate(TokenBucketThrottle, "1/h")), 1) == [200]
-    kept = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
-    assert kept
-    assert all(3600 < left < 4000 for left in kept)
+    ttls = [store.ttl(key) for key in store.get_keys() if not key.startswith("resty:stats:")]
+    assert ttls
+    assert all(3600 < ttl < 4000 for ttl in ttls)
 
 
 def test_headers_wait_and_signal() -> None:
@@ -121,8 +127,8 @@ def test_headers_wait_and_signal() -> None:
         heard.append(kwargs)
 
     limited.connect(receiver)
-    one = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
-    passed, refused = ask(one), ask(one)
+    drf_view = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
+    passed, refused = ask(drf_view), ask(drf_view)
     limited.disconnect(receiver)
     assert passed["RateLimit"] == '"uploads";r=0;t=3600'
     assert passed["X-RateLimit-Limit"] == "1"
@@ -134,9 +140,9 @@ def test_headers_wait_and_signal() -> None:
 
 
 def test_users_have_their_own() -> None:
-    one = view(with_rate(FixedWindowThrottle, "1/h"))
+    drf_view = view(with_rate(FixedWindowThrottle, "1/h"))
     for user in (User(pk=1), User(pk=2), None):
-        assert statuses(one, 2, user=user) == [200, 429]
+        assert statuses(drf_view, 2, user=user) == [200, 429]
 
 
 def test_a_user_who_came_by_the_authentication_of_drf(db: None) -> None:
@@ -149,17 +155,17 @@ def test_a_user_who_came_by_the_authentication_of_drf(db: None) -> None:
     def one(request: Request) -> Response:
         return Response(str(request.user))
 
-    known = {"HTTP_AUTHORIZATION": "Basic YW5uOnNlY3JldA==", "REMOTE_ADDR": "192.0.2.1"}
-    assert [one(factory.get("/", **known)).status_code for _ in range(2)] == [200, 429]
+    credentials = {"HTTP_AUTHORIZATION": "Basic YW5uOnNlY3JldA==", "REMOTE_ADDR": "192.0.2.1"}
+    assert [one(factory.get("/", **credentials)).status_code for _ in range(2)] == [200, 429]
     assert one(factory.get("/", REMOTE_ADDR="192.0.2.1")).status_code == 200
 
 
 def test_keys_and_costs() -> None:
-    one = view(with_rate(FixedWindowThrottle, "4/h", key="arg:pk", cost=2))
+    drf_view = view(with_rate(FixedWindowThrottle, "4/h", key="arg:pk", cost=2))
     for pk in (1, 2):
-        assert statuses(one, 3, pk=pk) == [200, 200, 429]
-    one = view(with_rate(FixedWindowThrottle, "1/h", key=staticmethod(lambda request: None)))
-    assert statuses(one, 3) == [200] * 3
+        assert statuses(drf_view, 3, pk=pk) == [200, 200, 429]
+    drf_view = view(with_rate(FixedWindowThrottle, "1/h", key=staticmethod(lambda request: None)))
+    assert statuses(drf_view, 3) == [200] * 3
 
 
 def test_views_of_one_class_share_and_others_do_not() -> None:
@@ -212,10 +218,10 @@ def test_what_is_no_rate_is_told(base: type[LimitThrottle], rate: str) -> None:
 
 
 def test_several_throttles_tell_of_all() -> None:
-    one = view(
+    drf_view = view(
         with_rate(FixedWindowThrottle, "5/h", scope="wide"), with_rate(SlidingWindowThrottle, "2/365d", scope="tight")
     )
-    passed = ask(one)
+    passed = ask(drf_view)
     assert passed["RateLimit-Policy"].split(";")[0] == '"tight"'
     assert passed["RateLimit"].count(";r=") == 2
     assert passed["X-RateLimit-Limit"] == "2"
@@ -234,12 +240,12 @@ def test_slots() -> None:
             return Response("done")
 
     throttle = with_rate(ConcurrencyThrottle, "2")
-    one = view(throttle, base=Slow)
-    threads = [threading.Thread(target=ask, args=(one,), kwargs={"wait": True}) for _ in range(2)]
+    drf_view = view(throttle, base=Slow)
+    threads = [threading.Thread(target=ask, args=(drf_view,), kwargs={"wait": True}) for _ in range(2)]
     for thread in threads:
         thread.start()
     inside.wait(20)
-    assert statuses(one, 2) == [429, 429]
+    assert statuses(drf_view, 2) == [429, 429]
     go_on.set()
     for thread in threads:
         thread.join()
@@ -247,8 +253,8 @@ def test_slots() -> None:
     assert statuses(refusing, 5) == [200] + [429] * 4
     for _ in range(4):
         with pytest.raises(ZeroDivisionError):
-            ask(one, fail=True)
-    assert statuses(one, 4) == [200] * 4
+            ask(drf_view, fail=True)
+    assert statuses(drf_view, 4) == [200] * 4
 
 
 def test_decorators_on_views_of_drf() -> None:
@@ -279,8 +285,8 @@ def test_decorators_on_views_of_drf() -> None:
     class ByDispatch(Quiet):
         pass
 
-    for one in (outside, beside, inside, ByMethod.as_view(), ByDispatch.as_view()):
-        assert statuses(one, 2) == [200, 429]
+    for drf_view in (outside, beside, inside, ByMethod.as_view(), ByDispatch.as_view()):
+        assert statuses(drf_view, 2) == [200, 429]
 
 
 def test_a_slot_of_a_decorated_view_is_held_until_its_response_is_closed() -> None:

@@ -24,10 +24,10 @@ LIMITERS: dict[str, tuple[type[Any], tuple[Any, ...]]] = {
     "C2": (FixedWindow, (1, 1)),
     "N1": (Concurrency, (2, 3, 0.5)),
     "N2": (Concurrency, (1, 0, 0.5)),  # the table does not say; these give what it shows
-    "R1": (TokenBucket, (500, 3, 1, 700)),
-    "R2": (TokenBucket, (100, 10, 2)),
-    "R3": (TokenBucket, (1000, 2)),
-    "R4": (TokenBucket, (100, 5)),
+    "R1": (TokenBucket.from_interval, (500, 3, 1, 700)),
+    "R2": (TokenBucket.from_interval, (100, 10, 2)),
+    "R3": (TokenBucket.from_interval, (1000, 2)),
+    "R4": (TokenBucket.from_interval, (100, 5)),
 }
 EXAMPLES = {table.split(".")[0].strip(): table.strip().splitlines()[1:] for table in TABLES.split("\n\n")}
 
@@ -62,13 +62,13 @@ async def outcome(limiter: Any, call: str) -> tuple[Any, ...]:
     name, arguments = re.fullmatch(r"(\w+)\((.*)\)", call).groups()  # type: ignore[union-attr]
     arguments = arguments.replace("true", "True").replace("false", "False")
     try:
-        found = await getattr(limiter, name)(*ast.literal_eval(f"({arguments},)" if arguments else "()"))
+        result = await getattr(limiter, name)(*ast.literal_eval(f"({arguments},)" if arguments else "()"))
     except NotFound:
         return ("not found",)
     if name in {"incoming", "take"}:
-        assert bool(found) is found.allowed
-        return ("pass", found.delay, found.state) if found else ("rejected", found.state)
-    return ("returns", found)
+        assert bool(result) is result.allowed
+        return ("pass", result.delay, result.state) if result else ("rejected", result.state)
+    return ("returns", result)
 
 
 def wanted(result: str, delay: str, second: str) -> tuple[Any, ...]:

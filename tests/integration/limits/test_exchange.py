@@ -12,13 +12,11 @@ from django.core.management import CommandError, call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.limits import exchange, policy
-from resty_django.limits.exchange import BadFile, read, write
 from resty_django.limits.models import LimitPolicy
-from resty_django.limits.spec import METHODS, PolicySpec, find_problems
-from tests.integration.limits.policy_tools import limits_site, make_policy
-
-__all__ = ["limits_site"]
+from resty_django.limits.policies import export, registry
+from resty_django.limits.policies.export import BadFile, read, write
+from resty_django.limits.policies.spec import METHODS, PolicySpec, find_problems
+from tests.integration.limits.policy_tools import make_policy
 
 GOOD = {"name": "pay", "algorithm": "fixed_window", "limit": 3, "window": "1h"}
 
@@ -70,7 +68,7 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "This is not JSON"),
         ("[]", "The file is not an object"),
@@ -93,9 +91,9 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
     ],
     ids=lambda value: value[:40],
 )
-def test_mistakes_are_told_where_they_are(text: str, told: str) -> None:
+def test_mistakes_are_told_where_they_are(text: str, message: str) -> None:
     (problem,) = problems(text)
-    assert told in problem
+    assert message in problem
 
 
 def test_all_mistakes_are_told_and_very_many_are_counted() -> None:
@@ -119,7 +117,7 @@ def test_an_import_adds_changes_and_prunes() -> None:
     make_policy("same", limit=1)
     make_policy("other", limit=2)
     make_policy("gone", limit=3)
-    assert policy.named("other") is not None
+    assert registry.get_policy("other") is not None
     specs = read(
         file_with(
             *(
@@ -128,14 +126,14 @@ def test_an_import_adds_changes_and_prunes() -> None:
             )
         )
     )
-    assert str(exchange.plan(specs)) == "1 new, 1 changed, 1 unchanged"
+    assert str(export.plan(specs)) == "1 new, 1 changed, 1 unchanged"
     version = LimitPolicy.objects.get(name="same").version
-    exchange.apply(specs)
+    export.apply(specs)
     assert names() == {"same": 1, "other": 20, "gone": 3, "new": 4}
     assert LimitPolicy.objects.get(name="same").version == version
-    exchange.apply(specs, prune=True)
+    export.apply(specs, prune=True)
     assert names() == {"same": 1, "other": 20, "new": 4}
-    assert {name: found.spec.limit for name, found in policy.everything().items()} == names()
+    assert {name: policy.spec.limit for name, policy in registry.all_policies().items()} == names()
 
 
 @stored
@@ -151,7 +149,7 @@ def test_an_import_is_done_as_a_whole_or_not_at_all() -> None:
     pre_save.connect(fail, sender=LimitPolicy)
     try:
         with pytest.raises(KeyError):
-            exchange.apply(read(file_with({**GOOD, "name": "a"}, {**GOOD, "name": "z"})), prune=True)
+            export.apply(read(file_with({**GOOD, "name": "a"}, {**GOOD, "name": "z"})), prune=True)
     finally:
         pre_save.disconnect(fail, sender=LimitPolicy)
     assert names() == {"gone": 3}
@@ -161,9 +159,9 @@ def test_an_import_is_done_as_a_whole_or_not_at_all() -> None:
 
 
 def run(*args: Any, **options: Any) -> str:
-    out = io.StringIO()
-    call_command(*args, stdout=out, **options)
-    return out.getvalue()
+    output = io.StringIO()
+    call_command(*args, stdout=output, **options)
+    return output.getvalue()
 
 
 @stored
@@ -173,13 +171,13 @@ def test_commands_carry_policies_over(tmp_path: Path) -> None:
     file = tmp_path / "policies.json"
     assert run("limits_export", output=file) == ""
     assert run("limits_export") == file.read_text()
-    assert [one["name"] for one in json.loads(run("limits_export", "b"))["policies"]] == ["b"]
+    assert [entry["name"] for entry in json.loads(run("limits_export", "b"))["policies"]] == ["b"]
     LimitPolicy.objects.all().delete()
     make_policy("c")
-    out = run("limits_import", file, dry_run=True, prune=True)
-    assert "new  a" in out
-    assert "deleted  c" in out
-    assert "2 new, 1 deleted. Nothing was written (--dry-run)." in out
+    output = run("limits_import", file, dry_run=True, prune=True)
+    assert "new  a" in output
+    assert "deleted  c" in output
+    assert "2 new, 1 deleted. Nothing was written (--dry-run)." in output
     assert names() == {"c": 3}
     assert "2 new." in run("limits_import", file)
     assert names() == {"a": 3, "b": 7, "c": 3}
@@ -198,9 +196,9 @@ def test_commands_read_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> No
 def test_commands_tell_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"There is no policy 'x'; there are none\."):
         run("limits_export", "x")
-    with pytest.raises(CommandError, match="cannot write"):
+    with pytest.raises(CommandError, match="Cannot write"):
         run("limits_export", output=tmp_path / "no" / "where")
-    with pytest.raises(CommandError, match="cannot read"):
+    with pytest.raises(CommandError, match="Cannot read"):
         run("limits_import", tmp_path / "nothing.json")
     file = tmp_path / "policies.json"
     file.write_text(file_with(GOOD, {**GOOD, "name": "other", "window": "soon"}))

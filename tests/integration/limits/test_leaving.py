@@ -20,11 +20,9 @@ from django.urls import path
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
-from resty_django.limits.passage import Hold
+from resty_django.limits.enforcement.request_limits import HeldSlot
 
-from .view_tools import Site, limits_store, site, sync_requests
-
-__all__ = ["limits_store", "site"]
+from .view_tools import Site, sync_requests
 
 urlpatterns: list[Any] = []
 
@@ -93,8 +91,8 @@ async def test_after_a_refusal_by_a_limit_beside(site: Site, conn: Concurrency) 
     """Decided together, and the slot is asked for last, wherever it stands."""
     from resty_django.limits import FixedWindow
 
-    other = FixedWindow(2, 3600, prefix="leaving:other:", name="other")
-    view = site.view(limit(conn, other))
+    quota = FixedWindow(2, 3600, prefix="leaving:other:", name="other")
+    view = site.view(limit(conn, quota))
     assert await site.statuses(view, 5) == [200, 200, 429, 429, 429]
     assert busy(conn) == 0
 
@@ -147,15 +145,15 @@ async def test_a_stream_holds_its_slot_until_it_is_closed(site: Site, conn: Conc
     view = site.view(
         limit(conn), body=lambda request: StreamingHttpResponse(apieces() if site.asynchronous else pieces())
     )
-    whole, cut = await site.get(view), await site.get(view)
+    read_fully, cut = await site.get(view), await site.get(view)
     assert busy(conn) == 2
     if site.asynchronous:
-        assert [piece async for piece in whole] == [b"a", b"b"]
+        assert [piece async for piece in read_fully] == [b"a", b"b"]
         assert await anext(aiter(cut)) == b"a"
     else:
-        assert list(whole) == [b"a", b"b"]
+        assert list(read_fully) == [b"a", b"b"]
         assert next(iter(cut)) == b"a"
-    whole.close()
+    read_fully.close()
     assert busy(conn) == 1
     cut.close()
     cut.close()
@@ -235,10 +233,10 @@ async def test_a_response_in_a_cache_holds_nothing(conn: Concurrency) -> None:
 def test_a_slot_is_given_back_once(conn: Concurrency) -> None:
     decision = conn.hit("k")
     conn.hit("k")
-    hold = Hold(conn, "k", decision.token)
-    hold.leave()
-    hold.leave()
-    del hold
+    slot = HeldSlot(conn, "k", decision.token)
+    slot.release()
+    slot.release()
+    del slot
     assert busy(conn, "k") == 1
 
 
@@ -304,7 +302,7 @@ async def test_the_latency_is_that_of_the_view_without_what_it_slept(limits_stor
     conn.hit("192.0.2.1")
     view = site.view(limit(conn))
     await site.get(view)  # sleeps for half a second, and takes next to nothing
-    assert 0.25 <= conn.unit_delay < 0.45
+    assert 0.25 <= conn.unit_delay < 0.5
 
 
 async def test_a_limit_by_numbers(site: Site, limits_store: str) -> None:
@@ -359,15 +357,15 @@ async def asgi(route: str, gone: asyncio.Event, sent: asyncio.Event) -> list[dic
         "headers": [(b"host", b"testserver")],
         "client": ("192.0.2.1", 4711),
     }
-    asked = False
+    called = False
     messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        nonlocal asked
-        if asked:
+        nonlocal called
+        if called:
             await gone.wait()
             return {"type": "http.disconnect"}
-        asked = True
+        called = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: dict[str, Any]) -> None:

@@ -13,19 +13,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from resty_django.admin.figures import Key
-from resty_django.limits import Decision, exchange, outage, policy, stats
+from resty_django.admin.statistics import Key
+from resty_django.limits import Decision
 from resty_django.limits.models import LimitPolicy
-from tests.integration.limits.policy_tools import (
-    HOSTILE,
-    POLICIES,
-    limits_site,
-    logged,
-    make_policy,
-    person,
-)
-
-__all__ = ["limits_site"]
+from resty_django.limits.policies import export, registry
+from resty_django.limits.policies.policy_set import limiter_of
+from resty_django.limits.statistics import reporter
+from resty_django.limits.stores import circuit_breaker
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -34,13 +29,6 @@ pytestmark = [
 ]
 
 REFUSED = Decision(False)
-
-
-@pytest.fixture
-def boss() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
 
 
 def data(**fields: Any) -> dict[str, Any]:
@@ -89,12 +77,12 @@ def page(row: LimitPolicy, name: str) -> str:
 # --- list ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_tells_the_limit_in_words_and_its_last_hour(boss: Client) -> None:
+def test_the_list_tells_the_limit_in_words_and_its_last_hour(admin_client: Client) -> None:
     make_policy(algorithm="leaky_bucket", limit=None, window="", rate="200/s", burst=100, path="/pay/*", methods="POST")
     make_policy("other")
     for number in range(30):
-        stats.record("pay", "k", Decision(number % 3 > 0, delay=0.5 * (number % 3 == 2)))
-    html = text_of(boss, POLICIES)
+        reporter.stats.record("pay", "k", Decision(number % 3 > 0, delay=0.5 * (number % 3 == 2)))
+    html = text_of(admin_client, POLICIES)
     assert "200 requests/s, up to 100 wait, then refused" in html
     assert "<code>POST</code> <code>/pay/*</code>" in html
     assert "where code names it" in html
@@ -103,81 +91,83 @@ def test_the_list_tells_the_limit_in_words_and_its_last_hour(boss: Client) -> No
     assert '<rect class="resty-refused"' in html
 
 
-def test_the_list_asks_as_much_for_many_policies_as_for_few(boss: Client) -> None:
-    text_of(boss, POLICIES)
+def test_the_list_asks_as_much_for_many_policies_as_for_few(admin_client: Client) -> None:
+    text_of(admin_client, POLICIES)
     make_policy("a")
     with CaptureQueriesContext(connection) as few:
-        text_of(boss, POLICIES)
+        text_of(admin_client, POLICIES)
     for number in range(20):
         make_policy(f"b{number}")
     with CaptureQueriesContext(connection) as many:
-        text_of(boss, POLICIES)
+        text_of(admin_client, POLICIES)
     assert len(many) == len(few)
 
 
-def test_the_list_shows_what_code_declares_and_fills_the_form_with_it(boss: Client) -> None:
-    policy.declare("pay", "leaky_bucket", rate="7/s", burst=3, path="/pay/*")
-    policy.declare("taken", "fixed_window", limit=1, window="1s")
+def test_the_list_shows_what_code_declares_and_fills_the_form_with_it(admin_client: Client) -> None:
+    registry.declare_policy("pay", "leaky_bucket", rate="7/s", burst=3, path="/pay/*")
+    registry.declare_policy("taken", "fixed_window", limit=1, window="1s")
     make_policy("taken")
-    html = text_of(boss, POLICIES)
+    html = text_of(admin_client, POLICIES)
     assert "7 requests/s, up to 3 wait, then refused" in html
     (link,) = re.findall(r'href="([^"]+add/\?[^"]+)"', html)
-    form = text_of(boss, link.replace("&amp;", "&"))
+    form = text_of(admin_client, link.replace("&amp;", "&"))
     for value in ("7/s", "pay", "/pay/*"):
         assert f'value="{value}"' in form
 
 
-def test_the_pages_say_when_a_store_is_down(boss: Client, settings: Any) -> None:
+def test_the_pages_say_when_a_store_is_down(admin_client: Client, settings: Any) -> None:
     row = make_policy()
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
-    found = policy.named("pay")
-    assert found is not None
-    assert found.limiter.hit("k").failed
-    assert outage.current()
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.limiter.hit("k").failed
+    assert circuit_breaker.current_outages()
     for url in (POLICIES, page(row, "figures")):
-        text = plain(text_of(boss, url))
+        text = plain(text_of(admin_client, url))
         assert "The store “limits” has not answered this process since" in text
         assert "1 decisions were made without it" in text
     assert "The figures cannot be read" in text
 
 
-def test_a_policy_broken_in_the_database_is_shown_as_that(boss: Client) -> None:
+def test_a_policy_broken_in_the_database_is_shown_as_that(admin_client: Client) -> None:
     row = make_policy()
-    assert policy.named("pay") is not None
+    assert registry.get_policy("pay") is not None
     LimitPolicy.objects.update(window="soon")
-    policy.refresh()
-    assert "Cannot be used." in text_of(boss, POLICIES)
-    assert "what it was before acts on" in text_of(boss, page(row, "change"))
-    assert "cannot be tried" in text_of(boss, page(row, "try"))
-    assert "Not done: the policy cannot be used" in plain(
-        boss.post(page(row, "reset-key"), {"key": "k"}, follow=True).content.decode()
+    registry.refresh_policies()
+    assert "Cannot be used." in text_of(admin_client, POLICIES)
+    assert "the previous version stays in force" in text_of(admin_client, page(row, "change"))
+    assert "cannot be tried" in text_of(admin_client, page(row, "try"))
+    assert "Not done: The policy cannot be used" in plain(
+        admin_client.post(page(row, "reset-key"), {"key": "k"}, follow=True).content.decode()
     )
 
 
 # --- form ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(boss: Client) -> None:
-    assert policy.named("pay") is None
-    reply = boss.post(f"{POLICIES}add/", data())
+def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(admin_client: Client) -> None:
+    assert registry.get_policy("pay") is None
+    reply = admin_client.post(f"{POLICIES}add/", data())
     assert reply.status_code == 302, reply.context["errors"]
-    found = policy.named("pay")
-    assert found is not None
-    assert found.describe() == "200 requests/s, up to 100 wait, then refused"
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.describe() == "200 requests/s, up to 100 wait, then refused"
     row = LimitPolicy.objects.get()
-    assert "200 requests/s, up to 100 wait, then refused" in text_of(boss, page(row, "change"))
-    boss.post(page(row, "change"), data(rate="3/s"))
-    found = policy.named("pay")
-    assert found is not None
-    assert found.spec.rate == "3/s"
-    boss.post(page(row, "delete"), {"post": "yes"})
-    assert policy.named("pay") is None
+    assert "200 requests/s, up to 100 wait, then refused" in text_of(admin_client, page(row, "change"))
+    admin_client.post(page(row, "change"), data(rate="3/s"))
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.spec.rate == "3/s"
+    admin_client.post(page(row, "delete"), {"post": "yes"})
+    assert registry.get_policy("pay") is None
     assert logged() == ["Added.", "Changed Rate.", ""]
 
 
-def test_numbers_of_other_algorithms_are_dropped(boss: Client) -> None:
+def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
     row = make_policy()
-    reply = boss.post(page(row, "change"), data(limit="three", window="junk", capacity="9", methods="get, post"))
+    reply = admin_client.post(
+        page(row, "change"), data(limit="three", window="junk", capacity="9", methods="get, post")
+    )
     assert reply.status_code == 302, reply.context["errors"]
     row.refresh_from_db()
     assert (row.rate, row.burst, row.limit, row.window, row.capacity) == ("200/s", 100, None, "", None)
@@ -185,7 +175,7 @@ def test_numbers_of_other_algorithms_are_dropped(boss: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         ({"rate": ""}, "Leaky bucket needs this."),
         ({"rate": "fast"}, "is not a rate"),
@@ -202,71 +192,71 @@ def test_numbers_of_other_algorithms_are_dropped(boss: Client) -> None:
         ({"key": "<script>"}, "&#x27;&lt;script&gt;&#x27; is not a key"),
     ],
 )
-def test_mistakes_are_told_at_their_field(boss: Client, fields: dict[str, Any], words: str) -> None:
-    reply = boss.post(f"{POLICIES}add/", data(**fields))
+def test_mistakes_are_told_at_their_field(admin_client: Client, fields: dict[str, Any], message: str) -> None:
+    reply = admin_client.post(f"{POLICIES}add/", data(**fields))
     html = reply.content.decode()
     assert reply.status_code == 200
-    assert words in html
+    assert message in html
     assert list(reply.context["adminform"].form.errors) == list(fields)
     assert not LimitPolicy.objects.exists()
 
 
-def test_a_name_that_is_taken_is_refused(boss: Client) -> None:
+def test_a_name_that_is_taken_is_refused(admin_client: Client) -> None:
     make_policy()
-    assert "already exists" in boss.post(f"{POLICIES}add/", data()).content.decode()
+    assert "already exists" in admin_client.post(f"{POLICIES}add/", data()).content.decode()
 
 
 # --- figures ------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_figures_shows_time_and_keys(boss: Client) -> None:
+def test_the_page_of_figures_shows_time_and_keys(admin_client: Client) -> None:
     row = make_policy()
     for _ in range(1234):
-        stats.record("pay", "192.0.2.7", REFUSED)
-    stats.record("pay", "k", REFUSED, True)
-    html = text_of(boss, page(row, "figures"))
+        reporter.stats.record("pay", "192.0.2.7", REFUSED)
+    reporter.stats.record("pay", "k", REFUSED, True)
+    html = text_of(admin_client, page(row, "figures"))
     text = plain(html)
     assert "Refused 1234" in text.replace(",", "")
     assert "Would have been refused 1 " in text
     assert "192.0.2.7 1,234 Reset" in text
-    assert "Refresh" not in boss.get(page(row, "figures")).headers
-    assert boss.get(page(row, "figures") + "?live").headers["Refresh"] == "5"
+    assert "Refresh" not in admin_client.get(page(row, "figures")).headers
+    assert admin_client.get(page(row, "figures") + "?live").headers["Refresh"] == "5"
 
 
-def test_hostile_keys_are_shown_as_what_they_are(boss: Client) -> None:
+def test_hostile_keys_are_shown_as_what_they_are(admin_client: Client) -> None:
     row = make_policy()
-    policy.limiter_of(row.spec()).hit(HOSTILE)
-    stats.record("pay", HOSTILE, REFUSED)
-    html = text_of(boss, page(row, "figures"))
-    shown = "&lt;b&gt;&quot;it&#x27;s\\&amp;{{x}}%s&lt;/b&gt;é\\u202e\\x00"
-    assert f'<code class="resty-id">{shown}</code>' in html
+    limiter_of(row.spec()).hit(HOSTILE)
+    reporter.stats.record("pay", HOSTILE, REFUSED)
+    html = text_of(admin_client, page(row, "figures"))
+    escaped = "&lt;b&gt;&quot;it&#x27;s\\&amp;{{x}}%s&lt;/b&gt;é\\u202e\\x00"
+    assert f'<code class="resty-id">{escaped}</code>' in html
     assert "<b>" not in html
     (link,) = re.findall(r'href="([^"]+\?k=[^"]+)"', html)
-    assert shown in text_of(boss, link)
-    reply = boss.post(link, follow=True).content.decode()
-    assert f'Reset the key <code class="resty-id">{shown}</code>' in reply
+    assert escaped in text_of(admin_client, link)
+    reply = admin_client.post(link, follow=True).content.decode()
+    assert f'Reset the key <code class="resty-id">{escaped}</code>.' in reply
     assert "{{x}}" in logged()[-1]
 
 
 # --- try it -------------------------------------------------------------------------------------------------------
 
 
-def test_trying_shows_decisions_and_stores_nothing(boss: Client) -> None:
+def test_trying_shows_decisions_and_stores_nothing(admin_client: Client) -> None:
     row = make_policy(algorithm="leaky_bucket", limit=None, window="", rate="2/s", burst=3)
-    assert "Retry after" not in text_of(boss, page(row, "try"))
-    html = text_of(boss, page(row, "try") + "?key=%3Cb%3E&arrivals=9&interval=100ms")
+    assert "Retry after" not in text_of(admin_client, page(row, "try"))
+    html = text_of(admin_client, page(row, "try") + "?key=%3Cb%3E&arrivals=9&interval=100ms")
     assert "1 passed, 4 delayed, 4 refused" in html
     assert [cell for cell in re.findall(r'<td class="resty-number">([\d.]+)</td>', html) if cell == "1.200"]
     assert "&lt;b&gt;" in html
-    found = policy.named("pay")
-    assert found is not None
-    assert found.limiter.hit("<b>").state == 0
-    assert stats.totals() == {}
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.limiter.hit("<b>").state == 0
+    assert reporter.stats.totals() == {}
     assert logged() == []
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "message"),
     [
         ("arrivals=0&interval=1s", "greater than or equal to 1"),
         ("arrivals=201&interval=1s", "less than or equal to 200"),
@@ -275,15 +265,15 @@ def test_trying_shows_decisions_and_stores_nothing(boss: Client) -> None:
         ("arrivals=5&interval=", "This field is required."),
     ],
 )
-def test_a_trial_has_its_bounds(boss: Client, query: str, words: str) -> None:
-    html = text_of(boss, page(make_policy(), "try") + f"?{query}")
-    assert words in html
+def test_a_trial_has_its_bounds(admin_client: Client, query: str, message: str) -> None:
+    html = text_of(admin_client, page(make_policy(), "try") + f"?{query}")
+    assert message in html
     assert "Retry after" not in html
 
 
-def test_slots_are_tried_with_the_time_that_requests_last(boss: Client) -> None:
+def test_slots_are_tried_with_the_time_that_requests_last(admin_client: Client) -> None:
     row = make_policy(algorithm="concurrency", limit=2, window="")
-    html = text_of(boss, page(row, "try") + "?arrivals=6&interval=100ms&lasts=250ms")
+    html = text_of(admin_client, page(row, "try") + "?arrivals=6&interval=100ms&lasts=250ms")
     assert "4 passed, 0 delayed, 2 refused" in html
     assert "In progress" in html
 
@@ -291,19 +281,19 @@ def test_slots_are_tried_with_the_time_that_requests_last(boss: Client) -> None:
 # --- reset --------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_reset(boss: Client) -> None:
+def test_a_key_is_reset(admin_client: Client) -> None:
     row = make_policy(limit=1)
-    found = policy.named("pay")
-    assert found is not None
-    assert [bool(found.limiter.hit("k")) for _ in range(2)] == [True, False]
-    assert "Reset" in text_of(boss, page(row, "reset-key"))
-    assert not found.limiter.peek("k")
-    reply = boss.post(page(row, "reset-key"), {"key": "k"}, follow=True)
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert [bool(policy.limiter.hit("k")) for _ in range(2)] == [True, False]
+    assert "Reset" in text_of(admin_client, page(row, "reset-key"))
+    assert not policy.limiter.peek("k")
+    reply = admin_client.post(page(row, "reset-key"), {"key": "k"}, follow=True)
     assert "Reset the key" in reply.content.decode()
-    assert found.limiter.hit("k")
+    assert policy.limiter.hit("k")
     assert logged() == ["Reset the key “k”."]
-    reply = boss.post(page(row, "reset-key"), {"key": "unknown"}, follow=True)
-    assert "Not done: nothing is known of the key “unknown”" in reply.content.decode()
+    reply = admin_client.post(page(row, "reset-key"), {"key": "unknown"}, follow=True)
+    assert "Not done: Nothing is known of the key “unknown”" in reply.content.decode()
     assert len(logged()) == 1
 
 
@@ -314,31 +304,31 @@ def selected(*rows: LimitPolicy, **fields: str) -> dict[str, Any]:
     return {"_selected_action": [str(row.pk) for row in rows], **fields}
 
 
-def test_modes_change_after_a_page_that_asks(boss: Client) -> None:
+def test_modes_change_after_a_page_that_asks(admin_client: Client) -> None:
     rows = make_policy("a"), make_policy("b"), make_policy("c", mode="shadow")
-    assert policy.named("a") is not None
-    reply = boss.post(POLICIES, selected(*rows, action="shadow", index="0"))
+    assert registry.get_policy("a") is not None
+    reply = admin_client.post(POLICIES, selected(*rows, action="shadow", index="0"))
     html = reply.content.decode()
     assert reply.status_code == 200
     assert "are decided and counted, and pass" in html
     assert re.findall(r'<th scope="row">(\w)</th>', html) == ["a", "b"]
     assert LimitPolicy.objects.filter(mode="shadow").count() == 1
-    boss.post(POLICIES, selected(rows[0], rows[1], action="shadow", confirmed="yes"))
+    admin_client.post(POLICIES, selected(rows[0], rows[1], action="shadow", confirmed="yes"))
     assert {row.mode for row in LimitPolicy.objects.all()} == {"shadow"}
     assert logged() == ["Changed the mode from enforce to shadow."] * 2
-    assert {found.mode for found in policy.everything().values()} == {"shadow"}
-    boss.post(POLICIES, selected(*rows, action="off", confirmed="yes"))
-    boss.post(POLICIES, selected(rows[0], action="enforce", confirmed="yes"))
+    assert {policy.mode for policy in registry.all_policies().values()} == {"shadow"}
+    admin_client.post(POLICIES, selected(*rows, action="off", confirmed="yes"))
+    admin_client.post(POLICIES, selected(rows[0], action="enforce", confirmed="yes"))
     assert [row.mode for row in LimitPolicy.objects.order_by("name")] == ["enforce", "off", "off"]
 
 
 # --- import and export --------------------------------------------------------------------------------------------
 
 
-def test_what_is_exported_can_be_imported_after_a_look(boss: Client) -> None:
+def test_what_is_exported_can_be_imported_after_a_look(admin_client: Client) -> None:
     row = make_policy(limit=3)
     make_policy("gone")
-    reply = boss.get(f"{POLICIES}export/")
+    reply = admin_client.get(f"{POLICIES}export/")
     assert reply.headers["Content-Disposition"] == 'attachment; filename="limit-policies.json"'
     text = reply.content.decode()
     row.limit = 99
@@ -346,15 +336,15 @@ def test_what_is_exported_can_be_imported_after_a_look(boss: Client) -> None:
     LimitPolicy.objects.filter(name="gone").delete()
     make_policy("extra")
     file = SimpleUploadedFile("policies.json", text.encode())
-    html = boss.post(f"{POLICIES}import/", {"file": file, "prune": "on"}).content.decode()
+    html = admin_client.post(f"{POLICIES}import/", {"file": file, "prune": "on"}).content.decode()
     assert "1 new, 1 changed, 1 deleted" in html
     assert "limit: 99 → 3" in html
     assert LimitPolicy.objects.get(name="pay").limit == 99
-    boss.post(f"{POLICIES}import/", {"text": text, "prune": "on", "confirmed": "yes"})
-    assert exchange.write(one.spec() for one in LimitPolicy.objects.all()) == text
-    found = policy.named("pay")
-    assert found is not None
-    assert found.spec.limit == 3
+    admin_client.post(f"{POLICIES}import/", {"text": text, "prune": "on", "confirmed": "yes"})
+    assert export.write(one.spec() for one in LimitPolicy.objects.all()) == text
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.spec.limit == 3
     assert sorted(logged()) == [
         "Imported (changed). limit: 99 → 3",
         "Imported (deleted).",
@@ -362,14 +352,14 @@ def test_what_is_exported_can_be_imported_after_a_look(boss: Client) -> None:
     ]
 
 
-def test_selected_policies_are_exported(boss: Client) -> None:
+def test_selected_policies_are_exported(admin_client: Client) -> None:
     rows = make_policy("a"), make_policy("b")
-    reply = boss.post(POLICIES, selected(rows[1], action="export_selected", index="0"))
-    assert [one["name"] for one in json.loads(reply.content)["policies"]] == ["b"]
+    reply = admin_client.post(POLICIES, selected(rows[1], action="export_selected", index="0"))
+    assert [entry["name"] for entry in json.loads(reply.content)["policies"]] == ["b"]
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "message"),
     [
         ({"text": ""}, "Choose a file, or paste its text."),
         ({"text": "{"}, "This is not JSON"),
@@ -378,9 +368,9 @@ def test_selected_policies_are_exported(boss: Client) -> None:
         ({"file": SimpleUploadedFile("p", b"\xff\xfe\xfd")}, "not a text in UTF-8"),
     ],
 )
-def test_files_that_are_wrong_are_told_so(boss: Client, sent: dict[str, Any], words: str) -> None:
-    html = boss.post(f"{POLICIES}import/", sent).content.decode()
-    assert words in html
+def test_files_that_are_wrong_are_told_so(admin_client: Client, sent: dict[str, Any], message: str) -> None:
+    html = admin_client.post(f"{POLICIES}import/", sent).content.decode()
+    assert message in html
     assert "<b>" not in html
 
 
@@ -389,8 +379,8 @@ def test_files_that_are_wrong_are_told_so(boss: Client, sent: dict[str, Any], wo
 
 def test_each_verb_has_its_permission() -> None:
     row = make_policy()
-    policy.limiter_of(row.spec()).hit("k")
-    text = exchange.write([row.spec()])
+    limiter_of(row.spec()).hit("k")
+    text = export.write([row.spec()])
     view = ("view_limitpolicy",)
     for verb, url, sent, needed in [
         ("get", POLICIES, {}, view),
@@ -424,7 +414,7 @@ def test_modes_take_the_permission_to_change() -> None:
 
 def test_pruning_takes_the_permission_to_delete() -> None:
     make_policy()
-    sent = {"text": exchange.write([]), "prune": "on", "confirmed": "yes"}
+    sent = {"text": export.write([]), "prune": "on", "confirmed": "yes"}
     client = person("view_limitpolicy", "import_policies")
     assert "prune" not in text_of(client, f"{POLICIES}import/")
     client.post(f"{POLICIES}import/", sent)
@@ -435,7 +425,7 @@ def test_pruning_takes_the_permission_to_delete() -> None:
 
 def test_links_are_shown_to_those_who_may_follow_them() -> None:
     row = make_policy()
-    stats.record("pay", "k", REFUSED)
+    reporter.stats.record("pay", "k", REFUSED)
     looking = person("view_limitpolicy")
     for url in (POLICIES, page(row, "change"), page(row, "figures")):
         html = text_of(looking, url)
@@ -446,7 +436,7 @@ def test_links_are_shown_to_those_who_may_follow_them() -> None:
 def test_nothing_changes_by_a_get() -> None:
     row = make_policy()
     client = person("view_limitpolicy", "change_limitpolicy", "delete_limitpolicy", "reset_key", "import_policies")
-    limiter = policy.limiter_of(row.spec())
+    limiter = limiter_of(row.spec())
     limiter.hit("k")
     before = list(LimitPolicy.objects.values())
     for url in (
@@ -470,19 +460,19 @@ def test_posts_need_their_token() -> None:
         assert client.post(url, {"key": "k"}).status_code == 403
 
 
-def test_pages_have_no_inline_scripts_or_styles(boss: Client) -> None:
+def test_pages_have_no_inline_scripts_or_styles(admin_client: Client) -> None:
     row = make_policy()
-    policy.declare("declared", "fixed_window", limit=1, window="1s")
-    stats.record("pay", "k", REFUSED)
+    registry.declare_policy("declared", "fixed_window", limit=1, window="1s")
+    reporter.stats.record("pay", "k", REFUSED)
     urls = [POLICIES, f"{POLICIES}add/", f"{POLICIES}import/"]
     urls += [page(row, name) for name in ("change", "figures", "reset-key")]
     urls.append(page(row, "try") + "?arrivals=5&interval=1s")
     for url in urls:
-        html = text_of(boss, url)
+        html = text_of(admin_client, url)
         assert not re.search(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>", html), url
         assert not re.search(r"<style|\sstyle=|\son\w+=", html), url
 
 
 @pytest.mark.parametrize("name", ["figures", "try", "reset-key"])
-def test_a_policy_that_is_gone_leads_back(boss: Client, name: str) -> None:
-    assert boss.get(f"{POLICIES}12345/{name}/").status_code == 302
+def test_a_policy_that_is_gone_leads_back(admin_client: Client, name: str) -> None:
+    assert admin_client.get(f"{POLICIES}12345/{name}/").status_code == 302

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from resty_django import health
-from resty_django.limits import Decision, stats
+from resty_django.limits import Decision
 from resty_django.limits.models import LimitPolicy
-from tests.integration.limits.policy_tools import limits_site, make_policy
-
-__all__ = ["limits_site"]
+from resty_django.limits.statistics import reporter
+from tests.integration.limits.policy_tools import make_policy
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -21,13 +20,13 @@ pytestmark = [
 
 
 def findings() -> list[tuple[str, str, str]]:
-    return [(found.level, found.subject, found.message) for _, found in health.run(["limits"])]
+    return [(finding.level, finding.subject, finding.message) for _, finding in health.run(["limits"])]
 
 
 def test_all_is_well() -> None:
     make_policy()
-    stats.record("pay", "k", Decision(True))
-    stats.flush()
+    reporter.stats.record("pay", "k", Decision(True))
+    reporter.stats.flush()
     assert findings() == [("ok", "limits", "1 policy can be used; the store had a part in all decisions.")]
 
 
@@ -41,8 +40,8 @@ def test_a_policy_that_cannot_be_used_is_named() -> None:
 
 def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
     for _ in range(3):
-        stats.record("pay", "k", Decision(True, failed=True))
-    stats.flush()
+        reporter.stats.record("pay", "k", Decision(True, failed=True))
+    reporter.stats.flush()
     assert findings() == [("warning", "limit pay", "In the last 10 minutes 3 decisions were made without the store.")]
 
 

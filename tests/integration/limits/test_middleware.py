@@ -15,14 +15,12 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import include, path
 
-from resty_django.limits import Concurrency, policy
+from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit_count
 from resty_django.limits.models import LimitPolicy
+from resty_django.limits.policies import registry
 
 from . import served_urls
-from .view_tools import limits_store
-
-__all__ = ["limits_store"]
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -74,8 +72,8 @@ def rules(limits_store: str) -> Iterator[Site]:
     before, served_urls.urlpatterns = served_urls.urlpatterns, urls
     entered = []
 
-    def enter(*given: dict[str, Any], **settings_: Any) -> None:
-        section = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": given, **settings_}}
+    def enter(*declared: dict[str, Any], **settings_: Any) -> None:
+        section = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": declared, **settings_}}
         override = override_settings(RESTY_DJANGO=section, ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=MIDDLEWARE)
         override.enable()
         entered.append(override)
@@ -84,7 +82,7 @@ def rules(limits_store: str) -> Iterator[Site]:
     for override in reversed(entered):
         override.disable()
     served_urls.urlpatterns = before
-    policy.reset()
+    registry.forget_policies()
 
 
 def rule(name: str, limit: int = 2, **values: Any) -> dict[str, Any]:
@@ -145,6 +143,14 @@ def test_by_view_and_method_and_argument(rules: Site, asking: Asking) -> None:
     assert asking.statuses("/shop/pay/2/", 2) == [200, 429]
 
 
+def test_a_rule_for_get_holds_for_head_too(rules: Site, asking: Asking) -> None:
+    rules(rule("reads", 2, path="/api/*", methods="GET"))
+    assert asking.statuses("/api/items/", 1) == [200]
+    assert asking.statuses("/api/items/", 2, "head") == [200, 429]
+    assert asking.statuses("/api/items/", 1) == [429]
+    assert asking.statuses("/api/items/", 1, "post") == [200]
+
+
 def test_headers_and_refusal(rules: Site, asking: Asking) -> None:
     rules(rule("api", 1, path="/api/*", status=503))
     first, refused = asking.responses("/api/items/", 2)
@@ -177,11 +183,11 @@ def test_users(rules: Site, asking: Asking) -> None:
 
 def test_sessions_that_a_client_makes_up_are_one(rules: Site, asking: Asking) -> None:
     rules(rule("sessions", 2, path="/api/*", key="session"))
-    found = []
+    responses = []
     for number in range(4):
         headers = {"Cookie": f"sessionid=madeup{number:026}"}
-        found += asking.statuses("/api/items/", 1, headers=headers)
-    assert found == [200, 200, 429, 429]
+        responses += asking.statuses("/api/items/", 1, headers=headers)
+    assert responses == [200, 200, 429, 429]
     user = User.objects.create_user("someone")
     assert asking.statuses("/api/items/", 3, user=user) == [200, 200, 429]
 
@@ -200,17 +206,17 @@ def test_shadow_and_off(rules: Site, asking: Asking) -> None:
 
 def test_slots_are_given_back(rules: Site, asking: Asking) -> None:
     rules({"name": "slots", "algorithm": "concurrency", "limit": 1, "path": "/*", "lease": "1h"})
-    found = policy.named("slots")
-    assert found is not None
-    limiter = found.limiter
+    policy = registry.get_policy("slots")
+    assert policy is not None
+    limiter = policy.limiter
     assert isinstance(limiter, Concurrency)
     assert asking.statuses("/api/items/", 2) == [200, 200]
     assert asking.statuses("/broken/", 2) == [500, 500]
     assert asking.statuses("/decorated/", 7) == [200] * 5 + [429] * 2
     assert limiter.peek("127.0.0.1").remaining == 1
-    taken = limiter.hit("127.0.0.1")
+    decision = limiter.hit("127.0.0.1")
     assert asking.statuses("/api/items/", 2) == [429, 429]
-    limiter.leaving("127.0.0.1", token=taken.token)
+    limiter.leaving("127.0.0.1", token=decision.token)
     assert asking.statuses("/api/items/", 1) == [200]
 
 
@@ -233,11 +239,11 @@ def test_a_policy_of_the_database(rules: Site, asking: Asking) -> None:
     rules(rule("api", 1, path="/api/*"))
     assert asking.statuses("/api/items/", 2) == [200, 429]
     row = LimitPolicy.objects.create(name="api", algorithm="sliding_window", limit=2, window="365d", path="/free/")
-    policy.refresh()
+    registry.refresh_policies()
     assert asking.statuses("/api/items/", 3) == [200] * 3
     assert asking.statuses("/free/", 3) == [200, 200, 429]
     row.delete()
-    policy.refresh()
+    registry.refresh_policies()
     assert asking.statuses("/free/", 3) == [200] * 3
     assert asking.statuses("/api/items/", 1) == [429]
 
@@ -254,29 +260,29 @@ def test_wrong_rules_are_told_before_the_first_request(rules: Site) -> None:
     rules(rule("bad", limit=0, path="/*"))
     with pytest.raises(ImproperlyConfigured, match=r"RULES.*policy 'bad': limit"):
         Client().get("/free/")
-    (error,) = [one for one in run_checks() if one.id == "resty_limits.E001"]
+    (error,) = [message for message in run_checks() if message.id == "resty_limits.E001"]
     assert "policy 'bad': limit" in error.msg
 
 
 def test_two_rules_of_one_name(rules: Site) -> None:
     rules(rule("twin", path="/*"), rule("twin", path="/a"))
-    (error,) = [one for one in run_checks() if one.id == "resty_limits.E001"]
+    (error,) = [message for message in run_checks() if message.id == "resty_limits.E001"]
     assert "two rules with the name 'twin'" in error.msg
 
 
 def test_rules_that_nobody_asks_for(rules: Site) -> None:
     rules(rule("alone", path="/*"))
-    assert not [one for one in run_checks() if one.id == "resty_limits.W001"]
+    assert not [message for message in run_checks() if message.id == "resty_limits.W001"]
     with override_settings(MIDDLEWARE=MIDDLEWARE[:2]):
-        (warning,) = [one for one in run_checks() if one.id == "resty_limits.W001"]
+        (warning,) = [message for message in run_checks() if message.id == "resty_limits.W001"]
     assert "LimitMiddleware is not in MIDDLEWARE" in warning.msg
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [("x", "must be a list of dicts"), ([1], "holds an item of type int"), ([{1: 2}], "an item of type dict")],
 )
-def test_rules_of_a_wrong_type(given: Any, text: str) -> None:
-    with override_settings(RESTY_DJANGO={"LIMITS": {"RULES": given}}):
-        (error,) = [one for one in run_checks() if one.id == "resty_django.E002"]
+def test_rules_of_a_wrong_type(value: Any, text: str) -> None:
+    with override_settings(RESTY_DJANGO={"LIMITS": {"RULES": value}}):
+        (error,) = [message for message in run_checks() if message.id == "resty_django.E002"]
     assert text in error.msg

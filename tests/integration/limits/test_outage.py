@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.test import override_settings
-from django_redis.pool import ConnectionFactory
 
 from resty_django.limits import (
     Concurrency,
@@ -22,10 +21,9 @@ from resty_django.limits import (
     TokenBucket,
     acombine,
     combine,
-    outage,
 )
 from resty_django.limits.algorithms import FRAME
-from resty_django.limits.stores import store_of
+from resty_django.limits.stores import circuit_breaker, store_of
 from resty_django.shdict import SharedDict, UnknownDict
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
@@ -46,7 +44,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def store(server: Server) -> Iterator[RedisDict]:
     """A dictionary on a server that the test may kill."""
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()
     cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}
     with override_settings(CACHES={"default": cache}):
         server.call("FLUSHALL")
@@ -57,7 +55,7 @@ def store(server: Server) -> Iterator[RedisDict]:
 
 def rested(store: Any) -> None:
     """Let the pause between two tries be over."""
-    store_of(store).watch._again = 0.0
+    store_of(store).breaker.retry_at = 0.0
 
 
 @pytest.mark.redis
@@ -65,20 +63,20 @@ async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureF
     count = FixedWindow(3, 3600, store=store, on_error="open")
     assert count.hit("k") == Decision(True, 0.0, 2, 3, 2, 3600.0)
     server.kill()
-    for found in (count.hit("k"), count.peek("k"), await count.ahit("k"), count.hit("k", 99)):
-        assert found == Decision(True, limit=3, remaining=3, failed=True)
+    for decision in (count.hit("k"), count.peek("k"), await count.ahit("k"), count.hit("k", 3)):
+        assert decision == Decision(True, limit=3, remaining=3, failed=True)
     assert count.uncommit("k") == await count.auncommit("k") == 0
-    told = store_of(store).watch.outage()
-    assert told is not None
-    assert told in outage.current()
-    assert (told.store, told.decisions) == ("limits", 4)
-    assert told.error
-    assert abs(time.time() - told.since) < 60
+    outage = store_of(store).breaker.outage()
+    assert outage is not None
+    assert outage in circuit_breaker.current_outages()
+    assert (outage.store, outage.decisions) == ("limits", 4)
+    assert outage.error
+    assert abs(time.time() - outage.since) < 60
     server.start()
     rested(store)
     assert (await count.ahit("k")).state == 2
-    assert store_of(store).watch.outage() is None
-    assert told not in outage.current()
+    assert store_of(store).breaker.outage() is None
+    assert outage not in circuit_breaker.current_outages()
     texts = [record.getMessage() for record in caplog.records if record.name == LOG]
     assert len(texts) == 2
     assert texts[0].startswith("limits are decided without the store 'limits'")
@@ -90,8 +88,8 @@ async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureF
 async def test_closed(store: RedisDict, server: Server) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="closed")
     server.kill()
-    for found in (count.hit("k"), await count.ahit("k")):
-        assert found == Decision(False, limit=3, retry_after=outage.PAUSE, failed=True)
+    for decision in (count.hit("k"), await count.ahit("k")):
+        assert decision == Decision(False, limit=3, retry_after=circuit_breaker.PAUSE, failed=True)
     server.start()
     rested(store)
     assert count.hit("k").allowed
@@ -106,33 +104,33 @@ async def test_local(store: RedisDict, server: Server) -> None:
     assert [count.hit("k").allowed, (await count.ahit("k")).allowed, count.hit("k").allowed] == [True] * 3
     last = count.hit("k")
     assert (last.allowed, last.failed, last.limit) == (False, True, 3)
-    taken = slots.hit("k")
-    assert taken.failed
-    assert taken.token.startswith("local:")
+    decision = slots.hit("k")
+    assert decision.failed
+    assert decision.token.startswith("local:")
     assert slots.is_committed()
     assert (await slots.ahit("k")).state == 2
     assert not slots.hit("k")
     assert not slots.is_committed()
-    assert slots.renew("k", taken.token)
+    assert slots.renew("k", decision.token)
     loose = free.hit("k")
     assert not free.hit("k")
     assert await free.aleaving("k", token=loose.token) == 0
     server.start()
     rested(store)
     assert slots.hit("k").state == 1
-    assert slots.leaving("k", token=taken.token) == 1  # in this process; the slot in the store is held by another
+    assert slots.leaving("k", token=decision.token) == 1  # in this process; the slot in the store is held by another
     assert slots.peek("k").state == 2
 
 
 @pytest.mark.redis
 async def test_taking_what_is_available(store: RedisDict, server: Server) -> None:
     server.kill()
-    for on_error, wanted in (("open", [4, 4, 4]), ("closed", [0, 0, 0]), ("local", [4, 1, 0])):
-        bucket = TokenBucket(3_600_000, 5, store=store, on_error=on_error)
+    for on_error, expected in (("open", [4, 4, 4]), ("closed", [0, 0, 0]), ("local", [4, 1, 0])):
+        bucket = TokenBucket.from_interval(3_600_000, 5, store=store, on_error=on_error)
         got = [bucket.take_available("k", 4), await bucket.atake_available("k", 4), bucket.take_available("k", 4)]
-        assert got == wanted
+        assert got == expected
     with pytest.raises(StoreFailed):
-        TokenBucket(1, 5, store=store, on_error="raise").take_available("k", 4)
+        TokenBucket.from_interval(1, 5, store=store, on_error="raise").take_available("k", 4)
 
 
 @pytest.mark.redis
@@ -153,12 +151,12 @@ async def test_raise(store: RedisDict, server: Server) -> None:
 @pytest.mark.redis
 async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Server, monkeypatch: Any) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="open")
-    kept = store_of(store)
+    kept_store = store_of(store)
     tries = []
-    decide, adecide = type(kept).decide, type(kept).adecide
-    monkeypatch.setattr(type(kept), "decide", lambda *args: tries.append(1) or decide(*args))
-    monkeypatch.setattr(type(kept), "adecide", lambda *args: tries.append(1) or adecide(*args))
-    monkeypatch.setattr(outage, "PAUSE", 3600.0)
+    decide, adecide = type(kept_store).decide, type(kept_store).adecide
+    monkeypatch.setattr(type(kept_store), "decide", lambda *args: tries.append(1) or decide(*args))
+    monkeypatch.setattr(type(kept_store), "adecide", lambda *args: tries.append(1) or adecide(*args))
+    monkeypatch.setattr(circuit_breaker, "PAUSE", 3600.0)
     server.kill()
     for _ in range(20):
         count.hit("k")
@@ -168,7 +166,7 @@ async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Serv
     for _ in range(5):
         count.hit("k")
     assert len(tries) == 2
-    assert kept.watch.decisions == 45
+    assert kept_store.breaker.decisions == 45
 
 
 @pytest.mark.redis
@@ -182,8 +180,8 @@ async def test_combined(store: RedisDict, server: Server) -> None:
     keys = ["k", "k"]
     assert combine(limits("open"), keys).allowed
     server.kill()
-    found = combine(limits("open"), keys)
-    assert (found.allowed, found.failed, found.token) == (True, True, "")
+    combined = combine(limits("open"), keys)
+    assert (combined.allowed, combined.failed, combined.token) == (True, True, "")
     assert not (await acombine(limits("closed"), keys)).allowed
     mixed = [limits("local")[0], limits("open")[1]]
     assert [combine(mixed, keys).allowed for _ in range(3)] == [True, True, False]
@@ -194,8 +192,8 @@ async def test_combined(store: RedisDict, server: Server) -> None:
     server.start()
     rested(store)
     combine(limits("open"), keys)
-    found = await acombine(limits("raise"), keys)
-    assert [one and one.state for one in found.decisions] == [0, 2]
+    combined = await acombine(limits("raise"), keys)
+    assert [decision and decision.state for decision in combined.decisions] == [0, 2]
 
 
 async def test_lmdb_that_cannot_be_opened(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -203,11 +201,11 @@ async def test_lmdb_that_cannot_be_opened(clock: Clock, caplog: pytest.LogCaptur
     for on_error, allowed in (("open", True), ("closed", False), ("local", True)):
         for cls, numbers in ((LeakyBucket, (1, 1)), (SlidingWindow, (2, 1)), (Concurrency, (2,))):
             limiter: Any = cls(*numbers, store=store, on_error=on_error)
-            for found in (limiter.hit("k"), await limiter.ahit("k")):
-                assert (found.allowed, found.failed, found.limit) == (allowed, True, 2)
+            for decision in (limiter.hit("k"), await limiter.ahit("k")):
+                assert (decision.allowed, decision.failed, decision.limit) == (allowed, True, 2)
     with pytest.raises(StoreFailed, match="gone"):
         FixedWindow(1, 1, store=store, on_error="raise").hit("k")
-    assert "gone" in [one.store for one in outage.current()]
+    assert "gone" in [outage.store for outage in circuit_breaker.current_outages()]
     assert len([record for record in caplog.records if record.name == LOG]) == 1
     assert caplog.records[0].levelno == logging.ERROR
 
@@ -217,7 +215,7 @@ def test_the_setting_decides_where_the_limiter_does_not(settings: Any) -> None:
         "SHARED_DICTS": {"gone": {"PATH": "/proc/nowhere"}},
         "LIMITS": {"STORE": "gone", "ON_ERROR": "closed"},
     }
-    assert FixedWindow(1, 1).hit("k") == Decision(False, limit=1, retry_after=outage.PAUSE, failed=True)
+    assert FixedWindow(1, 1).hit("k") == Decision(False, limit=1, retry_after=circuit_breaker.PAUSE, failed=True)
     settings.RESTY_DJANGO = {"LIMITS": {"STORE": "default"}}
     limiter = FixedWindow(1, 1, prefix="test_outage:")
     assert limiter.hit("k") == Decision(True, 0.0, 0, 1, 0, 1.0)
@@ -238,7 +236,7 @@ KINDS: list[tuple[type[Any], tuple[Any, ...]]] = [
     (FixedWindow, (1, 1)),
     (SlidingWindow, (1, 1)),
     (Concurrency, (1,)),
-    (TokenBucket, (1, 1)),
+    (TokenBucket.from_interval, (1, 1)),
 ]
 
 
@@ -256,14 +254,14 @@ def put(store: Any, key: str, value: Any) -> None:
 def kept(store: Any, key: str) -> Any:
     if isinstance(store, SharedDict):
         return store.get(key)
-    found = store.revise(key, lambda old: (None, None, old))
-    return found[FRAME:] if isinstance(found, bytes) else found
+    state = store.revise(key, lambda old: (None, None, old))
+    return state[FRAME:] if isinstance(state, bytes) else state
 
 
 @pytest.mark.parametrize(("cls", "numbers"), KINDS)
 async def test_foreign_data(cls: type[Any], numbers: tuple[Any, ...], stored: Bench) -> None:
     limiter = stored.make(cls, *numbers)
-    other = stored.make(*((FixedWindow, 1, 1) if cls is not FixedWindow else (LeakyBucket, 1)))
+    second_limiter = stored.make(*((FixedWindow, 1, 1) if cls is not FixedWindow else (LeakyBucket, 1)))
     for value in FOREIGN:
         put(stored.store, "k", value)
         for call in (limiter.hit, limiter.peek, limiter.uncommit):
@@ -278,10 +276,10 @@ async def test_foreign_data(cls: type[Any], numbers: tuple[Any, ...], stored: Be
         with pytest.raises(ForeignData):
             await limiter.hit("k")
         stored.store.delete("k")
-    await other.hit("k")
+    await second_limiter.hit("k")
     with pytest.raises(ForeignData):
         await limiter.hit("k")
-    assert store_of(stored.store).watch.outage() is None
+    assert store_of(stored.store).breaker.outage() is None
 
 
 def test_foreign_data_is_decided_as_on_error_says_and_told_once(

@@ -17,16 +17,14 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import ResolverMatch
 
-from resty_django.events import process as events
-from resty_django.limits import LeakyBucket, policy
-from resty_django.limits.background import background
-from resty_django.limits.changes import tell
+from resty_django.events import runtime as events
+from resty_django.limits import LeakyBucket
 from resty_django.limits.models import LimitPolicy
-from resty_django.limits.spec import BadPolicy
-from tests.dictionaries import redis_cache
-from tests.integration.limits.policy_tools import Worker, eventually, limits_site, make_policy, worker
-
-__all__ = ["limits_site", "redis_cache", "worker"]
+from resty_django.limits.policies import registry
+from resty_django.limits.policies.invalidation import announce
+from resty_django.limits.policies.spec import BadPolicy
+from resty_django.limits.statistics.background import background
+from tests.integration.limits.policy_tools import Worker, eventually, make_policy
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -39,8 +37,8 @@ WITHIN = 0.1
 
 
 def limit(name: str = "pay") -> int | None:
-    found = policy.named(name)
-    return found.spec.limit if found is not None else None
+    policy = registry.get_policy(name)
+    return policy.spec.limit if policy is not None else None
 
 
 @pytest.fixture
@@ -51,9 +49,9 @@ def broken() -> Iterator[Callable[[bool], None]]:
     def change(breaking: bool) -> None:
         nonlocal away
         if away != breaking:
-            one, other = ("limitpolicy", "away") if breaking else ("away", "limitpolicy")
+            first, second = ("limitpolicy", "away") if breaking else ("away", "limitpolicy")
             with connection.cursor() as cursor:
-                cursor.execute(f"ALTER TABLE resty_limits_{one} RENAME TO resty_limits_{other}")
+                cursor.execute(f"ALTER TABLE resty_limits_{first} RENAME TO resty_limits_{second}")
             away = breaking
 
     yield change
@@ -64,29 +62,29 @@ def broken() -> Iterator[Callable[[bool], None]]:
 
 
 def test_the_database_takes_the_place_of_what_code_declares() -> None:
-    policy.declare("pay", "fixed_window", limit=5, window="1min", key="ip")
-    policy.declare("other", "leaky_bucket", rate="2/s")
+    registry.declare_policy("pay", "fixed_window", limit=5, window="1min", key="ip")
+    registry.declare_policy("other", "leaky_bucket", rate="2/s")
     assert limit() == 5
-    assert not policy.everything()["pay"].stored
+    assert not registry.all_policies()["pay"].stored
     row = make_policy(limit=7)
     assert limit() == 7
-    assert policy.everything()["pay"].stored
-    assert isinstance(policy.everything()["other"].limiter, LeakyBucket)
+    assert registry.all_policies()["pay"].stored
+    assert isinstance(registry.all_policies()["other"].limiter, LeakyBucket)
     row.delete()
     assert limit() == 5
-    policy.withdraw("pay")
-    assert policy.named("pay") is None
+    registry.withdraw_policy("pay")
+    assert registry.get_policy("pay") is None
 
 
 def test_a_declaration_that_is_wrong_is_refused() -> None:
     with pytest.raises(BadPolicy, match="policy 'pay': window: Fixed window needs this"):
-        policy.declare("pay", "fixed_window", limit=5)
-    assert policy.named("pay") is None
+        registry.declare_policy("pay", "fixed_window", limit=5)
+    assert registry.get_policy("pay") is None
 
 
 def test_a_declaration_made_late_acts_too() -> None:
-    assert policy.named("pay") is None
-    policy.declare("pay", "fixed_window", limit=5, window="1min")
+    assert registry.get_policy("pay") is None
+    registry.declare_policy("pay", "fixed_window", limit=5, window="1min")
     assert limit() == 5
 
 
@@ -117,7 +115,7 @@ def test_a_change_that_is_rolled_back_does_not_act() -> None:
 
 def test_changed_numbers_keep_the_state_and_another_algorithm_begins_anew() -> None:
     row = make_policy(algorithm="leaky_bucket", rate="1/h", burst=1)
-    ask = lambda: bool(policy.everything()["pay"].limiter.hit("k"))  # noqa: E731
+    ask = lambda: bool(registry.all_policies()["pay"].limiter.hit("k"))  # noqa: E731
     assert [ask() for _ in range(3)] == [True, True, False]
     row.burst = 3
     row.save()
@@ -127,19 +125,47 @@ def test_changed_numbers_keep_the_state_and_another_algorithm_begins_anew() -> N
     assert [ask() for _ in range(2)] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "numbers", "edited", "passing"),
+    [
+        ("leaky_bucket", {"rate": "1/h", "burst": 9}, {"burst": 1, "rate": "1/s"}, 0),
+        ("fixed_window", {"limit": 5, "window": "1h"}, {"limit": 7}, 1),  # the refused one counts
+        ("fixed_window", {"limit": 5, "window": "1h"}, {"limit": 3}, 0),
+        ("sliding_window", {"limit": 5, "window": "365d"}, {"limit": 7}, 2),
+        ("token_bucket", {"interval": "1h", "capacity": 5, "max_wait": "0s"}, {"interval": "1min"}, 0),
+        ("concurrency", {"limit": 5}, {"limit": 7}, 2),
+    ],
+)
+def test_what_is_counted_follows_an_edit(
+    algorithm: str, numbers: dict[str, Any], edited: dict[str, Any], passing: int
+) -> None:
+    """What remains is by the new numbers, and so is when the next request passes."""
+    row = make_policy(algorithm=algorithm, **numbers)
+    while registry.all_policies()["pay"].limiter.hit("k"):
+        pass
+    for field, value in edited.items():
+        setattr(row, field, value)
+    row.save()
+    limiter = registry.all_policies()["pay"].limiter
+    decision = limiter.peek("k")
+    assert decision.remaining == passing
+    if not passing and algorithm != "fixed_window":
+        assert 0 < decision.retry_after <= 60
+
+
 def test_policies_do_not_share_their_state() -> None:
     make_policy(limit=1)
     make_policy("other", limit=1)
-    assert [bool(found.limiter.hit("k")) for found in policy.everything().values()] == [True, True]
+    assert [bool(policy.limiter.hit("k")) for policy in registry.all_policies().values()] == [True, True]
 
 
 def test_an_unchanged_policy_stays_the_same_object() -> None:
     row = make_policy()
     make_policy("other")
-    before = policy.everything()
+    before = registry.all_policies()
     row.limit = 9
     row.save()
-    after = policy.everything()
+    after = registry.all_policies()
     assert after["other"] is before["other"]
     assert after["pay"] is not before["pay"]
 
@@ -148,13 +174,13 @@ def test_asking_takes_no_query_and_no_lock() -> None:
     make_policy(path="*")
     assert limit() == 3
     request = RequestFactory().get("/")
-    with ThreadPoolExecutor(1) as other:  # a look at the database that does not end
-        other.submit(policy._looking.acquire).result()
+    with ThreadPoolExecutor(1) as executor:  # a look at the database that does not end
+        executor.submit(registry.refresh_lock.acquire).result()
         with CaptureQueriesContext(connection) as queries:
             for _ in range(10):
                 assert limit() == 3
-                assert len(policy.matching(request, None)) == 1
-        other.submit(policy._looking.release).result()
+                assert len(registry.matching_policies(request, None)) == 1
+        executor.submit(registry.refresh_lock.release).result()
     assert len(queries) == 0
 
 
@@ -180,10 +206,10 @@ def test_matching_policies_come_in_order_and_without_those_that_are_off() -> Non
     make_policy("post", path="*", methods="POST")
     make_policy("named-only")
     match = ResolverMatch(view, (), {}, "pay", namespaces=["shop"])
-    found = policy.matching(RequestFactory().get("/shop/pay"), match)
-    assert [one.name for one in found] == ["early", "middle", "late"]
-    assert [one.mode for one in found] == ["shadow", "enforce", "enforce"]
-    off = policy.named("off")
+    policies = registry.matching_policies(RequestFactory().get("/shop/pay"), match)
+    assert [policy.name for policy in policies] == ["early", "middle", "late"]
+    assert [policy.mode for policy in policies] == ["shadow", "enforce", "enforce"]
+    off = registry.get_policy("off")
     assert off is not None
     assert off.mode == "off"
 
@@ -206,20 +232,20 @@ def test_a_broken_row_leaves_what_was_before(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.ERROR, "resty_django.limits"):
         LimitPolicy.objects.filter(name="pay").update(window="soon")
         LimitPolicy.objects.filter(name="other").update(limit=4)
-        policy.refresh()
-        policy.refresh()
+        registry.refresh_policies()
+        registry.refresh_policies()
     assert limit() == 3
     assert limit("other") == 4
-    assert "is not a span of time" in policy.faults()["pay"]
-    assert len([record for record in caplog.records if "acts on" in record.message]) == 1
-    policy.reset()
-    assert policy.named("pay") is None
-    policy.declare("pay", "fixed_window", limit=6, window="1h")
+    assert "is not a span of time" in registry.policy_faults()["pay"]
+    assert len([record for record in caplog.records if "stays in force" in record.message]) == 1
+    registry.forget_policies()
+    assert registry.get_policy("pay") is None
+    registry.declare_policy("pay", "fixed_window", limit=6, window="1h")
     assert limit() == 6
     LimitPolicy.objects.filter(name="pay").update(window="1h")
-    policy.refresh()
+    registry.refresh_policies()
     assert limit() == 3
-    assert policy.faults() == {}
+    assert registry.policy_faults() == {}
 
 
 def test_a_database_that_is_down_keeps_the_last_table(
@@ -229,10 +255,10 @@ def test_a_database_that_is_down_keeps_the_last_table(
     assert limit() == 3
     broken(True)
     with caplog.at_level(logging.WARNING, "resty_django.limits"):
-        assert not policy.refresh()
-        assert not policy.refresh()
+        assert not registry.refresh_policies()
+        assert not registry.refresh_policies()
         assert limit() == 3
-        policy.declare("late", "fixed_window", limit=1, window="1s")
+        registry.declare_policy("late", "fixed_window", limit=1, window="1s")
         assert limit("late") == 1
         broken(False)
         row.limit = 4
@@ -245,23 +271,23 @@ def test_a_process_that_starts_without_a_database_has_what_code_declares(
     broken: Callable[[bool], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     make_policy()
-    policy.declare("late", "fixed_window", limit=1, window="1s")
-    policy.reset()
+    registry.declare_policy("late", "fixed_window", limit=1, window="1s")
+    registry.forget_policies()
     broken(True)
     assert limit() is None
     assert limit("late") == 1
     broken(False)
-    policy.refresh_soon()
+    registry.refresh_soon()
     assert eventually(lambda: limit() == 3)
 
 
 async def test_the_first_use_in_an_event_loop() -> None:
     await sync_to_async(make_policy)()
-    assert not policy.ready()
+    assert not registry.is_loaded()
     assert limit() == 3
-    policy.reset()
-    await policy.aready()
-    assert policy.ready()
+    registry.forget_policies()
+    await registry.aload_policies()
+    assert registry.is_loaded()
     assert limit() == 3
 
 
@@ -273,7 +299,7 @@ def test_an_event_makes_a_process_look() -> None:
     assert limit() == 3
     events.start()
     LimitPolicy.objects.update(limit=4)
-    tell("pay")
+    announce("pay")
     assert eventually(lambda: limit() == 4)
     assert background.running
 
@@ -283,23 +309,23 @@ def test_events_that_fail_do_not_undo_a_change(settings: Any, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "resty_django.limits"):
         make_policy()
     assert limit() == 3
-    assert "at their next look only" in caplog.text
+    assert "at their next refresh only" in caplog.text
 
 
 def heard_within(others: list[Worker], changes: int) -> list[float]:
     """Seconds from a change in this process until each of the others acts by it."""
     row = make_policy(limit=1000)
-    for other in others:
-        other.wait_for(lambda line: line[:2] == ["watch", 1000])
-    found = []
+    for process in others:
+        process.wait_for(lambda line: line[:2] == ["watch", 1000])
+    times = []
     for number in range(changes):
         row.limit = number + 1
         before = time.time()
         row.save()
-        for other in others:
-            line = other.wait_for(lambda line, number=number: line[:2] == ["watch", number + 1])
-            found.append(line[2] - before)
-    return found
+        for process in others:
+            line = process.wait_for(lambda line, number=number: line[:2] == ["watch", number + 1])
+            times.append(line[2] - before)
+    return times
 
 
 @pytest.mark.e2e
@@ -323,7 +349,7 @@ def test_a_change_reaches_other_processes_in_time_over_redis(
 
 @pytest.mark.e2e
 def test_a_child_of_a_fork_hears_of_changes_and_counts_for_itself(worker: Callable[..., Worker]) -> None:
-    from resty_django.limits import stats
+    from resty_django.limits.statistics import reporter
 
     row = make_policy()
     forked = worker("fork", name="pay")
@@ -333,4 +359,4 @@ def test_a_child_of_a_fork_hears_of_changes_and_counts_for_itself(worker: Callab
     forked.wait_for(lambda line: line[:2] == ["child", 4])
     forked.end()
     assert ["child ended"] in forked.lines
-    assert stats.totals()["pay"].passed == 6
+    assert reporter.stats.totals()["pay"].passed == 6

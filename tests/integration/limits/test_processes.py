@@ -15,6 +15,7 @@ import pytest
 from resty_django.limits import Concurrency, FixedWindow, LocalStore
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
+from tests import processes
 from tests.dictionaries import MIB, Clock
 
 from .crowd import LEASE, NOW
@@ -24,7 +25,7 @@ ENVIRON = {**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings", "PYTHONPA
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """An engine and where it is; empty."""
     if request.param == "redis":
         request.getfixturevalue("redis_cache")
@@ -32,13 +33,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return "lmdb", str(tmp_path)
 
 
-def command(act: str, place: tuple[str, str]) -> list[str]:
-    return [sys.executable, str(Path(__file__).with_name("crowd.py")), act, *place]
+def command(act: str, location: tuple[str, str]) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("crowd.py")), act, *location]
 
 
-def test_exactly_the_limit_passes(place: tuple[str, str]) -> None:
-    done = subprocess.run(
-        command("crowd", place), env=ENVIRON, capture_output=True, text=True, timeout=100, check=False
+def test_exactly_the_limit_passes(location: tuple[str, str]) -> None:
+    done = processes.run(
+        command("crowd", location), env=ENVIRON, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     passed = json.loads(done.stdout)
@@ -46,13 +47,13 @@ def test_exactly_the_limit_passes(place: tuple[str, str]) -> None:
     assert len(passed) == 8
 
 
-def test_the_slots_of_a_killed_process_come_back(place: tuple[str, str]) -> None:
-    with subprocess.Popen(command("hold", place), env=ENVIRON, stdout=subprocess.PIPE, text=True) as holder:
+def test_the_slots_of_a_killed_process_come_back(location: tuple[str, str]) -> None:
+    with processes.Process(command("hold", location), env=ENVIRON, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "[True, True, True]\n"
         holder.kill()
-    clock = Clock(int(NOW))
-    engine, where = place
+    clock = Clock(int(NOW) + 0.0005)
+    engine, where = location
     store: Any
     store = RedisDict("crowd") if engine == "redis" else LmdbDict("crowd", 8 * MIB, where, clock)
     slots = Concurrency(3, store=store, clock=clock, lease=LEASE, on_error="raise")

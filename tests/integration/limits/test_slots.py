@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, Limited, TokenBucket
-
-from .view_tools import limits_store
-
-__all__ = ["limits_store"]
+from resty_django.limits import Concurrency, CostTooHigh, FixedWindow, LeakyBucket, Limited, TokenBucket
 
 pytestmark = pytest.mark.usefixtures("limits_store")
 
@@ -26,8 +22,8 @@ class Calls:
         self.twins = twins
 
     async def acquire(self, limiter: Any, *args: Any, **options: Any) -> Any:
-        found = (limiter.aacquire if self.twins else limiter.acquire)(*args, **options)
-        return await found if inspect.isawaitable(found) else found
+        result = (limiter.aacquire if self.twins else limiter.acquire)(*args, **options)
+        return await result if inspect.isawaitable(result) else result
 
     async def within(self, slot: Any, work: Any) -> Any:
         if self.twins:
@@ -71,7 +67,7 @@ async def test_without_waiting_nothing_is_delayed(calls: Calls) -> None:
 
 
 async def test_a_delay_longer_than_the_wait_is_given_back(calls: Calls) -> None:
-    limiter = TokenBucket(60_000, 1, prefix="slots:")
+    limiter = TokenBucket.from_interval(60_000, 1, prefix="slots:")
     await calls.acquire(limiter, "k")
     with pytest.raises(Limited):
         await calls.acquire(limiter, "k", wait=1)
@@ -226,6 +222,6 @@ async def test_a_slot_that_costs_more_is_given_back_whole(calls: Calls, lease: f
     during = await calls.within(limiter.slot("k", cost=3), lambda decision: limiter.peek("k").remaining)
     assert during == 2
     assert limiter.peek("k").remaining == 5
-    with pytest.raises(Limited):
+    with pytest.raises(CostTooHigh):
         await calls.within(limiter.slot("k", cost=6), lambda decision: None)
     assert limiter.peek("k").remaining == 5

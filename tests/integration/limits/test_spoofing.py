@@ -11,12 +11,10 @@ from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.limits import keys
 from resty_django.limits.decorators import limit_count
+from resty_django.limits.enforcement import keys
 
-from .view_tools import Site, empty_limits
-
-__all__ = ["empty_limits"]
+from .view_tools import Site
 
 PROXY, INNER, CLIENT, OTHER = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100.7"
 ip = keys.make("ip")
@@ -171,12 +169,12 @@ def test_the_bits_of_a_client(behind: Any) -> None:
 @given(st.text(st.characters(codec="latin-1", exclude_characters="\r\n")))
 def test_whatever_a_client_writes_before_its_address(text: str) -> None:
     with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8"]}}):
-        made = RequestFactory().get("/", REMOTE_ADDR=PROXY)
-        made.META["HTTP_X_FORWARDED_FOR"] = f"{text}, {CLIENT}"
-        assert ip(made) == CLIENT
+        request = RequestFactory().get("/", REMOTE_ADDR=PROXY)
+        request.META["HTTP_X_FORWARDED_FOR"] = f"{text}, {CLIENT}"
+        assert ip(request) == CLIENT
     with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8"], "PROXY_HEADER": "Forwarded"}}):
-        made.META["HTTP_FORWARDED"] = f"{text}, for={CLIENT}"
-        assert ip(made) == CLIENT
+        request.META["HTTP_FORWARDED"] = f"{text}, for={CLIENT}"
+        assert ip(request) == CLIENT
 
 
 @pytest.mark.usefixtures("empty_limits")
@@ -184,11 +182,11 @@ async def test_a_limit_is_not_evaded_by_new_headers(behind: Any) -> None:
     behind("10.0.0.0/8")
     site = Site(False)
     view = site.view(limit_count(3, per="1h"))
-    found = [
+    clients = [
         (await site.get(view, ip=PROXY, headers={"X-Forwarded-For": f"198.51.100.{number}, {CLIENT}"})).status_code
         for number in range(6)
     ]
-    assert found == [200] * 3 + [429] * 3
+    assert clients == [200] * 3 + [429] * 3
 
 
 @pytest.mark.usefixtures("empty_limits")

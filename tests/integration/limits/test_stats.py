@@ -10,25 +10,26 @@ from collections.abc import Callable
 
 import pytest
 
-from resty_django.limits import Decision, policy, stats
-from resty_django.limits.stats import MOST_NAMES, OTHERS, Frequent, Stats, Totals, summed
+from resty_django.limits import Decision
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics import reporter
+from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsReporter, Totals, summed
+from resty_django.limits.statistics.top_keys import FrequentKey
 from resty_django.shdict import SharedDict, Unavailable
-from tests.dictionaries import Clock, clock, dictionary, redis_cache
-from tests.integration.limits.policy_tools import Worker, eventually, limits_site, make_policy, worker
-
-__all__ = ["clock", "dictionary", "limits_site", "redis_cache", "worker"]
+from tests.dictionaries import Clock
+from tests.integration.limits.policy_tools import Worker, eventually, make_policy
 
 PASSED, DELAYED = Decision(True), Decision(True, delay=0.5)
 REFUSED, FAILED = Decision(False), Decision(True, failed=True)
 
 
 @pytest.fixture
-def figures(dictionary: SharedDict, clock: Clock) -> Stats:
+def figures(dictionary: SharedDict, clock: Clock) -> StatsReporter:
     """Figures on a dictionary of each engine, under the clock of the test; handed in by `flush` alone."""
-    return Stats(lambda: dictionary, clock)
+    return StatsReporter(lambda: dictionary, clock)
 
 
-def test_decisions_are_counted_by_their_kind(figures: Stats) -> None:
+def test_decisions_are_counted_by_their_kind(figures: StatsReporter) -> None:
     for decision in (PASSED, PASSED, DELAYED, REFUSED, FAILED, Decision(True, delay=0.0001)):
         figures.record("a", "k", decision)
     figures.record("a", "k", REFUSED, True)
@@ -40,17 +41,17 @@ def test_decisions_are_counted_by_their_kind(figures: Stats) -> None:
 
 
 def test_several_processes_are_summed(dictionary: SharedDict, clock: Clock) -> None:
-    both = [Stats(lambda: dictionary, clock) for _ in range(2)]
-    for number, one in enumerate(both):
+    both = [StatsReporter(lambda: dictionary, clock) for _ in range(2)]
+    for number, reporter_of_process in enumerate(both):
         for _ in range(10 * (number + 1)):
-            one.record("a", f"k{number}", REFUSED)
-    assert all(one.flush() for one in both)
-    for one in both:
-        assert one.totals() == {"a": Totals(refused=30)}
-        assert one.top("a") == [Frequent("k1", 20), Frequent("k0", 10)]
+            reporter_of_process.record("a", f"k{number}", REFUSED)
+    assert all(reporter_of_process.flush() for reporter_of_process in both)
+    for reporter_of_process in both:
+        assert reporter_of_process.totals() == {"a": Totals(refused=30)}
+        assert reporter_of_process.top("a") == [FrequentKey("k1", 20), FrequentKey("k0", 10)]
 
 
-def test_minutes_go_by_and_totals_stay(figures: Stats, clock: Clock) -> None:
+def test_minutes_go_by_and_totals_stay(figures: StatsReporter, clock: Clock) -> None:
     for number in range(3):
         for _ in range(number + 1):
             figures.record("a", "k", PASSED)
@@ -68,42 +69,42 @@ def test_minutes_go_by_and_totals_stay(figures: Stats, clock: Clock) -> None:
     assert figures.totals() == {"a": Totals(7)}
 
 
-def test_keys_of_the_last_hour_are_listed_and_older_ones_forgotten(figures: Stats, clock: Clock) -> None:
+def test_keys_of_the_last_hour_are_listed_and_older_ones_forgotten(figures: StatsReporter, clock: Clock) -> None:
     for _ in range(3):
         figures.record("a", "old", REFUSED)
     figures.flush()
     clock.advance(1800)
     figures.record("a", "new", REFUSED)
     figures.flush()
-    assert figures.top("a") == [Frequent("old", 3), Frequent("new", 1)]
+    assert figures.top("a") == [FrequentKey("old", 3), FrequentKey("new", 1)]
     clock.advance(2400)
-    assert figures.top("a") == [Frequent("new", 1)]
+    assert figures.top("a") == [FrequentKey("new", 1)]
     clock.advance(3600)
     assert figures.top("a") == []
 
 
-def test_very_many_keys_take_a_fixed_room(figures: Stats, dictionary: SharedDict) -> None:
+def test_very_many_keys_take_a_fixed_room(figures: StatsReporter, dictionary: SharedDict) -> None:
     for number in range(5000):
         figures.record("a", f"{number:x}" * 400, REFUSED)
         if number % 5 == 0:
             figures.record("a", "often", REFUSED)
-    assert len(figures._tallies["a"].top) <= 8 * stats.SIZE
+    assert len(figures.tallies["a"].top) <= 8 * reporter.SIZE
     figures.flush()
-    found = figures.top("a")
-    assert found[0].key == "often"
-    assert len(found) == stats.SIZE
-    assert max(len(one.key) for one in found) <= stats.LONGEST_KEY
+    top = figures.top("a")
+    assert top[0].key == "often"
+    assert len(top) == reporter.SIZE
+    assert max(len(entry.key) for entry in top) <= reporter.LONGEST_KEY
     assert figures.totals()["a"].refused == 6000
 
 
-def test_very_many_names_are_counted_together(figures: Stats) -> None:
+def test_very_many_names_are_counted_together(figures: StatsReporter) -> None:
     for number in range(MOST_NAMES + 20):
         figures.record(f"n{number}", "k", PASSED)
     figures.flush()
-    found = figures.totals()
-    assert len(found) <= MOST_NAMES + 1
-    assert sum(one.passed for one in found.values()) == MOST_NAMES + 20
-    assert found[OTHERS].passed == 20
+    totals = figures.totals()
+    assert len(totals) <= MOST_NAMES + 1
+    assert sum(counts.passed for counts in totals.values()) == MOST_NAMES + 20
+    assert totals[OTHERS].passed == 20
 
 
 def test_a_store_that_is_down_loses_nothing(
@@ -116,7 +117,7 @@ def test_a_store_that_is_down_loses_nothing(
             raise Unavailable("away")
         return dictionary
 
-    figures = Stats(find, clock)
+    figures = StatsReporter(find, clock)
     with caplog.at_level(logging.WARNING, "resty_django.limits"):
         for _ in range(3):
             figures.record("a", "k", REFUSED)
@@ -127,19 +128,19 @@ def test_a_store_that_is_down_loses_nothing(
         figures.record("a", "k", REFUSED)
         assert figures.flush()
     assert figures.totals() == {"a": Totals(refused=4)}
-    assert figures.top("a") == [Frequent("k", 4)]
+    assert figures.top("a") == [FrequentKey("k", 4)]
     assert len(caplog.records) == 1
 
 
-def test_foreign_data_under_our_keys_does_no_harm(figures: Stats, dictionary: SharedDict) -> None:
-    dictionary.set("resty:stats:counts:a", "not ours")
+def test_foreign_data_under_our_keys_does_no_harm(figures: StatsReporter, dictionary: SharedDict) -> None:
+    dictionary.set("resty:stats:counts2:a", "not ours")
     dictionary.set("resty:stats:names", 7)
     figures.record("a", "k", PASSED)
     figures.flush()
     assert figures.totals() == {"a": Totals(1)}
 
 
-def test_threads_lose_nothing_while_figures_are_handed_in(figures: Stats) -> None:
+def test_threads_lose_nothing_while_figures_are_handed_in(figures: StatsReporter) -> None:
     def some() -> None:
         for number in range(4000):
             figures.record("a", f"k{number % 5}", REFUSED if number % 2 else PASSED)
@@ -153,10 +154,10 @@ def test_threads_lose_nothing_while_figures_are_handed_in(figures: Stats) -> Non
         thread.join()
     figures.flush()
     assert figures.totals() == {"a": Totals(passed=8000, refused=8000)}
-    assert sum(one.times for one in figures.top("a")) == 8000
+    assert sum(entry.times for entry in figures.top("a")) == 8000
 
 
-def test_counting_is_quick(figures: Stats) -> None:
+def test_counting_is_quick(figures: StatsReporter) -> None:
     """About half a microsecond; the bound allows for a machine that does other things, and takes its best time."""
     record = figures.record
     record("a", "k", PASSED)
@@ -179,27 +180,27 @@ def test_counting_is_quick(figures: Stats) -> None:
 @pytest.mark.usefixtures("limits_site")
 class TestSite:
     def test_figures_are_handed_in_by_themselves(self) -> None:
-        stats.record("plain", "k", REFUSED)
-        assert eventually(lambda: stats.totals().get("plain") == Totals(refused=1))
+        reporter.stats.record("plain", "k", REFUSED)
+        assert eventually(lambda: reporter.stats.totals().get("plain") == Totals(refused=1))
 
     @pytest.mark.django_db(transaction=True)
     def test_policies_count_under_their_name_and_shadows_apart(self) -> None:
         row = make_policy(limit=1)
         for _ in range(2):
-            found = policy.named("pay")
-            assert found is not None
+            policy = registry.get_policy("pay")
+            assert policy is not None
             for _ in range(2):
-                found.record("k", found.limiter.hit("k"))
+                policy.record("k", policy.limiter.hit("k"))
             row.mode = "shadow"
             row.save()
-        stats.flush()
-        assert stats.totals() == {"pay": Totals(passed=1, refused=1, shadowed=2)}
+        reporter.stats.flush()
+        assert reporter.stats.totals() == {"pay": Totals(passed=1, refused=1, shadowed=2)}
 
     @pytest.mark.e2e
     def test_processes_that_end_hand_in_what_they_counted(self, worker: Callable[..., Worker]) -> None:
         others = [worker("count", name="pay", passed=1500, refused=300) for _ in range(2)]
-        for other in others:
-            other.wait_for(lambda line: line == ["counted"])
-            assert other.end() == ""
-        assert stats.totals() == {"pay": Totals(passed=6000, refused=1200)}
-        assert [(one.times, one.error) for one in stats.stats.top("pay")] == [(400, 0)] * 3
+        for process in others:
+            process.wait_for(lambda line: line == ["counted"])
+            assert process.end() == ""
+        assert reporter.stats.totals() == {"pay": Totals(passed=6000, refused=1200)}
+        assert [(entry.times, entry.error) for entry in reporter.stats.top("pay")] == [(400, 0)] * 3

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django_redis.pool import ConnectionFactory
 
 from resty_django.limits import (
     Concurrency,
@@ -33,19 +32,19 @@ async def test_states_are_items_that_are_kept_as_long_as_they_matter(stored: Ben
         return
     limiters = {
         (120, 200): stored.make(LeakyBucket, 1, 5, prefix="l:"),
-        (10, 10): stored.make(FixedWindow, 5, 10, prefix="f:"),
-        (10, 20): stored.make(SlidingWindow, 5, 10, prefix="s:"),
+        (11, 11): stored.make(FixedWindow, 5, 10, prefix="f:"),
+        (11, 21): stored.make(SlidingWindow, 5, 10, prefix="s:"),
         (120, 240): stored.make(Concurrency, 5, lease=60, prefix="c:"),
-        (95, 101): stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:"),
+        (95, 101): stored.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:"),
     }
     for (least, most), limiter in limiters.items():
         await limiter.hit("k")
-        left = stored.store.ttl(f"{limiter.limiter.prefix}k")
-        assert least <= left <= most, limiter.limiter
+        ttl = stored.store.ttl(f"{limiter.limiter.prefix}k")
+        assert least <= ttl <= most, limiter.limiter
         assert type(stored.store.get(f"{limiter.limiter.prefix}k")) is bytes
     for limiter in (
         stored.make(LeakyBucket, 1, 5, idle=None),
-        stored.make(TokenBucket, 1000, 5),
+        stored.make(TokenBucket.from_interval, 1000, 5),
         stored.make(Concurrency, 1, lease=None),
     ):
         await limiter.hit("k")
@@ -57,7 +56,7 @@ async def test_a_hot_key_outlives_its_first_expiry(stored: Bench) -> None:
     """The expiry is not set with each request, but often enough."""
     leaky = stored.make(LeakyBucket, 1 / 9, 0, idle=0, prefix="l:")
     slots = stored.make(Concurrency, 3, lease=8, prefix="c:")
-    tokens = stored.make(TokenBucket, 10_000, 1, 1, 0, idle=0, prefix="t:")
+    tokens = stored.make(TokenBucket.from_interval, 10_000, 1, 1, 0, idle=0, prefix="t:")
     held = [await slots.hit("k"), await slots.hit("k")]
     for _ in range(100):
         assert (await leaky.hit("k")).allowed
@@ -74,7 +73,7 @@ async def test_a_hot_key_outlives_its_first_expiry(stored: Bench) -> None:
 
 async def test_a_bucket_that_owes_tokens_is_kept_until_it_has_them(stored: Bench) -> None:
     """However many they are; once it is full it lives for as long as `idle` says, and a little more."""
-    tokens = stored.make(TokenBucket, 1000, 5, idle=30, prefix="t:")
+    tokens = stored.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:")
     assert (await tokens.hit("k", 1005)).delay == 1000
     stored.clock.advance(999)
     assert (await tokens.hit("k")).delay == 2
@@ -146,7 +145,7 @@ def nodes() -> Iterator[list[Server]]:
 
 @pytest.mark.redis
 async def test_on_a_cluster(nodes: list[Server], settings: Any) -> None:
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()
     settings.CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
@@ -155,28 +154,32 @@ async def test_on_a_cluster(nodes: list[Server], settings: Any) -> None:
         }
     }
     store = RedisDict("spread")
-    kept: Any = store_of(store)
+    redis_store: Any = store_of(store)
     keys = [f"{number}" for number in range(20)]
     spread = [FixedWindow(50, 60, store=store, prefix=f"{name}:", on_error="raise") for name in "ab"]
     slots = Concurrency(50, store=store, prefix="c:", on_error="raise")
     for key in keys:
         assert (spread[0].hit(key).state, (await spread[0].ahit(key)).state) == (49, 48)
-    assert kept.together([*spread, slots], ["a:k", "b:k", "c:k"]) is None
-    assert await kept.atogether([*spread, slots], ["a:k", "b:k", "c:k"]) is None
+    assert redis_store.together([*spread, slots], ["a:k", "b:k", "c:k"]) is None
+    assert await redis_store.atogether([*spread, slots], ["a:k", "b:k", "c:k"]) is None
     for _ in range(50):
         assert combine([*spread, slots], ["k", "k", "k"])
     assert combine([*spread, slots], ["k", "k", "k"]).refused_by == 0
     assert (await acombine([*spread, slots], ["k", "k", "k"])).refused_by == 0
     assert slots.peek("k").remaining == 0
     tagged = ["{t}k", "{t}j", "{t}i"]
-    assert kept.together([*spread, slots], ["a:{t}", "b:{t}", "c:{t}"]) is not None
-    assert [one.state for one in combine([*spread, slots], tagged).decisions if one] == [49, 49, 1]
-    assert [one.state for one in (await acombine([*spread, slots], tagged)).decisions if one] == [48, 48, 2]
+    assert redis_store.together([*spread, slots], ["a:{t}", "b:{t}", "c:{t}"]) is not None
+    assert [decision.state for decision in combine([*spread, slots], tagged).decisions if decision] == [49, 49, 1]
+    assert [decision.state for decision in (await acombine([*spread, slots], tagged)).decisions if decision] == [
+        48,
+        48,
+        2,
+    ]
 
 
 @pytest.mark.redis
 async def test_a_cluster_that_cannot_be_reached(settings: Any) -> None:
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()
     settings.CACHES = {
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
@@ -232,10 +235,10 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
     store.set(long, b"1234", ttl=50)
     store.set("kept", b"1234")
     clock.advance(1)
-    seen: list[Any] = []
+    calls_made: list[Any] = []
 
     def change(values: list[Any]) -> Any:
-        seen.append(list(map(content, values)))
+        calls_made.append(list(map(content, values)))
         return [
             (framed(b"5678", values[0]), None, None),
             (framed(b"5678", values[1]), None, None),
@@ -247,7 +250,7 @@ def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:
         ], "done"
 
     assert store.revise_many(keys, change) == "done"
-    assert seen == [[None, b"1234", "text", b"b" * 10_000, None, b"1234", b"1234"]]
+    assert calls_made == [[None, b"1234", "text", b"b" * 10_000, None, b"1234", b"1234"]]
     assert [store.get(key) for key in keys] == [b"5678"] * 6 + [b"1234"]
     assert [store.ttl(key) for key in keys] == [0, 49, 49, 0, 9, 49, 0]
     assert [store.get_item(key).flags for key in keys] == [0, 7, 7, 0, 0, 0, 0]  # type: ignore[union-attr]
@@ -277,10 +280,10 @@ def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
         value: Any = {"text": "text", "big": b"b" * 10_000}.get(key, b"1234")
         store.set(key, value, ttl=1 if key == "over" else 50, flags=7)
     clock.advance(1)
-    seen = []
+    calls_made = []
     for key in ("absent", "bytes", "text", "big", "over", long):
-        assert store.revise(key, lambda old: seen.append(content(old)) or (None, None, "kept")) == "kept"
-        assert store.revise(key, lambda old: (framed(b"5678", old), None, content(old))) == seen[-1]
+        assert store.revise(key, lambda old: calls_made.append(content(old)) or (None, None, "kept")) == "kept"
+        assert store.revise(key, lambda old: (framed(b"5678", old), None, content(old))) == calls_made[-1]
         assert (store.get(key), store.ttl(key)) == (b"5678", 0 if key in {"absent", "over"} else 49)
         assert store.revise(key, lambda old: (framed(b"90", old), 9, content(old))) == b"5678"
         assert (store.get(key), store.ttl(key)) == (b"90", 9)

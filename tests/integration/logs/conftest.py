@@ -36,15 +36,15 @@ def tcp(tmp_path: Path) -> Iterator[LogServer]:
 @pytest.fixture
 def ship() -> Iterator[Ship]:
     """Makes a logger of its own with a handler; the handler is closed in the end."""
-    made: list[SocketHandler] = []
+    created: list[SocketHandler] = []
 
     def make(server: LogServer, **options: Any) -> tuple[logging.Logger, SocketHandler]:
         handler = SocketHandler(**{**server.options, **options})
-        made.append(handler)
+        created.append(handler)
         logger = logging.Logger("shop")
         logger.addHandler(handler)
         return logger, handler
 
     yield make
-    for handler in made:
+    for handler in created:
         handler.close()

@@ -74,10 +74,10 @@ def test_a_server_killed_and_back_under_load_loses_nothing(stream: LogServer, sh
         load.run_for(1500)
     handler.flush()
     until(lambda: stream.lines()[-1:] == [f"message {load.count - 1:06d} {'x' * ((load.count - 1) % 50)}"])
-    again = check(stream.lines(), load.count)
-    figures = handler.figures()
+    repeated = check(stream.lines(), load.count)
+    figures = handler.stats()
     assert (figures.dropped, figures.waiting, figures.sent) == (0, 0, load.count)
-    assert again <= figures.resent
+    assert repeated <= figures.resent
 
 
 def test_a_server_that_is_killed_in_the_middle_of_a_send_loses_nothing(stream: LogServer, ship: Ship) -> None:
@@ -89,11 +89,11 @@ def test_a_server_that_is_killed_in_the_middle_of_a_send_loses_nothing(stream: L
     process.send_signal(signal.SIGSTOP)
     for number in range(1, 300):
         logger.info("%d %s", number, "x" * 100_000)
-    until(lambda: 1 < handler.figures().sent < 300)
-    seen = -1
-    while seen != (seen := handler.figures().sent):  # until both systems' buffers are full
+    until(lambda: 1 < handler.stats().sent < 300)
+    sent = -1
+    while sent != (sent := handler.stats().sent):  # until both systems' buffers are full
         time.sleep(0.2)
-    assert seen < 300
+    assert sent < 300
     stream.kill()
     stream.start()
     handler.flush()
@@ -113,14 +113,14 @@ def test_what_was_sent_just_before_a_kill_is_sent_again(stream: LogServer, ship:
     process.send_signal(signal.SIGSTOP)
     logger.info("two")
     handler.flush()
-    assert handler.figures().sent == 2
+    assert handler.stats().sent == 2
     stream.kill()
     assert stream.lines() == ["one"]
     stream.start()
     logger.info("three")
     handler.flush()
     until(lambda: stream.lines() == ["one", "one", "two", "three"])
-    assert handler.figures().resent == 2
+    assert handler.stats().resent == 2
 
 
 def test_the_same_without_sending_again_is_the_loss_that_nobody_sees(tcp: LogServer, ship: Ship) -> None:
@@ -138,7 +138,7 @@ def test_the_same_without_sending_again_is_the_loss_that_nobody_sees(tcp: LogSer
     logger.info("three")
     handler.flush()
     until(lambda: tcp.lines() == ["one", "three"])
-    assert handler.figures().error is None
+    assert handler.stats().error is None
 
 
 def test_a_connection_that_the_server_has_closed_is_noticed_before_more_is_sent(stream: LogServer, ship: Ship) -> None:
@@ -152,7 +152,7 @@ def test_a_connection_that_the_server_has_closed_is_noticed_before_more_is_sent(
     logger.info("two")
     handler.flush()
     until(lambda: "two" in stream.lines())
-    assert handler.figures().failures == 0
+    assert handler.stats().failures == 0
 
 
 def test_drops_begin_at_the_limit_and_are_counted_and_told(
@@ -162,19 +162,19 @@ def test_drops_begin_at_the_limit_and_are_counted_and_told(
     tcp.kill()
     for number in range(150):
         logger.info("%099d", number)
-    assert (handler.figures().dropped, handler.figures().size, handler.figures().waiting) == (50, 10_000, 100)
+    assert (handler.stats().dropped, handler.stats().size, handler.stats().waiting) == (50, 10_000, 100)
     handler.flush()
     tcp.start()
     handler.flush()
     until(lambda: len(tcp.lines()) == 100)
     assert tcp.lines() == [f"{number:099d}" for number in range(100)]
     until(lambda: len(caplog.records) == 4)
-    place = handler.options.place
-    assert caplog.messages[0].startswith(f"{place} takes no log messages, they wait: connecting failed: Connection")
+    address = handler.options.address
+    assert caplog.messages[0].startswith(f"{address} takes no log messages, they wait: connecting failed: Connection")
     assert caplog.messages[1:] == [
-        f"log messages for {place} are dropped, since those that wait have reached drop_limit",
-        f"{place} takes log messages again",
-        f"50 log messages for {place} were dropped",
+        f"log messages for {address} are dropped, since those that wait have reached drop_limit",
+        f"{address} takes log messages again",
+        f"50 log messages for {address} were dropped",
     ]
     assert {record.name for record in caplog.records} == {"resty_django.logs"}
     assert {record.threadName for record in caplog.records} == {"resty-logs"}
@@ -190,7 +190,7 @@ def test_the_outage_is_told_in_the_shipped_messages_too(
         tcp.kill()
         logging.getLogger("shop").warning("one")
         handler.flush()
-        until(lambda: handler.figures().waiting == 2)
+        until(lambda: handler.stats().waiting == 2)
         tcp.start()
         handler.flush()
         until(lambda: len(caplog.records) == 3)  # the last one is logged after the flush
@@ -209,7 +209,7 @@ def test_messages_that_wait_are_shipped_when_the_server_is_back_even_if_none_fol
     tcp.kill()
     logger.info("one")
     handler.flush()
-    assert handler.figures().failures == 1
+    assert handler.stats().failures == 1
     tcp.start()
     until(lambda: tcp.lines() == ["one"])
 
@@ -220,7 +220,8 @@ def deaf(folder: Path) -> Iterator[LogServer]:
         yield server
 
 
-def test_logging_never_waits_for_a_server_that_does_not_read(tmp_path: Path) -> None:
+def test_logging_never_waits_for_a_server_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resty_django.logs.handler.EXIT_SECONDS", 0)
     count, text = 10_000, "x" * 1000
     plain = logging.Logger("plain")
     plain.addHandler(FormattingHandler())
@@ -239,14 +240,14 @@ def test_logging_never_waits_for_a_server_that_does_not_read(tmp_path: Path) -> 
             logger.info("%s", text)
             slowest = max(slowest, time.perf_counter() - before)
         took = time.perf_counter() - started
-        figures = handler.figures()
+        figures = handler.stats()
         server.kill()
     assert took < 20 * baseline + 2  # a single wait would be a minute
     assert slowest < 10
     assert figures.size <= handler.options.drop_limit
     assert figures.dropped + figures.waiting + figures.sent == count
     assert figures.dropped > 0
-    handler._close(0)
+    handler.close()
 
 
 class FormattingHandler(logging.Handler):
@@ -254,7 +255,10 @@ class FormattingHandler(logging.Handler):
         self.format(record)
 
 
-def test_a_server_that_does_not_read_is_given_up_and_tried_again(tmp_path: Path) -> None:
+def test_a_server_that_does_not_read_is_given_up_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resty_django.logs.handler.EXIT_SECONDS", 0)
     with deaf(tmp_path) as server:
         handler = SocketHandler(
             **server.options, timeout=50, max_retry_times=1, retry_interval=1, drop_limit=32 * 1024 * 1024
@@ -263,10 +267,10 @@ def test_a_server_that_does_not_read_is_given_up_and_tried_again(tmp_path: Path)
         logger.addHandler(handler)
         for _ in range(200):
             logger.info("x" * 100_000)
-        error = until(lambda: handler.figures().error)
+        error = until(lambda: handler.stats().error)
         assert error == "sending failed: TimeoutError: timed out"
         server.kill()
-    handler._close(0)
+    handler.close()
 
 
 def test_over_udp_nobody_waits_for_a_server_that_is_not_there(ship: Ship) -> None:
@@ -279,5 +283,5 @@ def test_over_udp_nobody_waits_for_a_server_that_is_not_there(ship: Ship) -> Non
     for _ in range(20):
         logger.info("one")
         handler.flush()
-    assert handler.figures().dropped == 0
+    assert handler.stats().dropped == 0
     handler.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.docs_reader import ROOT, page
 from tests.logserver import LogServer, free_port, until
 
@@ -31,9 +32,9 @@ WITH_THREADS = "ignore:This process:DeprecationWarning"
 
 
 def run(script: str, server: LogServer, seconds: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
-    given = json.dumps({**server.options, **options}, default=str)
-    return subprocess.run(
-        [sys.executable, "-W", WITH_THREADS, "-c", BEGIN + script, given],
+    arguments = json.dumps({**server.options, **options}, default=str)
+    return processes.run(
+        [sys.executable, "-W", WITH_THREADS, "-c", BEGIN + script, arguments],
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -134,10 +135,10 @@ def test_the_settings_of_the_documentation_ship(tmp_path: Path, tcp: LogServer) 
     (tmp_path / "site_with_logs.py").write_text(settings)
     script = (
         "import django, logging; django.setup(); logging.getLogger('shop').warning('told');"
-        "from resty_django.logs import handlers; print([handler.options.place for handler in handlers()])"
+        "from resty_django.logs import handlers; print([handler.options.address for handler in handlers()])"
     )
     env = {**os.environ, "DJANGO_SETTINGS_MODULE": "site_with_logs", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    ended = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    ended = processes.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""
     assert ended.stdout.strip() == f"['tcp://127.0.0.1:{tcp.port}']"
     (line,) = until(tcp.lines)
@@ -149,5 +150,5 @@ def test_wrong_options_in_the_settings_are_told() -> None:
         "import logging.config; logging.config.dictConfig({'version': 1, 'handlers': {'server': "
         "{'class': 'resty_django.logs.SocketHandler', 'host': 'a', 'port': %d, 'flush_limit': 9_999_999}}})"
     )
-    ended = subprocess.run([sys.executable, "-c", script % free_port()], capture_output=True, text=True, cwd=ROOT)
+    ended = processes.run([sys.executable, "-c", script % free_port()], capture_output=True, text=True, cwd=ROOT)
     assert "BadOption: flush_limit (9999999) must be less than drop_limit (1048576)." in ended.stderr

@@ -21,13 +21,13 @@ from .conftest import Ship
 
 def test_messages_arrive_whole_and_in_order(stream: LogServer, ship: Ship) -> None:
     logger, handler = ship(stream)
-    told = [f"order {number} was paid: {'x' * (number % 300)}" for number in range(3000)]
-    for text in told:
+    messages = [f"order {number} was paid: {'x' * (number % 300)}" for number in range(3000)]
+    for text in messages:
         logger.info("%s", text)
     handler.flush()
-    until(lambda: len(stream.lines()) == len(told))
-    assert stream.lines() == told
-    figures = handler.figures()
+    until(lambda: len(stream.lines()) == len(messages))
+    assert stream.lines() == messages
+    figures = handler.stats()
     assert (figures.sent, figures.resent, figures.waiting, figures.dropped, figures.error) == (3000, 0, 0, 0, None)
 
 
@@ -35,7 +35,7 @@ def test_a_few_messages_wait_for_more_until_somebody_flushes(tcp: LogServer, shi
     logger, handler = ship(tcp)
     logger.info("one")
     time.sleep(0.3)
-    assert (tcp.lines(), handler.figures().waiting) == ([], 1)
+    assert (tcp.lines(), handler.stats().waiting) == ([], 1)
     handler.flush()
     until(lambda: tcp.lines() == ["one"])
 
@@ -43,7 +43,7 @@ def test_a_few_messages_wait_for_more_until_somebody_flushes(tcp: LogServer, shi
 def test_from_the_flush_limit_on_they_go_by_themselves(tcp: LogServer, ship: Ship) -> None:
     logger, handler = ship(tcp, flush_limit=100)
     logger.info("x" * 98)
-    assert handler.figures().waiting == 1
+    assert handler.stats().waiting == 1
     logger.info("y")
     until(lambda: tcp.lines() == ["x" * 98, "y"])
 
@@ -77,7 +77,7 @@ def test_a_record_that_cannot_be_formatted_is_told_as_always(
     logger, handler = ship(tcp)
     logger.info("%d", "no number")
     assert "--- Logging error ---" in capsys.readouterr().err
-    assert handler.figures().waiting == 0
+    assert handler.stats().waiting == 0
 
 
 def test_threads_and_tasks_share_a_handler(tcp: LogServer, ship: Ship) -> None:
@@ -120,17 +120,17 @@ def test_an_unknown_certificate_is_refused_and_the_messages_stay(tls: LogServer,
     logger, handler = ship(tls, ca_file=None, max_retry_times=0)
     logger.info("secret")
     handler.flush()
-    error = handler.figures().error
+    error = handler.stats().error
     assert error is not None
     assert "CERTIFICATE_VERIFY_FAILED" in error
-    assert (handler.figures().waiting, tls.lines()) == (1, [])
+    assert (handler.stats().waiting, tls.lines()) == (1, [])
 
 
 def test_a_certificate_for_another_name_is_refused(tls: LogServer, ship: Ship) -> None:
     logger, handler = ship(tls, sni_host="logs.example.org", max_retry_times=0)
     logger.info("secret")
     handler.flush()
-    error = handler.figures().error
+    error = handler.stats().error
     assert error is not None
     assert "'logs.example.org'" in error
     assert tls.lines() == []
@@ -148,10 +148,10 @@ def test_a_plain_server_is_not_taken_for_one_with_tls(tcp: LogServer, ship: Ship
     logger, handler = ship(tcp, ssl=True, ca_file=certificate, timeout=300, max_retry_times=0)
     logger.info("secret")
     handler.flush()
-    error = handler.figures().error
+    error = handler.stats().error
     assert error is not None
     assert error.startswith("connecting failed: ")
-    assert handler.figures().waiting == 1
+    assert handler.stats().waiting == 1
 
 
 def test_the_session_is_used_again(certificate: Path) -> None:
@@ -200,14 +200,14 @@ def test_datagrams_are_split_between_messages(datagrams: socket.socket) -> None:
     handler = SocketHandler(host="127.0.0.1", port=datagrams.getsockname()[1], sock_type="udp")
     logger = logging.Logger("shop")
     logger.addHandler(handler)
-    told = [f"{number} {'x' * 500}\n" for number in range(7)]
-    told[3] = f"3 {'y' * 5000}\n"
-    for text in told:
+    messages = [f"{number} {'x' * 500}\n" for number in range(7)]
+    messages[3] = f"3 {'y' * 5000}\n"
+    for text in messages:
         logger.info("%s", text[:-1])
     handler.close()
     got = [datagrams.recv(65535).decode() for _ in range(4)]
-    assert got == ["".join(told[:2]), told[2], told[3], "".join(told[4:6])]
-    assert datagrams.recv(65535).decode() == told[6]
+    assert got == ["".join(messages[:2]), messages[2], messages[3], "".join(messages[4:6])]
+    assert datagrams.recv(65535).decode() == messages[6]
 
 
 def test_a_message_longer_than_any_datagram_is_dropped_and_counted(datagrams: socket.socket) -> None:
@@ -218,7 +218,7 @@ def test_a_message_longer_than_any_datagram_is_dropped_and_counted(datagrams: so
     logger.info("short")
     handler.flush()
     assert datagrams.recv(65535) == b"short\n"
-    assert (handler.figures().sent, handler.figures().dropped, handler.figures().error) == (1, 1, None)
+    assert (handler.stats().sent, handler.stats().dropped, handler.stats().error) == (1, 1, None)
     handler.close()
 
 
@@ -242,7 +242,7 @@ def findings() -> dict[str, str]:
 def test_the_probe_tells_whether_each_server_takes_connections(tcp: LogServer, ship: Ship, certificate: Path) -> None:
     handler = ship(tcp)[1]
     away = SocketHandler(host="127.0.0.1", port=free_port())
-    found = findings()
-    assert (found[handler.options.place], found[away.options.place]) == ("ok", "error")
+    by_subject = findings()
+    assert (by_subject[handler.options.address], by_subject[away.options.address]) == ("ok", "error")
     tcp.kill()
-    assert findings()[handler.options.place] == "error"
+    assert findings()[handler.options.address] == "error"

@@ -1,4 +1,4 @@
-"""People, panels that fail, and a site with dictionaries of its own, for the tests of overview and metrics."""
+"""Staff users and isolated panels and dictionaries for the tests of overview and metrics."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from django.test import Client, override_settings
 from resty_django import overview
 from resty_django.metrics import sources
 from resty_django.shdict import shdicts
+from tests.integration.limits.policy_tools import limits_site as limits_site
 
 
 @pytest.fixture(autouse=True)
 def own_dictionaries(tmp_path: Path) -> Iterator[None]:
-    """Each test begins with empty dictionaries."""
+    """Start each test with empty dictionaries."""
     named = {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events", "limits")}
     with override_settings(RESTY_DJANGO={"SHARED_DICTS": named}):
         yield
@@ -25,25 +26,18 @@ def own_dictionaries(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_panels() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    panels, metrics = dict(overview._panels), dict(sources._sources)
+    """Remove what a test registers."""
+    panels, metrics = dict(overview.registry), dict(sources.registry)
     yield
-    overview._panels.clear()
-    overview._panels.update(panels)
-    sources._sources.clear()
-    sources._sources.update(metrics)
-
-
-@pytest.fixture
-def boss() -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
+    overview.registry.clear()
+    overview.registry.update(panels)
+    sources.registry.clear()
+    sources.registry.update(metrics)
 
 
 @pytest.fixture
 def person() -> Callable[..., Client]:
-    """A member of staff with these permissions, as `app_label.codename`, signed in."""
+    """Return a function that makes a client of a staff user with permissions, given as `app_label.codename`."""
 
     def made(*names: str) -> Client:
         user = User.objects.create_user(f"user{User.objects.count()}", password="x", is_staff=True)

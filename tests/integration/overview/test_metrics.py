@@ -1,4 +1,4 @@
-"""The metrics: who may see them, what they tell, and that no part can spoil them."""
+"""Metrics: access, content, and sources that fail."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from resty_django.cache import mlcaches
 from resty_django.conf import conf
 from resty_django.ids.models import IdRule
 from resty_django.ids.stats import add
-from resty_django.limits import stats as limit_stats
-from resty_django.limits.decision import Decision
+from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.metrics import Family, Sample
 from resty_django.metrics.exposition import RestyCollector
 from tests.docs_reader import ROOT
@@ -33,32 +33,36 @@ TOKEN = "a-token-of-a-good-length"
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def configure(settings: Any, **given: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "METRICS": given}
+def configure(settings: Any, **options: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "METRICS": options}
 
 
 def scrape(client: Client) -> Values:
-    """All samples by name and labels, as the parser of Prometheus reads them."""
+    """Return all samples by name and labels, as Prometheus's parser reads them."""
     response = client.get("/metrics")
     assert response.status_code == 200
     assert response.headers["Content-Type"].startswith("text/plain; version=")
     families = parse(response.content.decode())
-    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
-def value(found: Values, metric: str, **labels: str) -> float:
-    return found[metric, tuple(sorted(labels.items()))]
+def value(values: Values, metric: str, **labels: str) -> float:
+    return values[metric, tuple(sorted(labels.items()))]
 
 
-def test_without_a_setting_only_the_permission_opens_them(person: Callable[..., Client], boss: Client) -> None:
+def test_metrics_need_the_permission_by_default(person: Callable[..., Client], admin_client: Client) -> None:
     refused = Client().get("/metrics")
     assert refused.status_code == 401
     assert refused.headers["WWW-Authenticate"].startswith("Bearer")
     assert Client().get("/metrics", headers={"Authorization": "Bearer "}).status_code == 401
     assert person("resty_django.view_overview").get("/metrics").status_code == 403
     assert person("resty_django.view_metrics").get("/metrics").status_code == 200
-    assert boss.get("/metrics").status_code == 200
-    assert boss.post("/metrics").status_code == 405
+    assert admin_client.get("/metrics").status_code == 200
+    assert admin_client.post("/metrics").status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_without_a_setting_only_the_permission_opens_them(person: Callable[..., 
         ("", 401),
     ],
 )
-def test_a_token_opens_them(settings: Any, header: str, status: int) -> None:
+def test_metrics_accept_a_token(settings: Any, header: str, status: int) -> None:
     configure(settings, TOKENS=["another-token-of-some-length", TOKEN])
     assert Client().get("/metrics", headers={"Authorization": header}).status_code == status
 
@@ -87,56 +91,56 @@ def test_a_token_opens_them(settings: Any, header: str, status: int) -> None:
         ("", 401),
     ],
 )
-def test_networks_open_them_by_the_address_of_the_connection(settings: Any, address: str, status: int) -> None:
+def test_metrics_accept_networks_by_the_connection_address(settings: Any, address: str, status: int) -> None:
     configure(settings, NETWORKS=["10.0.0.0/8", "fd00::/8"])
     assert Client(REMOTE_ADDR=address).get("/metrics").status_code == status
     forged = {"X-Forwarded-For": "10.1.2.3"}
     assert Client(REMOTE_ADDR="11.0.0.1").get("/metrics", headers=forged).status_code == 401
 
 
-def test_wrong_settings_are_told(settings: Any) -> None:
+def test_wrong_settings_are_errors(settings: Any) -> None:
     configure(settings, TOKENS=["short"])
     with pytest.raises(ImproperlyConfigured, match="less than 16 characters"):
         conf.metrics  # noqa: B018
 
 
-def test_every_part_tells_its_figures(boss: Client) -> None:
+def test_every_source_has_samples(admin_client: Client) -> None:
     IdRule.objects.create(name="order", source="{counter}")
     add("order", 12, time.time())
-    limit_stats.record("prices", "key", Decision(False, 0.0, 1, 0, 1.0))
+    limit_stats.stats.record("prices", "key", Decision(False, 0.0, 1, 0, 1.0))
     cache = mlcaches["default"]
     for _ in range(3):
         cache.get("key", lambda: 5)
-    found = scrape(boss)
-    assert value(found, "resty_ids_issued_total", rule="order") == 12
-    assert value(found, "resty_limits_decisions_total", policy="prices", outcome="refused") == 1
-    assert value(found, "resty_cache_calls_total", cache="default", level="l1") == 2
-    assert value(found, "resty_cache_calls_total", cache="default", level="l3") == 1
-    assert value(found, "resty_cache_callback_seconds_count", cache="default") == 1
-    assert value(found, "resty_dict_capacity_bytes", dict="limits") == 24 * 2**20
-    for part in ("ids", "limits", "cache", "dictionaries", "events", "logs"):
-        assert value(found, "resty_source_up", source=part) == 1
+    values = scrape(admin_client)
+    assert value(values, "resty_ids_issued_total", rule="order") == 12
+    assert value(values, "resty_limits_decisions_total", policy="prices", outcome="refused") == 1
+    assert value(values, "resty_cache_calls_total", cache="default", level="l1") == 2
+    assert value(values, "resty_cache_calls_total", cache="default", level="l3") == 1
+    assert value(values, "resty_cache_callback_seconds_count", cache="default") == 1
+    assert value(values, "resty_dict_capacity_bytes", dict="limits") == 24 * 2**20
+    for source in ("ids", "limits", "cache", "dictionaries", "events", "logs"):
+        assert value(values, "resty_source_up", source=source) == 1
 
 
-def test_a_part_that_fails_is_down_and_the_others_are_told(boss: Client) -> None:
+def test_failing_source_is_down_and_the_others_are_up(admin_client: Client) -> None:
     def fails() -> Iterator[Family]:
         yield Family("resty_half", "gauge", "Half of it.", (), [Sample((), 1)])
         raise OSError("down")
 
     metrics.register("broken", fails)
     metrics.register("absent", fails, app="resty_django.nowhere")
-    found = scrape(boss)
-    assert value(found, "resty_source_up", source="broken") == 0
-    assert value(found, "resty_source_up", source="ids") == 1
-    assert ("resty_half", ()) not in found
-    assert ("resty_source_up", (("source", "absent"),)) not in found
+    values = scrape(admin_client)
+    assert value(values, "resty_source_up", source="broken") == 0
+    assert value(values, "resty_source_up", source="ids") == 1
+    assert ("resty_half", ()) not in values
+    assert ("resty_source_up", (("source", "absent"),)) not in values
 
 
-def test_hostile_labels_are_escaped(boss: Client) -> None:
+def test_hostile_labels_are_escaped(admin_client: Client) -> None:
     name = 'a"b\\c\nresty_ids_issued_total 99\ud800'
     metrics.register("hostile", lambda: [Family("resty_hostile", "gauge", "Text.", ("name",), [Sample((name,), 1)])])
-    found = scrape(boss)
-    assert value(found, "resty_hostile", name=name.replace("\ud800", "?")) == 1
+    values = scrape(admin_client)
+    assert value(values, "resty_hostile", name=name.replace("\ud800", "?")) == 1
 
 
 def test_labels_are_bounded(settings: Any) -> None:
@@ -153,20 +157,20 @@ def test_labels_are_bounded(settings: Any) -> None:
     assert len(many.samples) == 10
 
 
-def test_openmetrics_is_given_to_those_who_ask_for_it(boss: Client) -> None:
+def test_openmetrics_by_accept_header(admin_client: Client) -> None:
     IdRule.objects.create(name="order", source="{counter}")
-    response = boss.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    response = admin_client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["Content-Type"].startswith("application/openmetrics-text")
     assert "resty_ids_issued" in {family.name for family in parse_open(response.content.decode())}
 
 
-def test_a_site_can_add_them_to_a_registry_of_its_own() -> None:
+def test_metrics_can_be_added_to_another_registry() -> None:
     registry = CollectorRegistry(auto_describe=True)
     registry.register(RestyCollector())
     assert registry.get_sample_value("resty_source_up", {"source": "dictionaries"}) == 1
 
 
-def test_without_the_extra_the_error_names_it() -> None:
+def test_missing_extra_is_named() -> None:
     code = """
 import sys
 sys.modules["prometheus_client"] = None

@@ -1,4 +1,4 @@
-"""The overview: which tiles are shown to whom, what they tell, and what a panel that fails does to the others."""
+"""Overview: permissions, content of tiles, and panels that fail."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from resty_django import asking, overview
+from resty_django import concurrency, overview
 from resty_django.cache import mlcaches
 from resty_django.ids import service
 from resty_django.ids.models import IdRule
 from resty_django.ids.stats import add
-from resty_django.limits import stats as limit_stats
-from resty_django.limits.decision import Decision
+from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.overview import Figure, Panel, Row, Tile
 from resty_django.shdict import shdicts
 
@@ -31,30 +31,30 @@ PAGE = "/admin/resty_django/overview/"
 
 
 def names(text: str) -> list[str]:
-    """The tiles of a page."""
+    """Return the names of a page's tiles."""
     return re.findall(r'id="resty-tile-(\w+)"', text)
 
 
 def tile_of(text: str, name: str) -> str:
-    found = re.search(rf'aria-labelledby="resty-tile-{name}">(.*?)</section>', text, re.DOTALL)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf'aria-labelledby="resty-tile-{name}">(.*?)</section>', text, re.DOTALL)
+    assert match is not None, name
+    return match[1]
 
 
-def panel(name: str, ask: Callable[[], Any], **more: Any) -> None:
-    overview.register(Panel(name, name.title(), ask, **{"permissions": ("resty_django.view_overview",), **more}))
+def panel(name: str, ask: Callable[[], Any], **options: Any) -> None:
+    overview.register(Panel(name, name.title(), ask, **{"permissions": ("resty_django.view_overview",), **options}))
 
 
-def test_the_page_is_in_the_list_of_apps_and_shows_every_part(boss: Client) -> None:
-    assert f'href="{PAGE}"' in boss.get("/admin/").content.decode()
-    text = boss.get(PAGE).content.decode()
+def test_the_page_is_in_the_list_of_apps_and_shows_every_part(admin_client: Client) -> None:
+    assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
+    text = admin_client.get(PAGE).content.decode()
     assert set(names(text)) >= {"dictionaries", "events", "logs", "ids", "limits", "cache"}
     assert f'href="{reverse("admin:resty_ids_idcounter_changelist")}"' in tile_of(text, "ids")
     assert f'href="{reverse("admin:resty_limits_limitpolicy_changelist")}"' in tile_of(text, "limits")
 
 
-def test_things_without_rows_cannot_be_added_or_changed_by_the_forms_of_django(boss: Client) -> None:
-    listed = boss.get("/admin/").content.decode()
+def test_read_only_admins_disable_djangos_forms(admin_client: Client) -> None:
+    listed = admin_client.get("/admin/").content.decode()
     for address in ("resty_django/overview", "resty_django/shareddictionary", "resty_cache/cache", "resty_qless/queue"):
         assert f'"/admin/{address}/"' in listed
         assert f'"/admin/{address}/add/"' not in listed
@@ -63,7 +63,7 @@ def test_things_without_rows_cannot_be_added_or_changed_by_the_forms_of_django(b
         assert "changelink" not in row
 
 
-def test_each_part_is_shown_to_those_who_may_see_its_page(person: Callable[..., Client]) -> None:
+def test_tiles_depend_on_permissions(person: Callable[..., Client]) -> None:
     assert person().get(PAGE).status_code == 403
     text = person("resty_django.view_overview").get(PAGE).content.decode()
     assert set(names(text)) == {"events", "logs"}
@@ -72,15 +72,15 @@ def test_each_part_is_shown_to_those_who_may_see_its_page(person: Callable[..., 
     assert person("resty_limits.view_limitpolicy").get(PAGE).status_code == 403
 
 
-def test_nothing_is_done_by_post_and_nobody_sees_it_without_signing_in(boss: Client) -> None:
-    assert boss.post(PAGE).status_code == 405
+def test_page_needs_get_and_a_signed_in_user(admin_client: Client) -> None:
+    assert admin_client.post(PAGE).status_code == 405
     assert Client().get(PAGE).status_code == 302
 
 
-def test_the_page_keeps_to_a_strict_policy(boss: Client) -> None:
+def test_the_page_keeps_to_a_strict_policy(admin_client: Client) -> None:
     add("order", 3, time.time())
     IdRule.objects.create(name="order", source="{counter}")
-    response = boss.get(PAGE)
+    response = admin_client.get(PAGE)
     text = response.content.decode()
     assert "script-src" not in response.headers["Content-Security-Policy"]
     assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", text.partition("resty-overview")[2])
@@ -89,7 +89,7 @@ def test_the_page_keeps_to_a_strict_policy(boss: Client) -> None:
     assert "no-store" in response.headers["Cache-Control"]
 
 
-def test_ids_tell_pace_and_head_room(boss: Client) -> None:
+def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     rule = IdRule.objects.create(name="order", source="{counter:04d}", max_counter=99)
     IdRule.objects.create(name="free", source="{counter}")
     now = time.time()
@@ -105,7 +105,7 @@ def test_ids_tell_pace_and_head_room(boss: Client) -> None:
         cycle_began=timezone.now(),
         cycle_first=0,
     )
-    text = tile_of(boss.get(PAGE).content.decode(), "ids")
+    text = tile_of(admin_client.get(PAGE).content.decode(), "ids")
     assert ">50<" in text
     assert "10</dd>" in text  # 50 in five minutes
     assert "Rule order has the least." in text
@@ -116,73 +116,73 @@ def test_ids_tell_pace_and_head_room(boss: Client) -> None:
 
 def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit_callbacks: Any) -> None:
     IdRule.objects.create(name="order", source="{counter}")
-    this = service.IdService()
-    this._issued_before = {"order": 7}
-    assert this._handing.hand_in()
-    this._issued_before["order"] = 9
-    assert this._handing.hand_in()
-    assert this._handing.hand_in()
+    id_service = service.IdService()
+    id_service.issued_before = {"order": 7}
+    assert id_service.stats_reporter.flush()
+    id_service.issued_before["order"] = 9
+    assert id_service.stats_reporter.flush()
+    assert id_service.stats_reporter.flush()
     from resty_django.ids.stats import issued
 
-    found = issued(["order", "never"])
-    assert found["order"].total == 9
-    assert found["order"].minutes[-1] + found["order"].minutes[-2] == 9
-    assert found["never"].total == 0
+    series = issued(["order", "never"])
+    assert series["order"].total == 9
+    assert series["order"].minutes[-1] + series["order"].minutes[-2] == 9
+    assert series["never"].total == 0
 
 
 def test_counts_that_cannot_be_handed_in_are_kept(settings: Any) -> None:
-    from resty_django.ids.stats import Handing, issued
+    from resty_django.ids.stats import StatsReporter, issued
 
     counts = {"order": 4}
-    handing = Handing(lambda: counts)
+    handing = StatsReporter(lambda: counts)
     good = settings.RESTY_DJANGO
     settings.RESTY_DJANGO = {
         **good,
         "IDS": {"STATS": "default"},
         "SHARED_DICTS": {"default": {"PATH": "/proc/nowhere"}},
     }
-    assert not handing.hand_in()
+    assert not handing.flush()
     settings.RESTY_DJANGO = good
     counts["order"] = 6
-    assert handing.hand_in()
+    assert handing.flush()
     assert issued(["order"])["order"].total == 6
 
 
-def test_limits_tell_the_last_hour(boss: Client) -> None:
+def test_tile_of_limits_shows_the_last_hour(admin_client: Client) -> None:
     good, bad = Decision(True, 0.0, 1, 1, 0.0), Decision(False, 0.0, 1, 0, 1.0)
     for decision in (good, good, bad):
-        limit_stats.record("orders", "key", decision)
-    text = tile_of(boss.get(PAGE).content.decode(), "limits")
+        limit_stats.stats.record("orders", "key", decision)
+    text = tile_of(admin_client.get(PAGE).content.decode(), "limits")
     assert re.search(r"Passed</dt><dd>2<", text)
     assert re.search(r"Refused</dt><dd>1<", text)
     assert "orders" in text
 
 
-def test_caches_tell_which_level_answered(boss: Client) -> None:
+def test_tile_of_caches_shows_hit_levels(admin_client: Client) -> None:
     cache = mlcaches["default"]
     for _ in range(4):
         cache.get("key", lambda: 5)
-    text = tile_of(boss.get(PAGE).content.decode(), "cache")
+    text = tile_of(admin_client.get(PAGE).content.decode(), "cache")
     assert re.search(r"Calls</dt><dd>4<", text)
     assert "75.0 %" in text
     assert "25.0 %" in text
 
 
-def test_a_panel_that_fails_says_so_and_breaks_nothing(boss: Client) -> None:
+def test_failing_panel_shows_its_error_next_to_the_others(admin_client: Client) -> None:
     def fails() -> Tile:
         raise OSError("<b>down</b>")
 
     panel("broken", fails)
-    text = boss.get(PAGE).content.decode()
+    text = admin_client.get(PAGE).content.decode()
     assert "OSError: &lt;b&gt;down&lt;/b&gt;" in tile_of(text, "broken")
     assert {"ids", "limits"} <= set(names(text))
 
 
-def test_a_panel_that_hangs_takes_no_more_than_its_time() -> None:
-    gate, asked = threading.Event(), []
+def test_hanging_panel_times_out() -> None:
+    gate, calls = threading.Event(), []
 
     def hangs() -> Tile:
-        asked.append(1)
+        calls.append(1)
         gate.wait(60)
         return Tile()
 
@@ -191,19 +191,19 @@ def test_a_panel_that_hangs_takes_no_more_than_its_time() -> None:
     first, second = overview.answers([slow, quick], seconds=0.1)
     assert "did not answer within 0.1 s" in first.error
     assert second.tile == Tile()
-    again, _ = overview.answers([slow, quick], seconds=0.1)
-    assert "still does not answer" in again.error
-    assert len(asked) == 1
+    third, _ = overview.answers([slow, quick], seconds=0.1)
+    assert "still does not answer" in third.error
+    assert len(calls) == 1
     gate.set()
-    asking._late["panel slow"].thread.join(30)
+    concurrency.late_workers["panel slow"].thread.join(30)
     assert overview.answers([slow], seconds=30)[0].tile == Tile()
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
-def test_what_others_wrote_is_escaped_and_long_lists_are_cut(boss: Client) -> None:
+def test_external_text_is_escaped_and_long_lists_are_cut(admin_client: Client) -> None:
     rows = [Row(f"<script>{n}</script>", [Figure("n", "N", n)]) for n in range(20)]
     panel("hostile", lambda: overview.tile([Figure("n", "N", None, note="<i>")], rows, notes=["\x00<u>"]))
-    text = tile_of(boss.get(PAGE).content.decode(), "hostile")
+    text = tile_of(admin_client.get(PAGE).content.decode(), "hostile")
     assert "<script>" not in text
     assert "&lt;script&gt;0&lt;/script&gt;" in text
     assert "and 12 more" in text
@@ -211,26 +211,26 @@ def test_what_others_wrote_is_escaped_and_long_lists_are_cut(boss: Client) -> No
     assert "\\x00&lt;u&gt;" in text
 
 
-def test_a_page_that_the_site_does_not_have_is_no_link_and_an_app_that_is_missing_no_tile(boss: Client) -> None:
+def test_missing_pages_have_no_link_and_missing_apps_no_tile(admin_client: Client) -> None:
     panel("alone", Tile, page="nowhere_at_all")
     panel("absent", Tile, app="resty_django.nowhere")
-    text = boss.get(PAGE).content.decode()
+    text = admin_client.get(PAGE).content.decode()
     assert "href" not in tile_of(text, "alone")
     assert "absent" not in names(text)
 
 
-def test_a_dictionary_that_cannot_be_used_hides_no_other(boss: Client, settings: Any) -> None:
+def test_unusable_dictionary_does_not_hide_the_others(admin_client: Client, settings: Any) -> None:
     broken = {"broken": {"PATH": "/proc/nowhere"}}
     settings.RESTY_DJANGO = {"SHARED_DICTS": {**settings.RESTY_DJANGO["SHARED_DICTS"], **broken}}
-    text = tile_of(boss.get(PAGE).content.decode(), "dictionaries")
+    text = tile_of(admin_client.get(PAGE).content.decode(), "dictionaries")
     assert "Not known:" in text
     assert "events" in text
     shdicts.close_all()
 
 
-def test_the_tag_shows_tiles_to_those_who_may_see_them(boss: Client) -> None:
-    assert names(boss.get("/admin/").content.decode())
-    assert not names(boss.get("/admin/resty_limits/").content.decode())
+def test_template_tag_depends_on_permissions(admin_client: Client) -> None:
+    assert names(admin_client.get("/admin/").content.decode())
+    assert not names(admin_client.get("/admin/resty_limits/").content.decode())
     request = RequestFactory().get("/")
     request.user = AnonymousUser()
     page = Template("{% load resty_overview %}{% resty_overview %}")

@@ -36,27 +36,31 @@ class Core:
 
     def __call__(self, command: str, *args: Any) -> Any:
         """The reply, its texts decoded. Raises `CoreError`."""
-        words = (command, repr(self.now), *(json.dumps(arg) if isinstance(arg, list | dict) else arg for arg in args))
+        command_args = (
+            command,
+            repr(self.now),
+            *(json.dumps(arg) if isinstance(arg, list | dict) else arg for arg in args),
+        )
         try:
             try:
-                found = self.client.evalsha(self.sha, 0, *words)
+                reply = self.client.evalsha(self.sha, 0, *command_args)
             except NoScriptError:
-                found = self.client.eval(self.text, 0, *words)
+                reply = self.client.eval(self.text, 0, *command_args)
         except ResponseError as error:
             message = MESSAGE.search(str(error))
             raise CoreError(message[1] if message else f"without a place: {error}") from None
-        return text_of(found)
+        return text_of(reply)
 
     def json(self, command: str, *args: Any) -> Any:
         return json.loads(self(command, *args))
 
     def put(self, jid: str = "j", queue: str = "q", data: Any = "{}", delay: float = 0, **options: Any) -> str:
-        pairs = [part for name, value in options.items() for part in (name, value)]
+        pairs = [argument for name, value in options.items() for argument in (name, value)]
         return str(self("put", "client", queue, jid, "Klass", data, delay, *pairs))
 
     def get(self, jid: str = "j") -> Any:
-        found = self("get", jid)
-        return None if found is None else json.loads(found)
+        text = self("get", jid)
+        return None if text is None else json.loads(text)
 
     def pop(self, worker: str = "w", queue: str = "q", count: int = 1) -> list[Any]:
         return list(self.json("pop", queue, worker, count))
@@ -65,7 +69,7 @@ class Core:
         return [job["jid"] for job in self.pop(worker, queue, count)]
 
     def complete(self, jid: str = "j", worker: str = "w", queue: str = "q", **options: Any) -> str:
-        pairs = [part for name, value in options.items() for part in (name, value)]
+        pairs = [argument for name, value in options.items() for argument in (name, value)]
         return str(self("complete", jid, worker, queue, "{}", *pairs))
 
     def config(self, **options: Any) -> None:
@@ -84,7 +88,7 @@ class Core:
 
 def text_of(reply: Any) -> Any:
     if isinstance(reply, list):
-        return [text_of(each) for each in reply]
+        return [text_of(element) for element in reply]
     return reply.decode() if isinstance(reply, bytes) else reply
 
 
@@ -102,18 +106,18 @@ class Events:
     def __call__(self) -> list[tuple[str, Any]]:
         """Since the last call: channel and payload, JSON read. What is on `wake:` channels goes to `wakes` instead."""
         self.client.publish(f"{self.prefix}end", "")
-        found: list[tuple[str, Any]] = []
+        messages: list[tuple[str, Any]] = []
         self.wakes: list[tuple[str, float]] = []
         while True:
             message = self.heard.get_message(timeout=10)
             assert message is not None
             channel, payload = message["channel"].decode(), message["data"].decode()
             if channel == f"{self.prefix}end":
-                return found
+                return messages
             if channel.startswith(f"{self.prefix}wake:"):
                 self.wakes.append((channel, float(payload)))
             else:
-                found.append((channel, json.loads(payload) if payload.startswith("{") else payload))
+                messages.append((channel, json.loads(payload) if payload.startswith("{") else payload))
 
 
 @pytest.fixture
@@ -128,8 +132,8 @@ def events(valkey: Redis) -> Iterator[Events]:
     heard.heard.close()
 
 
-class Way:
-    """Calls a method, or its twin for asyncio: `await way(queue.put, "Klass")`."""
+class Invoke:
+    """Calls a method, or its twin for asyncio: `await invoke(queue.put, "Klass")`."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -142,19 +146,36 @@ class Way:
 
 
 @pytest.fixture(params=["sync", "async"])
-def way(request: pytest.FixtureRequest) -> Way:
-    return Way(request.param)
+def invoke(request: pytest.FixtureRequest) -> Invoke:
+    return Invoke(request.param)
 
 
 @pytest.fixture
 def client(valkey: Redis, valkey_url: str) -> Iterator[Client]:
     """The client of the worker `w`, whose clock a test may move by `client.skew`."""
-    made = SkewedClient(valkey_url)
-    yield made
-    made.close()
+    skewed = SkewedClient(valkey_url)
+    yield skewed
+    skewed.close()
 
 
 class SkewedClient(Client):
     def __init__(self, url: str, **options: Any) -> None:
         self.skew = 0.0
         super().__init__(url, **{"worker_name": "w", "clock": lambda: time.time() + self.skew, **options})
+
+
+@pytest.fixture
+def no_tasks() -> Iterator[None]:
+    """As if no module with tasks had been imported: those of other tests and of the demo site are out of the way."""
+    from resty_django.qless.coverage import discover_once
+    from resty_django.qless.tasks.base import all_tasks
+    from resty_django.qless.tasks.schedule import scheduled
+
+    discover_once()
+    tasks, schedules = list(all_tasks), dict(scheduled)
+    all_tasks.clear()
+    scheduled.clear()
+    yield
+    all_tasks.update(tasks)
+    scheduled.clear()
+    scheduled.update(schedules)

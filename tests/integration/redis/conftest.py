@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django_redis.pool import ConnectionFactory
 
 from resty_django.redis import Script
 from tests import servers
@@ -22,7 +21,7 @@ def use(settings: Any) -> Use:
     """Set the cache `default` of django-redis to a LOCATION with OPTIONS."""
 
     def use(location: str | list[str], **options: Any) -> None:
-        ConnectionFactory._pools.clear()  # it has one pool for each LOCATION, with the OPTIONS that came first
+        servers.forget_pools()
         settings.CACHES = {
             "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": location, "OPTIONS": options}
         }

@@ -110,17 +110,17 @@ async def test_a_slot_that_moves_is_followed(shared: RedisDict, nodes: list[Serv
     shared.delete("moving")
     slot = key_slot(b"resty:dict:spread:moving")
     owner = nodes[slot * len(nodes) // 16384]
-    other = next(node for node in nodes if node is not owner)
-    for node, target in ((other, other), (owner, other)):
-        node.call("CLUSTER", "SETSLOT", slot, "NODE", target.call("CLUSTER", "MYID"))
+    target = next(node for node in nodes if node is not owner)
+    for node, holder in ((target, target), (owner, target)):
+        node.call("CLUSTER", "SETSLOT", slot, "NODE", holder.call("CLUSTER", "MYID"))
     try:
         assert shared.set("moving", 2)
         assert await shared.aincr("moving", 1) == 3
-        assert other.call("DBSIZE") == 1
+        assert target.call("DBSIZE") == 1
     finally:
         shared.delete("moving")
-        for node, target in ((owner, owner), (other, owner)):
-            node.call("CLUSTER", "SETSLOT", slot, "NODE", target.call("CLUSTER", "MYID"))
+        for node, holder in ((owner, owner), (target, owner)):
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", holder.call("CLUSTER", "MYID"))
     await asyncio.to_thread(until, lambda: all(servers.is_whole(node, len(nodes)) for node in nodes))
 
 
@@ -168,8 +168,8 @@ def test_the_cache_itself_works_on_the_cluster(shared: RedisDict, nodes: list[Se
     assert cache.delete("n1")
     assert not cache.delete("n1")
     cache.delete_many(["n2", "n3"])
-    left = {"new", *(f"n{number}" for number in (0, *range(4, 30)))}
-    assert set(cache.iter_keys("n*")) == set(cache.keys("n*")) == left  # type: ignore[attr-defined]
+    remaining = {"new", *(f"n{number}" for number in (0, *range(4, 30)))}
+    assert set(cache.iter_keys("n*")) == set(cache.keys("n*")) == remaining  # type: ignore[attr-defined]
     assert cache.delete_pattern("n1*") == 10  # type: ignore[attr-defined]
     assert cache.get_or_set("made", lambda: 7) == 7
     shared.set("also", 1)
@@ -183,16 +183,16 @@ def test_caches_of_all_threads_share_one_client(shared: RedisDict, settings: Any
     assert isinstance(client, RedisCluster)
     assert connection("other") is client
     assert caches["other"].client.get_client() is client  # type: ignore[attr-defined]
-    made: list[object] = []
-    thread = threading.Thread(target=lambda: made.append(cache.client.get_client()))  # type: ignore[attr-defined]
+    clients: list[object] = []
+    thread = threading.Thread(target=lambda: clients.append(cache.client.get_client()))  # type: ignore[attr-defined]
     thread.start()
     thread.join()
-    assert made == [client]
+    assert clients == [client]
 
 
 async def test_many_calls_at_once_wait_for_each_other(shared: RedisDict, nodes: list[Server]) -> None:
-    made = await asyncio.gather(*(shared.aincr("n", 1, init=0) for _ in range(500)))
-    assert sorted(made) == list(range(1, 501))
+    replies = await asyncio.gather(*(shared.aincr("n", 1, init=0) for _ in range(500)))
+    assert sorted(replies) == list(range(1, 501))
 
 
 def test_a_loop_closes_its_connections_to_all_nodes(nodes: list[Server], use: Use) -> None:
@@ -243,5 +243,5 @@ async def test_user_password_and_options_are_obeyed(use: Use, nodes: list[Server
     )
     assert count(connection(), ("bob",), (1,)) == 1
     assert await count.run(async_connection(), ("bob",), (1,)) == 2
-    told = [line for node in nodes for line in node.call("CLIENT", "LIST").decode().splitlines()]
-    assert sum("name=shop" in line and "user=bob" in line for line in told) >= 2
+    connections = [line for node in nodes for line in node.call("CLIENT", "LIST").decode().splitlines()]
+    assert sum("name=shop" in line and "user=bob" in line for line in connections) >= 2

@@ -73,11 +73,11 @@ def test_a_cache_that_decodes_is_refused(settings: Any) -> None:
 def test_a_change_of_the_settings_is_obeyed(server: Server, use: Use, count: Script) -> None:
     use(server.url)
     first = connection()
-    with one() as other:
-        use(other.url)
+    with one() as replacement:
+        use(replacement.url)
         assert connection() is not first
         assert count(connection(), ("here",), (1,)) == 1
-        assert other.call("GET", "here") == b"1"
+        assert replacement.call("GET", "here") == b"1"
 
         async def call() -> Any:
             return await count.run(async_connection(), ("here",), (1,))
@@ -122,14 +122,14 @@ def test_a_loop_closes_its_connections_when_it_ends(server: Server, use: Use, co
 
     async def calls() -> tuple[int, int]:
         client = async_connection()
-        made = await asyncio.gather(*(count.run(client, ("loops",), (1,)) for _ in range(20)))
-        return max(made), server.clients("looping")
+        replies = await asyncio.gather(*(count.run(client, ("loops",), (1,)) for _ in range(20)))
+        return max(replies), server.clients("looping")
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for round_ in range(3):
-            made, clients = asyncio.run(calls())
-            assert made == 20 * (round_ + 1)
+            replies, clients = asyncio.run(calls())
+            assert replies == 20 * (round_ + 1)
             assert clients > 1
     assert until(lambda: server.clients("looping") == 0)
 
@@ -168,18 +168,18 @@ def test_a_loop_that_was_closed_carelessly_is_forgotten(server: Server, use: Use
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(open_only())
-    assert any(key[0] is loop for key in asynchronous._clients)
+    assert any(key[0] is loop for key in asynchronous.open_clients)
     loop.close()
     asyncio.run(open_only())
-    assert not any(key[0] is loop for key in asynchronous._clients)
-    assert loop not in asynchronous._keepers
+    assert not any(key[0] is loop for key in asynchronous.open_clients)
+    assert loop not in asynchronous.loop_keepers
 
 
 async def test_more_calls_than_connections_wait(server: Server, use: Use, count: Script) -> None:
     use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3, "client_name": "few"})
     server.call("DEL", "many")
-    made = await asyncio.gather(*(count.run(async_connection(), ("many",), (1,)) for _ in range(100)))
-    assert sorted(made) == list(range(1, 101))
+    replies = await asyncio.gather(*(count.run(async_connection(), ("many",), (1,)) for _ in range(100)))
+    assert sorted(replies) == list(range(1, 101))
     assert server.clients("few") == 3
 
 
@@ -288,15 +288,15 @@ def test_a_child_of_a_fork_has_connections_of_its_own(server: Server, use: Use, 
     use(server.url)
     server.call("DEL", "fork")
     client = connection()
-    own = client.client_id()
+    parent_id = client.client_id()
 
     def work() -> None:
         for _ in range(100):
             count(connection(), ("fork",), (1,))
-        assert connection().client_id() != own
+        assert connection().client_id() != parent_id
 
     assert in_child(work) == 0
-    assert client.client_id() == own
+    assert client.client_id() == parent_id
     assert count(connection(), ("fork",), (1,)) == 101
 
 
@@ -307,8 +307,8 @@ def test_a_fork_within_a_loop(server: Server, use: Use, count: Script) -> None:
 
     async def calls() -> Any:
         for _ in range(10):
-            made = await count.run(async_connection(), ("fork",), (1,))
-        return made
+            reply = await count.run(async_connection(), ("fork",), (1,))
+        return reply
 
     async def parent() -> Any:
         await calls()

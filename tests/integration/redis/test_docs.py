@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.core.cache import caches
-from django_redis.pool import ConnectionFactory
 from redis import asyncio as aio
 from redis.sentinel import SentinelConnectionPool
 
@@ -27,22 +26,22 @@ PAGE = page("docs/redis.md")
 
 
 @pytest.fixture
-def shown(settings: Any) -> Iterator[list[dict[str, Any]]]:
+def examples(settings: Any) -> Iterator[list[dict[str, Any]]]:
     """The settings of the page's caches."""
-    found = []
+    caches = []
     for block in PAGE.blocks:
         if "CACHES" in block.text:
             namespace: dict[str, Any] = {}
             execute(block.text, block.place, namespace)
-            found.append(namespace["CACHES"])
-    ConnectionFactory._pools.clear()
-    yield found
-    ConnectionFactory._pools.clear()
+            caches.append(namespace["CACHES"])
+    servers.forget_pools()
+    yield caches
+    servers.forget_pools()
 
 
-async def test_settings_of_caches_are_obeyed(shown: list[dict[str, Any]], settings: Any) -> None:
-    one, sentinel, cluster = shown
-    settings.CACHES = one
+async def test_settings_of_caches_are_obeyed(examples: list[dict[str, Any]], settings: Any) -> None:
+    single, sentinel, cluster = examples
+    settings.CACHES = single
     kwargs = connection().get_connection_kwargs()
     assert (kwargs["host"], kwargs["username"], kwargs["socket_timeout"]) == ("10.0.0.5", "resty", 1)
     assert async_connection().get_connection_kwargs()["password"] == "secret"  # type: ignore[no-untyped-call, union-attr]
@@ -54,8 +53,8 @@ async def test_settings_of_caches_are_obeyed(shown: list[dict[str, Any]], settin
     twin = async_connection().connection_pool  # type: ignore[union-attr]
     assert isinstance(twin, aio.sentinel.SentinelConnectionPool)
     assert (twin.service_name, twin.is_master, len(twin.sentinel_manager.sentinels)) == ("mymaster", True, 3)
-    for asked in twin.sentinel_manager.sentinels:
-        assert asked.get_connection_kwargs()["retry"].get_retries() == 0
+    for sentinel_client in twin.sentinel_manager.sentinels:
+        assert sentinel_client.get_connection_kwargs()["retry"].get_retries() == 0
 
     settings.CACHES = cluster
     client = caches["default"].client  # type: ignore[attr-defined]
@@ -99,10 +98,10 @@ def test_the_rights_are_enough(server: servers.Server, use: Use) -> None:
 
 
 def test_the_rights_are_enough_on_a_cluster(use: Use, nodes: list[servers.Server]) -> None:
-    more = re.search(r"On a cluster it also needs `([^`]+)`", PAGE.text)
-    assert more is not None
+    extra_rights = re.search(r"On a cluster it also needs `([^`]+)`", PAGE.text)
+    assert extra_rights is not None
     for node in nodes:
         node.call("FLUSHALL")
-        node.call(*rights(), *more[1].split())
+        node.call(*rights(), *extra_rights[1].split())
     use(nodes[0].url_of("resty"), CLIENT_CLASS="resty_django.redis.cluster.ClusterClient", PASSWORD="secret")
     use_everything(RedisDict("rights"))

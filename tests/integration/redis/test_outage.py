@@ -58,7 +58,7 @@ def use_sentinel(use: Use, watched: servers.Watched) -> None:
         f"redis://{servers.NAME}/0",
         CLIENT_CLASS="django_redis.client.SentinelClient",
         CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
-        SENTINELS=[one.place for one in watched.sentinels],
+        SENTINELS=[sentinel.place for sentinel in watched.sentinels],
         SENTINEL_KWARGS={"retry": Retry(NoBackoff(), 0), "socket_timeout": 1},
         SOCKET_TIMEOUT=1,
     )
@@ -134,9 +134,9 @@ def test_a_failover_by_sentinel(watched: servers.Watched) -> None:
         until(lambda: watched.master() is not old)
         elected = time.monotonic()
         until(lambda: min(callers.works_since(who, elected) for who in callers.made) > 50)
-    for who, made in callers.made.items():
-        assert any(isinstance(what, Unavailable) for when, what in made if when > killed), who
-        after = [what for when, what in made if when > elected and isinstance(what, int)]
+    for who, calls in callers.made.items():
+        assert any(isinstance(what, Unavailable) for when, what in calls if when > killed), who
+        after = [what for when, what in calls if when > elected and isinstance(what, int)]
         assert after == list(range(after[0], after[0] + len(after))), "each call counted once"
     assert isinstance(watched.master().call("HGET", "resty:dict:callers:sync", "v"), bytes)
 

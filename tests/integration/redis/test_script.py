@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from resty_django.redis import Script, StoreDown, StoreError, StoreFull, async_connection, connection
-from resty_django.redis.errors import translated
+from resty_django.redis.faults import translated
 from tests.servers import Server, one
 
 from .conftest import Use
@@ -17,9 +17,9 @@ from .conftest import Use
 
 def calls(server: Server) -> dict[str, int]:
     with server.client() as client:
-        told = client.info("commandstats")
+        stats = client.info("commandstats")
         client.config_resetstat()
-    return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in told.items()}
+    return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()}
 
 
 async def test_a_call_is_one_evalsha(server: Server, use: Use) -> None:
@@ -31,9 +31,9 @@ async def test_a_call_is_one_evalsha(server: Server, use: Use) -> None:
     for n in range(5):
         assert script(connection(), (), (n,)) == 2 * n
         assert await script.run(async_connection(), (), (n,)) == 2 * n
-    told = calls(server)
-    assert told.pop("evalsha") == 10
-    assert not {"eval", "script|load", "script|exists", "get", "ping"} & set(told)
+    counts = calls(server)
+    assert counts.pop("evalsha") == 10
+    assert not {"eval", "script|load", "script|exists", "get", "ping"} & set(counts)
 
 
 async def test_a_forgotten_script_is_sent_along(server: Server, use: Use) -> None:

@@ -14,7 +14,7 @@ from .conftest import Use
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("redis://10.0.0.5:6380/3", "redis://10.0.0.5:6380/3"),
         ("redis://10.0.0.5", "redis://10.0.0.5:6379/0"),
@@ -27,9 +27,9 @@ from .conftest import Use
         ("unix:///run/redis.sock?password=hunter2", "unix:///run/redis.sock?db=0"),
     ],
 )
-def test_an_address_has_no_password(url: str, told: str) -> None:
-    assert address(Redis.from_url(url)) == told
-    assert address(Redis(connection_pool=BlockingConnectionPool.from_url(url))) == told
+def test_an_address_has_no_password(url: str, expected: str) -> None:
+    assert address(Redis.from_url(url)) == expected
+    assert address(Redis(connection_pool=BlockingConnectionPool.from_url(url))) == expected
 
 
 def test_defaults_are_told() -> None:

@@ -29,6 +29,6 @@ def test_threads_that_begin_at_once_share_one_client(valkey_url: str) -> None:
         return source.sync()
 
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(ask, range(8)))
-    assert found == {source.sync()}
+        clients = set(pool.map(ask, range(8)))
+    assert clients == {source.sync()}
     source.close()

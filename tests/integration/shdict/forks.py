@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from resty_django.shdict import Change, Keep, Unavailable
-from resty_django.shdict.lmdb import LmdbDict, memory
+from resty_django.shdict.lmdb import LmdbDict, environment
+from tests.integration.shdict.structure import after_fork, is_open, reader_pids
 
 MIB = 1024 * 1024
 CHILDREN = 30
@@ -47,37 +48,37 @@ def succeeded(*pids: int) -> None:
         assert os.waitpid(pid, 0)[1] == 0
 
 
-def count(one: LmdbDict, times: int = EACH) -> None:
+def count(dictionary: LmdbDict, times: int = EACH) -> None:
     """Add to the counter and look at other things."""
     for _ in range(times):
-        before = one.get("n", 0)
-        assert one.incr("n", 1, init=0) > before
-        assert one.get("text") == "as it was"
+        before = dictionary.get("n", 0)
+        assert dictionary.incr("n", 1, init=0) > before
+        assert dictionary.get("text") == "as it was"
 
 
-def plain(one: LmdbDict) -> None:
+def plain(dictionary: LmdbDict) -> None:
     """Forks with it open; parent and children go on together."""
-    pids = [forked(lambda: count(one)) for _ in range(CHILDREN)]
-    count(one)
+    pids = [forked(lambda: count(dictionary)) for _ in range(CHILDREN)]
+    count(dictionary)
     succeeded(*pids)
-    assert one.get("n") == (CHILDREN + 1) * EACH
+    assert dictionary.get("n") == (CHILDREN + 1) * EACH
 
 
-def generations(one: LmdbDict) -> None:
+def generations(dictionary: LmdbDict) -> None:
     """Children fork children."""
 
     def child(depth: int) -> None:
-        count(one, 10)
+        count(dictionary, 10)
         if depth:
             pids = [forked(lambda: child(depth - 1)) for _ in range(2)]
-            count(one, 10)
+            count(dictionary, 10)
             succeeded(*pids)
 
     succeeded(forked(lambda: child(4)))
-    assert one.get("n") == 31 * 10 + 15 * 10
+    assert dictionary.get("n") == 31 * 10 + 15 * 10
 
 
-def threads(one: LmdbDict) -> None:
+def threads(dictionary: LmdbDict) -> None:
     """Forks while other threads read and write; none of their calls fails or is lost."""
     stop = threading.Event()
     counts = [0] * 2
@@ -87,19 +88,19 @@ def threads(one: LmdbDict) -> None:
         try:
             while not stop.is_set():
                 counts[number] += 1
-                assert one.incr(f"thread{number}", 1, init=0) == counts[number]
-                assert one.update("n", lambda old: Change((old or 0) + 1, result="added")) == "added"
-                one.set("large", b"x" * 5000)
+                assert dictionary.incr(f"thread{number}", 1, init=0) == counts[number]
+                assert dictionary.update("n", lambda old: Change((old or 0) + 1, result="added")) == "added"
+                dictionary.set("large", b"x" * 5000)
         except BaseException as error:
             errors.append(error)
 
     def read() -> None:
         try:
             while not stop.is_set():
-                assert one.get("text") == "as it was"
-                assert one.get("large", b"x" * 5000) == b"x" * 5000
-                assert len(one.get_keys()) >= 1
-                one.stats()
+                assert dictionary.get("text") == "as it was"
+                assert dictionary.get("large", b"x" * 5000) == b"x" * 5000
+                assert len(dictionary.get_keys()) >= 1
+                dictionary.stats()
         except BaseException as error:
             errors.append(error)
 
@@ -108,30 +109,30 @@ def threads(one: LmdbDict) -> None:
     for thread in running:
         thread.start()
     for _ in range(20):
-        succeeded(forked(lambda: count(one, 5)))
+        succeeded(forked(lambda: count(dictionary, 5)))
     stop.set()
     for thread in running:
         thread.join()
     assert not errors, errors
     assert min(counts) > 5
-    assert one.get("n") == sum(counts) + 20 * 5
+    assert dictionary.get("n") == sum(counts) + 20 * 5
 
 
-def pools(one: LmdbDict) -> None:
+def pools(dictionary: LmdbDict) -> None:
     """multiprocessing, by fork."""
     context = multiprocessing.get_context("fork")
     global shared
-    shared = one
+    shared = dictionary
     with context.Pool(4) as pool:
         assert sorted(pool.map(add, range(200))) == list(range(1, 201))
-        assert one.get("n") == 200
+        assert dictionary.get("n") == 200
         pool.close()
         pool.join()
-    process = context.Process(target=count, args=(one,))
+    process = context.Process(target=count, args=(dictionary,))
     process.start()
     process.join()
     assert process.exitcode == 0
-    assert one.get("n") == 200 + EACH
+    assert dictionary.get("n") == 200 + EACH
 
 
 def add(number: int) -> int:
@@ -139,7 +140,7 @@ def add(number: int) -> int:
     return total
 
 
-def inside(one: LmdbDict) -> None:
+def inside(dictionary: LmdbDict) -> None:
     """Forks in the function of update: an error in the parent and in the child, and nothing is changed or locked."""
     parent = os.getpid()
     pids: list[int] = []
@@ -149,112 +150,111 @@ def inside(one: LmdbDict) -> None:
         return Change("changed")
 
     try:
-        one.update("text", function)
+        dictionary.update("text", function)
     except RuntimeError as error:
         assert "forked or closed it" in str(error)  # noqa: PT017
     else:
         raise AssertionError
     if os.getpid() != parent:
-        end_with(lambda: count(one))
+        end_with(lambda: count(dictionary))
     assert len(pids) == 1
     succeeded(*pids)
-    assert one.get("text") == "as it was"
-    assert one.get("n") == EACH
+    assert dictionary.get("text") == "as it was"
+    assert dictionary.get("n") == EACH
     pids.clear()
 
     def starts(old: Any) -> Keep:
-        pids.append(forked(lambda: count(one)))
+        pids.append(forked(lambda: count(dictionary)))
         return Keep("kept")
 
-    assert one.update("text", starts) == "kept"
+    assert dictionary.update("text", starts) == "kept"
     succeeded(*pids)
-    assert one.get("n") == 2 * EACH
+    assert dictionary.get("n") == 2 * EACH
 
 
-def other(one: LmdbDict) -> None:
+def other(dictionary: LmdbDict) -> None:
     """Uses another dictionary in the function of update while another thread forks: an error, and no deadlock."""
-    two = LmdbDict("two", MIB, one.path)
-    memory.PATIENCE = 0.5
+    two = LmdbDict("two", MIB, dictionary.path)
+    environment.PATIENCE = 0.5
     entered = threading.Event()
     errors: list[BaseException] = []
 
     def function(old: Any) -> Change:
         entered.set()
-        while one._env is not None:
+        while is_open(dictionary):
             time.sleep(0.001)
         return Change(two.get("k", "changed"))
 
     def update() -> None:
         try:
-            one.update("text", function)
+            dictionary.update("text", function)
         except BaseException as error:
             errors.append(error)
 
     thread = threading.Thread(target=update)
     thread.start()
     assert entered.wait(5)
-    succeeded(forked(lambda: count(one)))
+    succeeded(forked(lambda: count(dictionary)))
     thread.join(5)
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [Unavailable]
     assert "Use no other dictionary in the function of update()" in str(errors[0])
-    assert one.get("text") == "as it was"
+    assert dictionary.get("text") == "as it was"
     assert two.get("k") is None
 
 
-def behind(one: LmdbDict) -> None:
+def behind(dictionary: LmdbDict) -> None:
     """Forks as a program does that tells only the child about it: an error there, and no harm to the parent."""
     libc = ctypes.PyDLL(None)
     pids = []
 
     def refused() -> None:
-        for call in (one.get, one.incr, one.delete, one.ttl, one.llen):
+        for call in (dictionary.get, dictionary.incr, dictionary.delete, dictionary.ttl, dictionary.llen):
             try:
                 call("n")
             except Unavailable as error:
                 assert "py-call-uwsgi-fork-hooks" in str(error)  # noqa: PT017
             else:
                 raise AssertionError
-            one.close()
-        assert LmdbDict("two", MIB, one.path).incr("n", 1, init=0) > 0
+            dictionary.close()
+        assert LmdbDict("two", MIB, dictionary.path).incr("n", 1, init=0) > 0
 
     for _ in range(10):
-        one.get("text")  # leaves a transaction to be used again
+        dictionary.get("text")  # leaves a transaction to be used again
         pid = libc.fork()
         if not pid:
-            memory._in_child()  # what PyOS_AfterFork_Child calls
+            after_fork()
             end_with(refused)
         pids.append(pid)
-        assert one._env is not None
-        assert str(os.getpid()) in one._env.readers()
-        count(one)
+        assert os.getpid() in reader_pids(dictionary)
+        count(dictionary)
     succeeded(*pids)
-    assert one.get("n") == 10 * EACH
+    assert dictionary.get("n") == 10 * EACH
 
 
-def signals(one: LmdbDict) -> None:
+def signals(dictionary: LmdbDict) -> None:
     """Writes in a handler of signals: sometimes a clear error, never a deadlock."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     def handler(*args: Any) -> None:
         try:
-            one.incr("handled", 1, init=0)
-            found["stored"] = found.get("stored", 0) + 1
+            dictionary.incr("handled", 1, init=0)
+            counts["stored"] = counts.get("stored", 0) + 1
         except RuntimeError as error:
             assert "a handler of signals" in str(error)  # noqa: PT017
-            found["refused"] = found.get("refused", 0) + 1
-        one.get("text")
+            counts["refused"] = counts.get("refused", 0) + 1
+        dictionary.get("text")
 
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     end = time.monotonic() + 20
     number = 0
-    while len(found) < 2 and time.monotonic() < end:
+    while len(counts) < 2 and time.monotonic() < end:
         number += 1
-        assert one.incr("n", 1, init=0) == number
+        assert dictionary.incr("n", 1, init=0) == number
     signal.setitimer(signal.ITIMER_REAL, 0)
-    assert found["refused"]
-    assert one.get("handled", 0) == found.get("stored", 0)
+    assert counts["refused"]
+    assert dictionary.get("handled", 0) == counts.get("stored", 0)
 
 
 ACTS = {act.__name__: act for act in (plain, generations, threads, pools, inside, other, behind, signals)}
@@ -262,9 +262,9 @@ ACTS = {act.__name__: act for act in (plain, generations, threads, pools, inside
 
 def main(act: str, folder: str) -> None:
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # it is, on purpose
-    one = LmdbDict("one", MIB, folder)
-    one.set("text", "as it was")
-    ACTS[act](one)
+    dictionary = LmdbDict("one", MIB, folder)
+    dictionary.set("text", "as it was")
+    ACTS[act](dictionary)
 
 
 if __name__ == "__main__":

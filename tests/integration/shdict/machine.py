@@ -63,10 +63,10 @@ class Entry:
     items: tuple[Any, ...] | None = None
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isnan(one) == math.isnan(other) and (one == other or math.isnan(one))
-    return type(one) is type(other) and one == other
+def same(value: Any, expected: Any) -> bool:
+    if isinstance(value, float) and isinstance(expected, float):
+        return math.isnan(value) == math.isnan(expected) and (value == expected or math.isnan(value))
+    return type(value) is type(expected) and value == expected
 
 
 class Machine(RuleBasedStateMachine):
@@ -105,10 +105,10 @@ class Machine(RuleBasedStateMachine):
 
     def fails(self, error: type[SharedDictError], call: Callable[..., Any], *args: Any, **options: Any) -> None:
         try:
-            found = call(*args, **options)
+            result = call(*args, **options)
         except error:
             return
-        raise AssertionError(f"{found!r} instead of {error.__name__}")
+        raise AssertionError(f"{result!r} instead of {error.__name__}")
 
     @invariant()
     def tables_fit_together(self) -> None:
@@ -128,8 +128,8 @@ class Machine(RuleBasedStateMachine):
             assert self.dictionary.ttl(key) is None
             assert self.dictionary.llen(key) == 0
             return
-        left = (entry.expires - self.clock.milliseconds) / 1000 if entry.expires else 0
-        assert self.dictionary.ttl(key) == left
+        remaining = (entry.expires - self.clock.milliseconds) / 1000 if entry.expires else 0
+        assert self.dictionary.ttl(key) == remaining
         if entry.items is not None:
             self.fails(WrongKind, self.dictionary.get, key)
             self.fails(WrongKind, self.dictionary.get_item, key)
@@ -149,10 +149,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 9))
     def get_keys(self, limit: int) -> None:
-        found = self.dictionary.get_keys(limit)
-        wanted = {key for key, entry in self.model.items() if self.lives(entry)}
-        assert len(found) == len(set(found)) == (min(limit, len(wanted)) if limit else len(wanted))
-        assert set(found) <= wanted
+        keys = self.dictionary.get_keys(limit)
+        expected = {key for key, entry in self.model.items() if self.lives(entry)}
+        assert len(keys) == len(set(keys)) == (min(limit, len(expected)) if limit else len(expected))
+        assert set(keys) <= expected
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS, flags=FLAGS, call=st.sampled_from(["set", "safe_set"]))
     def set(self, key: str, value: Any, ttl: float, flags: int, call: str) -> None:
@@ -187,25 +187,25 @@ class Machine(RuleBasedStateMachine):
         assert self.dictionary.set(key, None) is Outcome.STORED
         self.model.pop(key, None)
 
-    @rule(key=KEYS, other=VALUES, same_value=st.booleans())
-    def delete_if(self, key: str, other: Any, same_value: bool) -> None:
+    @rule(key=KEYS, another_value=VALUES, same_value=st.booleans())
+    def delete_if(self, key: str, another_value: Any, same_value: bool) -> None:
         entry = self.live(key)
-        wanted = entry.value if entry and entry.items is None and same_value else other
-        held = entry is not None and entry.items is None and same(entry.value, wanted)
-        assert self.dictionary.delete_if(key, wanted) is held
+        expected = entry.value if entry and entry.items is None and same_value else another_value
+        held = entry is not None and entry.items is None and same(entry.value, expected)
+        assert self.dictionary.delete_if(key, expected) is held
         if held:
             del self.model[key]
 
-    @rule(key=KEYS, ttl=TTLS, other=VALUES, how=st.sampled_from(["expire", "same", "other"]))
-    def expire(self, key: str, ttl: float, other: Any, how: str) -> None:
+    @rule(key=KEYS, ttl=TTLS, another_value=VALUES, how=st.sampled_from(["expire", "same", "other"]))
+    def expire(self, key: str, ttl: float, another_value: Any, how: str) -> None:
         entry = self.live(key)
         if how == "expire":
             held = entry is not None
             assert self.dictionary.expire(key, ttl) is held
         else:
-            wanted = entry.value if entry and entry.items is None and how == "same" else other
-            held = entry is not None and entry.items is None and same(entry.value, wanted)
-            assert self.dictionary.expire_if(key, wanted, ttl) is held
+            expected = entry.value if entry and entry.items is None and how == "same" else another_value
+            held = entry is not None and entry.items is None and same(entry.value, expected)
+            assert self.dictionary.expire_if(key, expected, ttl) is held
         if entry is not None and held:
             self.model[key] = replace(entry, expires=self.after(ttl))
 
@@ -230,10 +230,10 @@ class Machine(RuleBasedStateMachine):
     @rule(key=KEYS, value=VALUES | st.none(), ttl=st.none() | TTLS, how=st.sampled_from(["change", "keep", "raise"]))
     def update(self, key: str, value: Any, ttl: float | None, how: str) -> None:
         entry = self.live(key)
-        seen: list[Any] = []
+        old_values: list[Any] = []
 
         def function(old: Any) -> Change | Keep:
-            seen.append(old)
+            old_values.append(old)
             if how == "raise":
                 raise BadValue("on purpose")
             return Keep("kept") if how == "keep" else Change(value, ttl, "changed")
@@ -245,37 +245,37 @@ class Machine(RuleBasedStateMachine):
             self.fails(BadValue, self.dictionary.update, key, function)
         else:
             assert self.dictionary.update(key, function) == ("kept" if how == "keep" else "changed")
-        assert same(seen[-1], None if entry is None else entry.value)
+        assert same(old_values[-1], None if entry is None else entry.value)
         if how != "change":
             return
         if value is None:
             self.model.pop(key, None)
             return
-        known = entry or Entry()
-        self.model[key] = Entry(value, known.flags, known.expires if ttl is None else self.after(ttl))
+        stored = entry or Entry()
+        self.model[key] = Entry(value, stored.flags, stored.expires if ttl is None else self.after(ttl))
 
-    @rule(key=KEYS, item=ITEMS, left=st.booleans())
-    def push(self, key: str, item: Any, left: bool) -> None:
-        call = self.dictionary.lpush if left else self.dictionary.rpush
+    @rule(key=KEYS, item=ITEMS, at_head=st.booleans())
+    def push(self, key: str, item: Any, at_head: bool) -> None:
+        call = self.dictionary.lpush if at_head else self.dictionary.rpush
         entry = self.live(key) or Entry(items=())
         if entry.items is None:
             self.fails(WrongKind, call, key, item)
             return
-        items = (item, *entry.items) if left else (*entry.items, item)
+        items = (item, *entry.items) if at_head else (*entry.items, item)
         assert call(key, item) == len(items)
         self.model[key] = replace(entry, items=items)
 
-    @rule(key=KEYS, left=st.booleans())
-    def pop(self, key: str, left: bool) -> None:
-        call = self.dictionary.lpop if left else self.dictionary.rpop
+    @rule(key=KEYS, at_head=st.booleans())
+    def pop(self, key: str, at_head: bool) -> None:
+        call = self.dictionary.lpop if at_head else self.dictionary.rpop
         entry = self.live(key)
         if entry is None:
             assert call(key) is None
         elif entry.items is None:
             self.fails(WrongKind, call, key)
         else:
-            assert same(call(key), entry.items[0 if left else -1])
-            items = entry.items[1:] if left else entry.items[:-1]
+            assert same(call(key), entry.items[0 if at_head else -1])
+            items = entry.items[1:] if at_head else entry.items[:-1]
             if items:
                 self.model[key] = replace(entry, items=items)
             else:
@@ -288,14 +288,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 3))
     def flush_expired(self, limit: int) -> None:
-        over = [key for key, entry in self.model.items() if not self.lives(entry)]
+        expired = [key for key, entry in self.model.items() if not self.lives(entry)]
         freed = self.dictionary.flush_expired(limit)
-        assert freed == (min(limit, len(over)) if limit else len(over))
-        if freed == len(over):
-            for key in over:
+        assert freed == (min(limit, len(expired)) if limit else len(expired))
+        if freed == len(expired):
+            for key in expired:
                 del self.model[key]
         else:  # which of them went, the dictionary alone knows
-            for key in over:
+            for key in expired:
                 entry = self.model[key]
                 gone = entry.items is None and self.dictionary.get_stale(key) is None
                 if gone or (entry.items is not None and self._list_gone(key)):

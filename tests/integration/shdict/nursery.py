@@ -32,8 +32,8 @@ def contents(key: str, chance: random.Random) -> str:
 
 
 def look(dictionary: LmdbDict, key: str) -> None:
-    found = dictionary.get(key)
-    assert found is None or (set(found.split("/")) == {key, ""} and found.endswith("/")), (key, found[:100])
+    text = dictionary.get(key)
+    assert text is None or (set(text.split("/")) == {key, ""} and text.endswith("/")), (key, text[:100])
 
 
 class Tally:
@@ -65,15 +65,15 @@ def write(dictionary: LmdbDict, tallies: str, number: int) -> None:
     """Count, exactly; and keep the dictionary full."""
     chance = random.Random()
     tally = Tally(tallies, number)
-    found = dictionary.incr(f"count{number}", 0, init=0)
-    assert found in {tally.begun, tally.done}, (found, tally.begun, tally.done)
-    tally.begun = tally.done = found
+    total = dictionary.incr(f"count{number}", 0, init=0)
+    assert total in {tally.begun, tally.done}, (total, tally.begun, tally.done)
+    tally.begun = tally.done = total
     while True:
         tally.begun += 1
         assert dictionary.incr(f"count{number}", 1) == tally.begun
         tally.done += 1
-        for other in range(WRITERS):
-            dictionary.get(f"count{other}")
+        for writer in range(WRITERS):
+            dictionary.get(f"count{writer}")
         with contextlib.suppress(NoMemory):
             disturb(dictionary, f"k{chance.randrange(KEYS)}", f"list{number}", chance)
 
@@ -109,10 +109,10 @@ def read(dictionary: LmdbDict, tallies: str, number: int) -> None:
     while True:
         for _ in range(100):
             look(dictionary, f"k{chance.randrange(KEYS)}")
-        for other in range(WRITERS):
-            count = dictionary.get(f"count{other}", 0)
-            assert count >= counts[other], (count, counts)
-            counts[other] = count
+        for writer in range(WRITERS):
+            count = dictionary.get(f"count{writer}", 0)
+            assert count >= counts[writer], (count, counts)
+            counts[writer] = count
         for key in dictionary.get_keys(chance.choice((1, 50, 0))):
             try:
                 dictionary.get_stale(key)
@@ -130,14 +130,14 @@ def main(folder: str, size: str, tallies: str) -> None:
     dictionary = LmdbDict("nursery", int(size), folder)
     gc.freeze()
     for line in sys.stdin:
-        part, number = line.split()
+        role, number = line.split()
         dictionary.get("here too")  # so that it is open when it forks
         pid = os.fork()
         if not pid:
             try:
-                PARTS[part](dictionary, tallies, int(number))
+                PARTS[role](dictionary, tallies, int(number))
             except BaseException:
-                sys.stderr.write(f"{part} {number}: {traceback.format_exc()}\n")
+                sys.stderr.write(f"{role} {number}: {traceback.format_exc()}\n")
                 sys.stderr.flush()
             finally:
                 os._exit(1)

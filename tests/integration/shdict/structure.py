@@ -1,4 +1,8 @@
-"""Looks at the tables of a dictionary in LMDB and says what is wrong with them."""
+"""Looks at the tables of a dictionary in LMDB and says what is wrong with them, and at its files and its readers.
+
+Private attributes of `LmdbDict` are used here alone: the tables, the open file and its lock table are no part of the
+interface of a dictionary, but corrupt files, readers left behind and files that were replaced show nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,39 @@ from pathlib import Path
 from lmdb.verify import verify as verify_pages
 
 from resty_django.shdict.codec import LIST
-from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.lmdb import LmdbDict, environment
+from resty_django.shdict.lmdb.files import DictFile
 from resty_django.shdict.lmdb.records import ENDS, IN_PARTS, PARTS, PIECE, SIZE, head_of, part_key
+
+
+def open_file(dictionary: LmdbDict) -> DictFile:
+    """The files that the dictionary has open."""
+    assert dictionary._dict_file is not None
+    return dictionary._dict_file
+
+
+def is_open(dictionary: LmdbDict) -> bool:
+    return dictionary._env is not None
+
+
+def readers(dictionary: LmdbDict) -> list[list[str]]:
+    """The lock table of an open dictionary: the process, the thread and the transaction ("-": none) of each reader."""
+    assert dictionary._env is not None
+    return [line.split() for line in dictionary._env.readers().splitlines()[1:]]
+
+
+def reader_pids(dictionary: LmdbDict) -> set[int]:
+    return {int(reader[0]) for reader in readers(dictionary)}
+
+
+def look_at_once(dictionary: LmdbDict) -> None:
+    """Have the next write look whether the files still are there, as it does once in a second."""
+    dictionary._look_at = 0.0
+
+
+def after_fork() -> None:
+    """Do in a child what PyOS_AfterFork_Child calls."""
+    environment._after_fork()
 
 
 def check(dictionary: LmdbDict) -> int:
@@ -34,16 +69,16 @@ def check(dictionary: LmdbDict) -> int:
     assert set(due) == {head.due.to_bytes(8) + name for name, head in heads.items() if head.due}
     for head in heads.values():
         assert head.expires == 0 or 0 < head.due <= head.expires
-    wanted = []
+    expected = []
     for name, head in heads.items():
         if head.form & IN_PARTS:
             owner, length = PARTS.unpack_from(items[name], SIZE)
-            wanted += [part_key(owner, at) for at in range(0, length, PIECE)]
+            expected += [part_key(owner, at) for at in range(0, length, PIECE)]
             assert sum(len(parts[part_key(owner, at)]) for at in range(0, length, PIECE)) == length
     for owner, first, end in lists.values():
         assert first < end
-        wanted += [part_key(owner, position) for position in range(first, end)]
-    assert sorted(wanted) == sorted(parts)
+        expected += [part_key(owner, position) for position in range(first, end)]
+    assert sorted(expected) == sorted(parts)
     flushes = dictionary._flushes[0]
     live = [heads[name].generation == flushes for _, name in sorted(order.items())]
     assert live == sorted(live)
@@ -53,8 +88,7 @@ def check(dictionary: LmdbDict) -> int:
 def check_pages(dictionary: LmdbDict, copy: Path) -> None:
     """Assert that the file is sound, page by page; `copy` is a path for a copy of it. Nobody else may use it."""
     dictionary.stats()
-    assert dictionary._place is not None
-    data = dictionary._place.data
+    data = open_file(dictionary).data
     dictionary.close()
     shutil.copyfile(data, copy)
     assert verify_pages(str(copy), subdir=False) == []

@@ -34,9 +34,9 @@ SUMS: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("before", "by", "after"), SUMS)
 async def test_incr_adds_and_keeps_expiry_and_flags(calls: Calls, before: Any, by: Any, after: Any) -> None:
     await calls.set("k", before, 8, 5)
-    found = await calls.incr("k", by, init=1000, init_ttl=77)
-    assert type(found) is type(after)
-    assert found == after
+    total = await calls.incr("k", by, init=1000, init_ttl=77)
+    assert type(total) is type(after)
+    assert total == after
     assert await calls.get_item("k") == Item(after, 5, False)
     assert await calls.ttl("k") == 8
 
@@ -238,9 +238,9 @@ async def test_a_list_grows_and_shrinks_at_both_ends(calls: Calls) -> None:
 async def test_items_of_a_list_come_back_as_they_were(calls: Calls, item: Any) -> None:
     await calls.rpush("l", "before")
     await calls.rpush("l", item)
-    found = await calls.rpop("l")
-    assert type(found) is type(item)
-    assert found == item
+    popped = await calls.rpop("l")
+    assert type(popped) is type(item)
+    assert popped == item
     assert await calls.llen("l") == 1
 
 

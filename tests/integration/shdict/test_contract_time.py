@@ -185,10 +185,10 @@ LIKE_ONE = [1, 1.0, True, "1", b"1", [1], "\x01"]
 @pytest.mark.parametrize("held", LIKE_ONE, ids=repr)
 async def test_delete_if_and_expire_if_want_the_same_value_of_the_same_type(calls: Calls, held: object) -> None:
     await calls.set("k", held, 9)
-    for other in LIKE_ONE:
-        if type(other) is not type(held) or other != held:
-            assert await calls.expire_if("k", other, 5) is False
-            assert await calls.delete_if("k", other) is False
+    for unequal in LIKE_ONE:
+        if type(unequal) is not type(held) or unequal != held:
+            assert await calls.expire_if("k", unequal, 5) is False
+            assert await calls.delete_if("k", unequal) is False
     assert await calls.ttl("k") == 9
     assert await calls.expire_if("k", held, 5) is True
     assert await calls.ttl("k") == 5

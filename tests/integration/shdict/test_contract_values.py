@@ -50,10 +50,10 @@ VALUES: list[Any] = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}-{value!r:.20}")
 async def test_a_value_comes_back_as_what_it_was(calls: Calls, value: Any) -> None:
     assert await calls.set("k", value) is Outcome.STORED
-    found = await calls.get("k")
-    assert type(found) is type(value)
-    assert found == value
-    assert math.copysign(1, found) == math.copysign(1, value) if isinstance(value, float) else True
+    loaded = await calls.get("k")
+    assert type(loaded) is type(value)
+    assert loaded == value
+    assert math.copysign(1, loaded) == math.copysign(1, value) if isinstance(value, float) else True
     assert await calls.get_item("k") == Item(value, 0, False)
 
 
@@ -80,12 +80,12 @@ GIVEN: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "plain"), GIVEN, ids=lambda value: type(value).__name__)
-async def test_subclasses_and_tuples_come_back_plain(calls: Calls, given: Any, plain: Any) -> None:
-    await calls.set("k", given)
-    found = await calls.get("k")
-    assert type(found) is type(plain)
-    assert found == plain
+@pytest.mark.parametrize(("stored", "plain"), GIVEN, ids=lambda value: type(value).__name__)
+async def test_subclasses_and_tuples_come_back_plain(calls: Calls, stored: Any, plain: Any) -> None:
+    await calls.set("k", stored)
+    loaded = await calls.get("k")
+    assert type(loaded) is type(plain)
+    assert loaded == plain
 
 
 DEEP: list[Any] = []
@@ -221,9 +221,9 @@ async def test_a_bad_key_is_refused_by_every_call(calls: Calls, key: Any, senten
         calls.lpop(key),
         calls.rpop(key),
     ]
-    for one in tried:
+    for attempt in tried:
         with pytest.raises(BadKey, match=sentence):
-            await one
+            await attempt
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2**31, 2**32 - 1])

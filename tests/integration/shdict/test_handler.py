@@ -11,8 +11,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from resty_django.shdict import UnknownDict, places, shdicts
-from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict import UnknownDict, shdicts
+from resty_django.shdict.lmdb import LmdbDict, files
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB
 
@@ -31,7 +31,7 @@ def site(tmp_path: Path, redis_cache: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.redis
 def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -> None:
-    assert set(shdicts.names()) == {"default", "events", "limits", "other", "remote"}
+    assert set(shdicts) == {"default", "events", "limits", "other", "remote"}
     assert isinstance(shdicts["default"], LmdbDict)
     assert (shdicts["default"].name, shdicts["default"].capacity()) == ("default", 2 * MIB)
     assert isinstance(shdicts["remote"], RedisDict)
@@ -53,31 +53,45 @@ def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
 @pytest.mark.redis
 def test_the_same_settings_give_the_same_object_after_a_change(site: dict[str, Any]) -> None:
     before = shdicts["default"]
-    other = shdicts["other"]
+    second = shdicts["other"]
     before.set("k", "v")
-    other.set("k", "v")
+    second.set("k", "v")
     changed = {**site, "other": {**site["other"], "SIZE": 3 * MIB}}
     with override_settings(RESTY_DJANGO={"SHARED_DICTS": changed}):
         assert before.get("k") == "v"
         assert shdicts["default"] is before
-        assert shdicts["other"] is not other
+        assert shdicts["other"] is not second
         assert shdicts["other"].capacity() == 3 * MIB
         assert shdicts["other"].get("k") is None
     assert shdicts["default"].get("k") == "v"
-    assert shdicts["other"] is other
-    assert other.get("k") is None
+    assert shdicts["other"] is second
+    assert second.get("k") is None
+
+
+@pytest.mark.redis
+def test_the_mapping_holds_all_configured_dictionaries_before_their_first_use(site: dict[str, Any]) -> None:
+    names = ["default", "events", "limits", "other", "remote"]
+    assert sorted(shdicts) == sorted(shdicts.keys()) == names
+    assert len(shdicts) == 5
+    assert all(name in shdicts for name in names)
+    assert "oter" not in shdicts
+    assert shdicts.get("oter") is None
+    second = shdicts["other"]
+    assert shdicts.get("oter", second) is shdicts.get("other") is second
+    assert {dictionary.name for dictionary in shdicts.values()} == set(names)
+    assert dict(shdicts) == dict(shdicts.items()) == {name: shdicts[name] for name in names}
 
 
 def test_a_site_without_settings_has_one_in_memory() -> None:
     with override_settings(RESTY_DJANGO={}):
-        assert "default" in shdicts.names()
-        one = shdicts["default"]
-        one.set("test_handler", "v")
-        assert one.capacity() == 32 * MIB
-        found = [base / places.site() for base in (places.MEMORY, Path(places.tempfile.gettempdir()))]
-        assert any((folder / "default.card").exists() for folder in found)
+        assert "default" in shdicts
+        default = shdicts["default"]
+        default.set("test_handler", "v")
+        assert default.capacity() == 32 * MIB
+        folders = [base / files.site_folder() for base in (files.MEMORY, Path(files.tempfile.gettempdir()))]
+        assert any((folder / "default.card").exists() for folder in folders)
         assert shdicts["default"].get("test_handler") == "v"
-        one.delete("test_handler")
+        default.delete("test_handler")
     shdicts.close_all()
 
 
@@ -94,5 +108,5 @@ def test_threads_get_one_object(site: dict[str, Any]) -> None:
     for _ in range(20):
         shdicts.close_all()
         with ThreadPoolExecutor(5) as pool:
-            found = list(pool.map(shdicts.__getitem__, ["default"] * 5))
-        assert len({id(one) for one in found}) == 1
+            instances = list(pool.map(shdicts.__getitem__, ["default"] * 5))
+        assert len({id(instance) for instance in instances}) == 1

@@ -16,13 +16,14 @@ from typing import IO
 import pytest
 
 from resty_django.shdict.lmdb import LmdbDict
+from tests import processes
 from tests.dictionaries import MIB
 
 from .nursery import WRITERS, Tally
-from .structure import check, check_pages
+from .structure import check, check_pages, reader_pids
 
 ROOT = Path(__file__).resolve().parents[3]
-PARTS = [f"{part} {number}" for part in ("write", "read") for number in range(WRITERS)]
+PARTS = [f"{role} {number}" for role in ("write", "read") for number in range(WRITERS)]
 
 
 class Nursery:
@@ -34,8 +35,8 @@ class Nursery:
             self.process = self._start(folder, size, tallies, errors)
         self.pids: dict[str, int] = {}
 
-    def _start(self, folder: Path, size: int, tallies: Path, errors: IO[str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def _start(self, folder: Path, size: int, tallies: Path, errors: IO[str]) -> processes.Process:
+        return processes.Process(
             [sys.executable, str(Path(__file__).with_name("nursery.py")), str(folder), str(size), str(tallies)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "project.settings"},
             stdin=subprocess.PIPE,
@@ -44,20 +45,20 @@ class Nursery:
             text=True,
         )
 
-    def fork(self, part: str) -> None:
+    def fork(self, role: str) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(part + "\n")
+        self.process.stdin.write(role + "\n")
         self.process.stdin.flush()
-        self.pids[part] = int(self.process.stdout.readline())
+        self.pids[role] = int(self.process.stdout.readline())
 
-    def kill(self, part: str) -> None:
+    def kill(self, role: str) -> None:
         assert not self.errors.read_text()
-        os.kill(self.pids.pop(part), signal.SIGKILL)
+        os.kill(self.pids.pop(role), signal.SIGKILL)
 
     def end(self) -> None:
-        for part in list(self.pids):
-            self.kill(part)
+        for role in list(self.pids):
+            self.kill(role)
         self.process.kill()
         self.process.communicate()
 
@@ -75,15 +76,15 @@ def run(tmp_path: Path, tallies: Path, size: int, seconds: float) -> Iterator[in
     nursery = Nursery(folder, size, tallies)
     chance = random.Random()
     try:
-        for part in PARTS:
-            nursery.fork(part)
+        for role in PARTS:
+            nursery.fork(role)
         end = time.monotonic() + seconds
         second = 0.0
         while time.monotonic() < end:
             time.sleep(0.05)
-            part = chance.choice(PARTS)
-            nursery.kill(part)
-            nursery.fork(part)
+            role = chance.choice(PARTS)
+            nursery.kill(role)
+            nursery.fork(role)
             if time.monotonic() > second + 1:
                 second = time.monotonic()
                 yield sum(Tally(str(tallies), number).done for number in range(WRITERS))
@@ -98,8 +99,7 @@ def verify(tmp_path: Path, tallies: Path, size: int) -> None:
         assert dictionary.get(f"count{number}") in {tally.begun, tally.done}
     assert dictionary.stats().forcible
     assert check(dictionary) > 100
-    assert dictionary._env is not None
-    assert {line.split()[0] for line in dictionary._env.readers().splitlines()[1:]} <= {str(os.getpid())}
+    assert reader_pids(dictionary) <= {os.getpid()}
     check_pages(dictionary, tmp_path / "copy")
     for number in range(2000):
         assert dictionary.set(f"after{number}", "x" * 3000)

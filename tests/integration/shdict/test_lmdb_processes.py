@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from resty_django.shdict import Change, Keep, NoMemory, NotANumber, NotFound, WrongKind
-from resty_django.shdict.lmdb import LmdbDict, memory
+from resty_django.shdict.lmdb import LmdbDict, environment
+from tests import processes
 from tests.dictionaries import MIB, Clock
 
 from .forks import ACTS
-from .structure import check, check_pages
+from .structure import check, check_pages, open_file, reader_pids, readers
 
 ROOT = Path(__file__).resolve().parents[3]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "project.settings"}
@@ -31,16 +32,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def one(folder: Path) -> Iterator[LmdbDict]:
-    made = LmdbDict("one", MIB, str(folder))
-    yield made
-    made.close()
+def lmdb_dict(folder: Path) -> Iterator[LmdbDict]:
+    new_dict = LmdbDict("one", MIB, str(folder))
+    yield new_dict
+    new_dict.close()
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_forks(act: str, folder: Path, one: LmdbDict, tmp_path: Path) -> None:
+def test_forks(act: str, folder: Path, lmdb_dict: LmdbDict, tmp_path: Path) -> None:
     """See forks.py."""
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-W", "error", str(Path(__file__).with_name("forks.py")), act, str(folder)],
         env=ENV,
         capture_output=True,
@@ -49,11 +50,11 @@ def test_forks(act: str, folder: Path, one: LmdbDict, tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    check(one)
-    check_pages(one, tmp_path / "copy")
+    check(lmdb_dict)
+    check_pages(lmdb_dict, tmp_path / "copy")
 
 
-class Other(subprocess.Popen[str]):
+class Other(processes.Process):
     """A process that runs `code` with `one`, the same dictionary; it is killed at the end."""
 
     def __init__(self, folder: Path, code: str) -> None:
@@ -74,7 +75,7 @@ class Other(subprocess.Popen[str]):
         self.communicate()
 
 
-def test_processes_count_together(folder: Path, one: LmdbDict) -> None:
+def test_processes_count_together(folder: Path, lmdb_dict: LmdbDict) -> None:
     code = (
         "import threading\n"
         "from resty_django.shdict import Change\n"
@@ -90,24 +91,24 @@ def test_processes_count_together(folder: Path, one: LmdbDict) -> None:
     with Other(folder, code) as first, Other(folder, code) as second, Other(folder, code) as third:
         for process in (first, second, third):
             assert process.wait(60) == 0
-    assert (one.get("incr"), one.get("update"), one.llen("list")) == (1800, 1800, 1800)
-    check(one)
+    assert (lmdb_dict.get("incr"), lmdb_dict.get("update"), lmdb_dict.llen("list")) == (1800, 1800, 1800)
+    check(lmdb_dict)
 
 
-def test_what_one_process_writes_another_reads_at_once(folder: Path, one: LmdbDict) -> None:
-    with Other(folder, "while input():\n    print(one.get('k'), one.get('k2', 'none'), flush=True)\n") as other:
+def test_what_one_process_writes_another_reads_at_once(folder: Path, lmdb_dict: LmdbDict) -> None:
+    with Other(folder, "while input():\n    print(one.get('k'), one.get('k2', 'none'), flush=True)\n") as peer:
         for number in range(20):
-            one.set("k", number)
-            assert other.ask("look") == f"{number} none"
-        one.set("k2", "v")
-        one.flush_all()
-        assert other.ask("look") == "None none"
-        one.set("k2", "w")
-        assert other.ask("look") == "None w"
+            lmdb_dict.set("k", number)
+            assert peer.ask("look") == f"{number} none"
+        lmdb_dict.set("k2", "v")
+        lmdb_dict.flush_all()
+        assert peer.ask("look") == "None none"
+        lmdb_dict.set("k2", "w")
+        assert peer.ask("look") == "None w"
 
 
-def test_what_one_process_writes_often_stays_while_another_fills_the_memory(folder: Path, one: LmdbDict) -> None:
-    one.set("hot", 0)
+def test_what_one_process_writes_often_stays_while_another_fills_the_memory(folder: Path, lmdb_dict: LmdbDict) -> None:
+    lmdb_dict.set("hot", 0)
     fill = (
         "at = 0\n"
         "while input():\n"
@@ -116,26 +117,26 @@ def test_what_one_process_writes_often_stays_while_another_fills_the_memory(fold
         "    at += 1\n"
         "    print(at, flush=True)\n"
     )
-    with Other(folder, fill) as other:
+    with Other(folder, fill) as peer:
         for number in range(1, 41):
-            assert other.ask("fill") == str(50 * number)
-            assert one.incr("hot") == number
-    assert (one.stats().forcible or 0) > 1000
-    check(one)
+            assert peer.ask("fill") == str(50 * number)
+            assert lmdb_dict.incr("hot") == number
+    assert (lmdb_dict.stats().forcible or 0) > 1000
+    check(lmdb_dict)
 
 
-def test_threads_of_one_process(one: LmdbDict) -> None:
+def test_threads_of_one_process(lmdb_dict: LmdbDict) -> None:
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
         try:
             for step in range(200):
-                one.incr("n", 1, init=0)
-                one.update("m", lambda old: Change((old or 0) + 1))
-                one.set(f"own{number}", step)
-                assert one.get(f"own{number}") == step
+                lmdb_dict.incr("n", 1, init=0)
+                lmdb_dict.update("m", lambda old: Change((old or 0) + 1))
+                lmdb_dict.set(f"own{number}", step)
+                assert lmdb_dict.get(f"own{number}") == step
                 if step % 20 == 0:
-                    one.close()
+                    lmdb_dict.close()
         except BaseException as error:
             errors.append(error)
 
@@ -145,84 +146,82 @@ def test_threads_of_one_process(one: LmdbDict) -> None:
     for thread in threads:
         thread.join()
     assert not errors, errors
-    assert (one.get("n"), one.get("m")) == (1000, 1000)
-    check(one)
+    assert (lmdb_dict.get("n"), lmdb_dict.get("m")) == (1000, 1000)
+    check(lmdb_dict)
 
 
 @pytest.mark.parametrize("call", ["incr", "set", "update", "delete", "flush_all", "rpush", "flush_expired", "close"])
-def test_writing_in_the_function_of_update(one: LmdbDict, call: str) -> None:
+def test_writing_in_the_function_of_update(lmdb_dict: LmdbDict, call: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
-        "incr": lambda: one.incr("other", 1, init=0),
-        "set": lambda: one.set("other", 1),
-        "update": lambda: one.update("k", lambda old: Keep()),
-        "delete": lambda: one.delete("other"),
-        "flush_all": one.flush_all,
-        "rpush": lambda: one.rpush("list", 1),
-        "flush_expired": one.flush_expired,
-        "close": one.close,
+        "incr": lambda: lmdb_dict.incr("other", 1, init=0),
+        "set": lambda: lmdb_dict.set("other", 1),
+        "update": lambda: lmdb_dict.update("k", lambda old: Keep()),
+        "delete": lambda: lmdb_dict.delete("other"),
+        "flush_all": lmdb_dict.flush_all,
+        "rpush": lambda: lmdb_dict.rpush("list", 1),
+        "flush_expired": lmdb_dict.flush_expired,
+        "close": lmdb_dict.close,
     }
-    one.set("k", "before")
+    lmdb_dict.set("k", "before")
     sentence = "forked or closed it" if call == "close" else "is written to while this thread is writing to it"
     with pytest.raises(RuntimeError, match=sentence):
-        one.update("k", lambda old: Change(calls[call]()))
-    assert one.get("k") == "before"
-    assert one.get("other") is None
-    assert one.incr("other", 1, init=0) == 1
+        lmdb_dict.update("k", lambda old: Change(calls[call]()))
+    assert lmdb_dict.get("k") == "before"
+    assert lmdb_dict.get("other") is None
+    assert lmdb_dict.incr("other", 1, init=0) == 1
 
 
-def test_errors_that_are_kept_keep_no_transaction_alive(one: LmdbDict) -> None:
-    one.rpush("list", 1)
-    one.set("text", "x")
-    one.set("broken", b"\xff")
-    kept: list[BaseException] = []
+def test_errors_that_are_kept_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> None:
+    lmdb_dict.rpush("list", 1)
+    lmdb_dict.set("text", "x")
+    lmdb_dict.set("broken", b"\xff")
+    errors: list[BaseException] = []
 
     def fails(old: Any) -> Change:
         raise ZeroDivisionError
 
     calls: list[Callable[[], Any]] = [
-        lambda: one.get("list"),
-        lambda: one.get_item("list"),
-        lambda: one.get_stale("list"),
-        lambda: one.llen("text"),
-        lambda: one.lpop("text"),
-        lambda: one.lpush("text", 1),
-        lambda: one.incr("text"),
-        lambda: one.incr("none"),
-        lambda: one.update("list", fails),
-        lambda: one.update("text", fails),
-        lambda: one.set("huge", b"x" * MIB),
+        lambda: lmdb_dict.get("list"),
+        lambda: lmdb_dict.get_item("list"),
+        lambda: lmdb_dict.get_stale("list"),
+        lambda: lmdb_dict.llen("text"),
+        lambda: lmdb_dict.lpop("text"),
+        lambda: lmdb_dict.lpush("text", 1),
+        lambda: lmdb_dict.incr("text"),
+        lambda: lmdb_dict.incr("none"),
+        lambda: lmdb_dict.update("list", fails),
+        lambda: lmdb_dict.update("text", fails),
+        lambda: lmdb_dict.set("huge", b"x" * MIB),
     ]
     for call in calls:
         with pytest.raises((WrongKind, NotANumber, NotFound, NoMemory, ZeroDivisionError)) as caught:
             call()
-        kept.append(caught.value)
-    assert one._env is not None
-    assert all(line.split()[-1] == "-" for line in one._env.readers().splitlines()[1:])
+        errors.append(caught.value)
+    assert all(reader[-1] == "-" for reader in readers(lmdb_dict))
     for number in range(5000):
-        assert one.set(f"k{number}", "x" * 1000)
+        assert lmdb_dict.set(f"k{number}", "x" * 1000)
 
 
 READER = "one.get('k')\ntxn = one._begin(one._items)\ntxn.get(b'k')\nprint('reading', flush=True)\ninput()\n"
 
 
-def test_a_reader_that_was_killed_is_forgotten(folder: Path, one: LmdbDict) -> None:
-    one.set("k", "v")
+def test_a_reader_that_was_killed_is_forgotten(folder: Path, lmdb_dict: LmdbDict) -> None:
+    lmdb_dict.set("k", "v")
     for _ in range(3):
-        with Other(folder, READER) as other:
-            assert other.ask() == "reading"
-        assert one._env is not None
-        assert str(other.pid) in one._env.readers()
+        with Other(folder, READER) as peer:
+            assert peer.ask() == "reading"
+        assert peer.pid in reader_pids(lmdb_dict)
         for number in range(2000):
-            assert one.set(f"k{number}", "x" * 1000)
-        assert str(other.pid) not in one._env.readers()
-    check(one)
+            assert lmdb_dict.set(f"k{number}", "x" * 1000)
+        assert peer.pid not in reader_pids(lmdb_dict)
+    check(lmdb_dict)
 
 
-def store(one: LmdbDict, count: int = 2000) -> int:
+def store(lmdb_dict: LmdbDict, count: int = 2000) -> int:
     """Store items; how many there was room for."""
     for number in range(count):
         try:
-            one.set(f"k{number}", "x" * 1000)
+            lmdb_dict.set(f"k{number}", "x" * 1000)
         except NoMemory as error:
             assert str(error) == 'RESTY_DJANGO["SHARED_DICTS"]["one"] is full. Raise its SIZE (1048576).'  # noqa: PT017
             return number
@@ -230,32 +229,31 @@ def store(one: LmdbDict, count: int = 2000) -> int:
 
 
 def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
-    folder: Path, one: LmdbDict, monkeypatch: pytest.MonkeyPatch
+    folder: Path, lmdb_dict: LmdbDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "TRIES", 100)
-    one.set("k", "v")
-    with Other(folder, READER) as other:
-        assert other.ask() == "reading"
-        os.kill(other.pid, signal.SIGSTOP)
-        number = store(one)
+    monkeypatch.setattr(environment, "TRIES", 100)
+    lmdb_dict.set("k", "v")
+    with Other(folder, READER) as peer:
+        assert peer.ask() == "reading"
+        os.kill(peer.pid, signal.SIGSTOP)
+        number = store(lmdb_dict)
         assert 20 < number < 2000
-        assert one.get(f"k{number - 1}") == "x" * 1000
+        assert lmdb_dict.get(f"k{number - 1}") == "x" * 1000
         with pytest.raises(NoMemory):
-            one.set("k", "w")
-        assert one.get("k") == "v"
-        monkeypatch.setattr(memory, "TRIES", 100_000)
-        threading.Timer(0.3, other.kill).start()
-        assert one.set("k", "w")
-    assert store(one) == 2000
-    check(one)
+            lmdb_dict.set("k", "w")
+        assert lmdb_dict.get("k") == "v"
+        monkeypatch.setattr(environment, "TRIES", 100_000)
+        threading.Timer(0.3, peer.kill).start()
+        assert lmdb_dict.set("k", "w")
+    assert store(lmdb_dict) == 2000
+    check(lmdb_dict)
 
 
 def test_a_dictionary_that_nobody_holds_lets_go(folder: Path, clock: Clock) -> None:
-    one = LmdbDict("one", MIB, str(folder), clock)
-    one.set("k", "v")
-    place = one._place
-    assert place is not None
-    del one, place
+    lmdb_dict = LmdbDict("one", MIB, str(folder), clock)
+    lmdb_dict.set("k", "v")
+    dict_file = open_file(lmdb_dict)
+    del lmdb_dict, dict_file
     gc.collect()
     two = LmdbDict("one", 2 * MIB, str(folder), clock)
     assert two.get("k") is None

@@ -21,7 +21,6 @@ from resty_django.shdict import (
     shdicts,
 )
 from resty_django.shdict.redis import RedisDict
-from resty_django.shdict.redis.whole import Whole
 from tests.dictionaries import Clock
 
 pytestmark = pytest.mark.redis
@@ -55,16 +54,16 @@ NAMES = ["a", "a:b", "a%3Ab", "ab", "a*", "a?", "a[ab]", "[ab]", "a\\", "ä", "{
 
 async def test_dictionaries_do_not_see_each_other(redis_cache: str) -> None:
     dicts = [RedisDict(name, alias=redis_cache) for name in NAMES]
-    for number, one in enumerate(dicts):
+    for number, shared_dict in enumerate(dicts):
         for key in ("k", "b:k", ":", "*"):
-            assert one.add(key, number)
-    for number, one in enumerate(dicts):
-        assert sorted(one.get_keys()) == sorted(await one.aget_keys()) == ["*", ":", "b:k", "k"]
-        assert one.get("b:k") == number
-        assert one.stats().keys == 4
+            assert shared_dict.add(key, number)
+    for number, shared_dict in enumerate(dicts):
+        assert sorted(shared_dict.get_keys()) == sorted(await shared_dict.aget_keys()) == ["*", ":", "b:k", "k"]
+        assert shared_dict.get("b:k") == number
+        assert shared_dict.stats().keys == 4
     dicts[NAMES.index("*")].flush_all()
     await dicts[NAMES.index("a?")].aflush_all()
-    assert [name for name, one in zip(NAMES, dicts, strict=True) if not one.get_keys()] == ["a?", "*"]
+    assert [name for name, shared_dict in zip(NAMES, dicts, strict=True) if not shared_dict.get_keys()] == ["a?", "*"]
 
 
 async def test_what_others_keep_under_the_prefix_is_not_an_item(shared: RedisDict, valkey: Redis) -> None:
@@ -108,9 +107,9 @@ def test_without_stale_an_item_goes_at_once(redis_cache: str, valkey: Redis) -> 
 
 def test_the_key_lives_as_long_as_the_item(shared: RedisDict, valkey: Redis) -> None:
     def life(key: str = "k") -> int:
-        left = valkey.pttl(f"resty:dict:own:{key}")
-        assert isinstance(left, int)
-        return round(left / 1000)
+        remaining = valkey.pttl(f"resty:dict:own:{key}")
+        assert isinstance(remaining, int)
+        return round(remaining / 1000)
 
     shared.set("k", 1, ttl=100)
     assert life() == 160
@@ -153,9 +152,9 @@ def test_a_test_may_move_the_time(redis_cache: str, clock: Clock) -> None:
 
 
 def calls_of(valkey: Redis) -> dict[str, int]:
-    told = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in valkey.info("commandstats").items()}
+    counts = {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in valkey.info("commandstats").items()}
     valkey.config_resetstat()
-    return {name: calls for name, calls in told.items() if name in {"eval", "evalsha", "script|load", "ping"}}
+    return {name: calls for name, calls in counts.items() if name in {"eval", "evalsha", "script|load", "ping"}}
 
 
 ONCE: dict[str, tuple[Any, ...]] = {
@@ -192,10 +191,10 @@ async def test_a_call_is_one_round_trip(shared: RedisDict, valkey: Redis, name: 
 
 
 def test_every_call_is_in_the_table_and_has_a_twin_that_does_not_block() -> None:
-    whole = {"get_keys", "flush_all", "flush_expired", "free_space", "stats", "close", "update"}
+    on_all_keys = {"get_keys", "flush_all", "flush_expired", "free_space", "stats", "close", "update"}
     twins = {name for name in vars(SharedDict) if hasattr(SharedDict, f"a{name}")}
-    assert twins - {"capacity"} == set(ONCE) | whole
-    assert [name for name in twins if f"a{name}" not in vars(RedisDict) | vars(Whole)] == []
+    assert twins - {"capacity"} == set(ONCE) | on_all_keys
+    assert [name for name in twins if f"a{name}" not in vars(RedisDict)] == []
 
 
 async def test_update_is_two_round_trips_and_one_without_a_write(shared: RedisDict, valkey: Redis) -> None:
@@ -216,8 +215,8 @@ async def test_update_is_two_round_trips_and_one_without_a_write(shared: RedisDi
 class Meddler:
     """A function for `update` behind whose back somebody else writes, `times` times."""
 
-    def __init__(self, other: RedisDict, times: int, write: Any) -> None:
-        self.other = other
+    def __init__(self, rival: RedisDict, times: int, write: Any) -> None:
+        self.other = rival
         self.left = times
         self.write = write
         self.got: list[Any] = []
@@ -235,26 +234,26 @@ async def test_a_conflict_calls_the_function_again(shared: RedisDict, twin: bool
     async def update(function: Any) -> Any:
         return await shared.aupdate("k", function) if twin else shared.update("k", function)
 
-    meddler = Meddler(shared, 3, lambda other: other.incr("k", 10, init=0))
+    meddler = Meddler(shared, 3, lambda rival: rival.incr("k", 10, init=0))
     assert await update(meddler) == 30
     assert meddler.got == [None, 10, 20, 30]
     assert shared.get("k") == 31
-    meddler = Meddler(shared, 1, lambda other: other.delete("k"))
+    meddler = Meddler(shared, 1, lambda rival: rival.delete("k"))
     assert await update(meddler) is None
     assert (meddler.got, shared.get("k")) == ([31, None], 1)
-    meddler = Meddler(shared, 1, lambda other: other.set("k", 1.0))
+    meddler = Meddler(shared, 1, lambda rival: rival.set("k", 1.0))
     assert await update(meddler) == 1.0
     assert list(map(repr, meddler.got)) == ["1", "1.0"]
-    meddler = Meddler(shared, 1, lambda other: other.expire("k", 5))
+    meddler = Meddler(shared, 1, lambda rival: rival.expire("k", 5))
     await update(meddler)
     assert meddler.got == [2.0], "a new expiry is no other value"
     assert 4 < (shared.ttl("k") or 0) <= 5
 
 
 async def test_a_list_that_comes_meanwhile(shared: RedisDict) -> None:
-    def make_list(other: RedisDict) -> None:
-        other.delete("k")
-        other.rpush("k", 1)
+    def make_list(rival: RedisDict) -> None:
+        rival.delete("k")
+        rival.rpush("k", 1)
 
     with pytest.raises(WrongKind):
         shared.update("k", Meddler(shared, 1, make_list))
@@ -263,7 +262,7 @@ async def test_a_list_that_comes_meanwhile(shared: RedisDict) -> None:
 
 async def test_after_too_many_conflicts_update_gives_up(shared: RedisDict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resty_django.shdict.redis.engine.TRIES", 5)
-    meddler = Meddler(shared, 100, lambda other: other.incr("k", 1, init=0))
+    meddler = Meddler(shared, 100, lambda rival: rival.incr("k", 1, init=0))
     with pytest.raises(Unavailable, match=r"update\(\) of the key 'k' in .*'own'.* 5 times"):
         shared.update("k", meddler)
     assert len(meddler.got) == 5

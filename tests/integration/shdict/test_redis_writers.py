@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 
 from resty_django.shdict import Change
 from resty_django.shdict.redis import RedisDict
+from tests import processes
 
 pytestmark = pytest.mark.redis
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,17 +87,17 @@ def test_updates_that_conflict_lose_nothing(shared: RedisDict) -> None:
 
 
 def test_one_of_many_adds(shared: RedisDict) -> None:
-    made: list[str] = []
+    winners: list[str] = []
 
     def add(name: str) -> None:
-        made.extend(key for key in map(str, range(100)) if shared.add(key, name))
+        winners.extend(key for key in map(str, range(100)) if shared.add(key, name))
 
     together(*[lambda name=name: add(name) for name in "abcd"])  # type: ignore[misc]
-    assert sorted(made) == sorted(map(str, range(100)))
+    assert sorted(winners) == sorted(map(str, range(100)))
 
 
 def test_each_item_of_a_list_is_taken_once(shared: RedisDict) -> None:
-    taken: list[int] = []
+    popped: list[int] = []
 
     def push() -> None:
         for number in range(200):
@@ -107,12 +107,12 @@ def test_each_item_of_a_list_is_taken_once(shared: RedisDict) -> None:
         for _ in range(150):
             item = shared.lpop("l")
             if item is not None:
-                taken.append(item)
+                popped.append(item)
 
     together(push, push, pop, pop)
     while (item := shared.lpop("l")) is not None:
-        taken.append(item)
-    assert sorted(taken) == sorted([*range(200)] * 2)
+        popped.append(item)
+    assert sorted(popped) == sorted([*range(200)] * 2)
 
 
 PROGRAM = """
@@ -129,6 +129,6 @@ for _ in range(300):
 
 def test_processes_share_it(shared: RedisDict, valkey_url: str) -> None:
     command = [sys.executable, "-c", PROGRAM, valkey_url]
-    running = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
+    running = [processes.Process(command, cwd=ROOT) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert (shared.get("n"), shared.get("u")) == (900, 900)

@@ -34,13 +34,13 @@ def sync_view(request: HttpRequest) -> HttpResponse:
 
 async def async_view(request: HttpRequest) -> HttpResponse:
     await asyncio.sleep(0.001)
-    told = seen(request)
+    response = seen(request)
     in_thread = await asyncio.to_thread(current)
     in_sync = await sync_to_async(current)()
     task = await asyncio.create_task(asyncio.sleep(0, current()))
     loop = asyncio.get_running_loop()
     carried = await loop.run_in_executor(None, carry(current))
-    return JsonResponse({**told, "others": [in_thread, in_sync, task, carried]})
+    return JsonResponse({**response, "others": [in_thread, in_sync, task, carried]})
 
 
 def failing(request: HttpRequest) -> HttpResponse:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from resty_django.txid import bound, current, current_trace, is_txid
-from resty_django.txid.traceparent import go_on
+from resty_django.txid.traceparent import continue_trace
+from tests import processes
 
 pytestmark = pytest.mark.redis
 
@@ -33,23 +34,23 @@ class Worker:
         self.log = log
 
     def rows(self) -> list[dict[str, Any]]:
-        found = []
+        rows = []
         for line in self.log.read_text().splitlines():
             if line.startswith("{"):
-                found.append(json.loads(line))
-        return found
+                rows.append(json.loads(line))
+        return rows
 
     def about(self, task: Any) -> list[tuple[str, str]]:
         """Txid and first word of what the children of the worker logged about a task, once it is told that it ended."""
         end = time.monotonic() + 30
         while True:
-            found = [
+            pairs = [
                 (row["txid"], row["message"])
                 for row in self.rows()
                 if task.id in row["message"] or "telling" in row["message"]
             ]
-            if any("succeeded" in text or "raised" in text for _, text in found if task.id in text):
-                return [(mine, text) for mine, text in found if "received" not in text]
+            if any("succeeded" in text or "raised" in text for _, text in pairs if task.id in text):
+                return [(txid, text) for txid, text in pairs if "received" not in text]
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)
 
@@ -63,8 +64,8 @@ def running(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     celery_app.app.conf.update(broker_url=valkey_url, result_backend=valkey_url)
     ours.connect()
     log = tmp_path_factory.mktemp("celery") / "log"
-    with log.open("wb") as out:
-        worker = subprocess.Popen(
+    with log.open("wb") as output:
+        worker = processes.Process(
             [sys.executable, "-m", "celery", "-A", "tests.integration.txid.celery_app", "worker", *OPTIONS],
             cwd=ROOT,
             env={
@@ -74,7 +75,7 @@ def running(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 "PYTHONWARNINGS": "ignore",
                 "C_FORCE_ROOT": "1",
             },
-            stdout=out,
+            stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
@@ -97,32 +98,32 @@ def test_a_task_has_the_txid_of_who_sent_it(running: Worker) -> None:
     assert get(result) == [{"txid": ID, "trace": None}]
     lines = running.about(result)
     assert (ID, "telling") in lines
-    assert {mine for mine, text in lines if result.id in text} == {ID}
+    assert {txid for txid, text in lines if result.id in text} == {ID}
 
 
 def test_a_task_from_outside_of_everything_has_one_of_its_own(running: Worker) -> None:
-    one, two = (get(running.app.tell.delay())[0]["txid"] for _ in range(2))
-    assert is_txid(one)
-    assert is_txid(two)
-    assert one != two
+    first, second = (get(running.app.tell.delay())[0]["txid"] for _ in range(2))
+    assert is_txid(first)
+    assert is_txid(second)
+    assert first != second
 
 
 def test_a_trace_goes_on_in_the_task(running: Worker) -> None:
-    trace = go_on(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE")
+    trace = continue_trace(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE")
     assert trace is not None
     with bound(ID, trace):
-        (found,) = get(running.app.tell.delay())
-    trace_id, parent_id, span_id, state = found["trace"]
+        (row,) = get(running.app.tell.delay())
+    trace_id, parent_id, span_id, state = row["trace"]
     assert (trace_id, parent_id, state) == (TRACE, trace.span_id, "congo=t61rcWkgMzE")
     assert span_id not in (trace.span_id, PARENT)
 
 
 def test_retries_and_following_tasks_keep_it(running: Worker) -> None:
     with bound(ID):
-        again = running.app.retrying.delay()
+        retried = running.app.retrying.delay()
         following = (running.app.tell.s() | running.app.tell.s() | running.app.tell.s()).delay()
-    assert [each["txid"] for each in get(again)] == [ID]
-    assert [each["txid"] for each in get(following)] == [ID] * 3
+    assert [row["txid"] for row in get(retried)] == [ID]
+    assert [row["txid"] for row in get(following)] == [ID] * 3
 
 
 def test_a_failing_task_is_logged_under_it_and_the_next_has_its_own(running: Worker) -> None:
@@ -130,22 +131,22 @@ def test_a_failing_task_is_logged_under_it_and_the_next_has_its_own(running: Wor
         result = running.app.failing.delay()
     with pytest.raises(RuntimeError, match="on purpose"):
         get(result)
-    assert {mine for mine, _ in running.about(result) if mine != "-"} >= {ID}
+    assert {txid for txid, _ in running.about(result) if txid != "-"} >= {ID}
     assert get(running.app.tell.delay())[0]["txid"] != ID
 
 
 def test_a_task_called_within_a_task_changes_nothing(running: Worker) -> None:
     with bound(ID):
-        found = get(running.app.nested.delay())
-    assert [each["txid"] for each in found] == [ID] * 3
+        rows = get(running.app.nested.delay())
+    assert [row["txid"] for row in rows] == [ID] * 3
 
 
 def test_a_header_of_the_caller_is_kept_and_a_wrong_one_replaced(running: Worker) -> None:
     with bound():
         assert get(running.app.tell.apply_async(headers={"txid": ID}))[0]["txid"] == ID
-        found = get(running.app.tell.apply_async(headers={"txid": "nonsense", "traceparent": "nonsense"}))
-    assert is_txid(found[0]["txid"])
-    assert found[0]["trace"] is None
+        rows = get(running.app.tell.apply_async(headers={"txid": "nonsense", "traceparent": "nonsense"}))
+    assert is_txid(rows[0]["txid"])
+    assert rows[0]["trace"] is None
 
 
 def test_a_task_called_here_has_what_is_current(running: Worker) -> None:

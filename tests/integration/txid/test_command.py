@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,23 +15,24 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from resty_django.txid import is_txid, parse
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*args: str, **options: Any) -> list[str]:
-    out = io.StringIO()
-    call_command("txid", *args, stdout=out, **options)
-    return out.getvalue().splitlines()
+    output = io.StringIO()
+    call_command("txid", *args, stdout=output, **options)
+    return output.getvalue().splitlines()
 
 
 def test_one_is_made() -> None:
-    (made,) = run()
-    (again,) = run("make")
-    assert is_txid(made)
-    assert is_txid(again)
-    assert made != again
-    assert abs(parse(made).time - datetime.now(UTC)).total_seconds() < 60
+    (first,) = run()
+    (second,) = run("make")
+    assert is_txid(first)
+    assert is_txid(second)
+    assert first != second
+    assert abs(parse(first).time - datetime.now(UTC)).total_seconds() < 60
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_one_is_made() -> None:
     ],
 )
 def test_times_are_milliseconds_or_iso_texts_in_the_time_zone_of_the_site(time: str, ms: int) -> None:
-    made, least, most = run("make", time) + run("min", time) + run("max", time)
-    assert parse(made).ms == parse(least).ms == parse(most).ms == ms
+    txid, least, most = run("make", time) + run("min", time) + run("max", time)
+    assert parse(txid).ms == parse(least).ms == parse(most).ms == ms
     assert (parse(least).random, parse(most).random) == (0, 2**54 - 1)
 
 
 def test_a_batch_has_as_many_as_are_wanted() -> None:
-    made = run("batch", "2345")
-    assert len(made) == len(set(made)) == 2345
-    assert all(is_txid(each) for each in made)
+    ids = run("batch", "2345")
+    assert len(ids) == len(set(ids)) == 2345
+    assert all(is_txid(txid) for txid in ids)
     assert run("batch", "0") == []
 
 
@@ -111,7 +111,7 @@ def test_each_run_of_a_command_has_one_id(tmp_path: Path) -> None:
     env = {**os.environ, "RESTY_VAR": str(tmp_path), "DEMO_LOG": "json"}
     runs = []
     for _ in range(2):
-        done = subprocess.run(
+        done = processes.run(
             [sys.executable, "manage.py", "shell", "-c", LOGGING_COMMAND],
             cwd=ROOT,
             env=env,
@@ -121,17 +121,15 @@ def test_each_run_of_a_command_has_one_id(tmp_path: Path) -> None:
         )
         rows = [json.loads(line) for line in done.stderr.splitlines()]
         assert [row["message"] for row in rows] == ["one", "two", "three", "four"]
-        one, two, three, four = (row["txid"] for row in rows)
-        assert is_txid(one)
-        assert one == two == four != three
-        runs.append(one)
+        first, second, third, fourth = (row["txid"] for row in rows)
+        assert is_txid(first)
+        assert first == second == fourth != third
+        runs.append(first)
     assert runs[0] < runs[1]
 
 
 def test_a_run_that_is_no_command_has_none(tmp_path: Path) -> None:
     program = "import django; django.setup(); import logging; logging.getLogger('project').info('one')"
     env = {**os.environ, "RESTY_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "project.settings"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
-    )
+    done = processes.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     assert re.search(r" INFO - project: one$", done.stderr)

@@ -50,15 +50,15 @@ def test_lines_of_json_have_the_keys_that_are_shown() -> None:
     assert (outside["txid"], outside["message"]) == ("-", "outside")
     assert (within["txid"], within["status_code"], within["logger"]) == (ID, 404, "shop.orders")
     (block,) = (block for block in PAGE.blocks if block.language == "json")
-    shown = json.loads(block.text)
-    assert [key for key in shown if key not in ("trace_id", "span_id")] == list(within)
+    example = json.loads(block.text)
+    assert [key for key in example if key not in ("trace_id", "span_id")] == list(within)
 
 
 def test_the_line_that_is_shown_is_of_one_time() -> None:
     from resty_django.txid import parse
 
     (block,) = (block for block in PAGE.blocks if block.language == "json")
-    shown = json.loads(block.text)
-    found = parse(shown["txid"])
-    assert found.time.isoformat(timespec="milliseconds") == shown["time"].replace("Z", "+00:00")
-    assert int(shown["trace_id"][:24], 16) == found.number
+    example = json.loads(block.text)
+    parsed = parse(example["txid"])
+    assert parsed.time.isoformat(timespec="milliseconds") == example["time"].replace("Z", "+00:00")
+    assert int(example["trace_id"][:24], 16) == parsed.number

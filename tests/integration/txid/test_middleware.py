@@ -47,18 +47,18 @@ def _middleware(settings: Settings) -> None:
 @pytest.fixture
 def lines() -> Iterator[list[tuple[str, str]]]:
     """Txid and message of each log line of the site and of Django."""
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append((record.txid, record.getMessage()))  # type: ignore[attr-defined]
+            entries.append((record.txid, record.getMessage()))  # type: ignore[attr-defined]
 
     handler = Keep()
     handler.addFilter(TxidFilter())
     loggers = [logging.getLogger("tests.site"), logging.getLogger("django.request")]
     for logger in loggers:
         logger.addHandler(handler)
-    yield found
+    yield entries
     for logger in loggers:
         logger.removeHandler(handler)
 
@@ -96,11 +96,11 @@ def get(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("path", ["/sync/", "/async/"])
 async def test_a_request_has_one_id_everywhere(get: Any, path: str, lines: list[Any]) -> None:
     reply = await get(path)
-    mine = reply.json["request"]
-    assert is_txid(mine)
-    assert reply.json["current"] == reply.headers["X-Request-Id"] == mine
-    assert set(reply.json.get("others", [mine])) == {mine}
-    assert lines == [(mine, "seen")]
+    request_id = reply.json["request"]
+    assert is_txid(request_id)
+    assert reply.json["current"] == reply.headers["X-Request-Id"] == request_id
+    assert set(reply.json.get("others", [request_id])) == {request_id}
+    assert lines == [(request_id, "seen")]
 
 
 async def test_requests_have_ids_of_their_own(get: Any) -> None:
@@ -140,11 +140,11 @@ async def test_the_header_has_the_name_in_the_settings(get: Any, settings: Setti
 
 async def test_a_trace_goes_on_with_a_span_of_its_own(get: Any) -> None:
     reply = await get("/sync/", **{"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "congo=t61rcWkgMzE"})
-    mine = reply.json["traceparent"]
-    assert mine.startswith(f"00-{TRACE}-")
-    assert mine.endswith("-01")
-    assert PARENT not in mine
-    assert reply.headers["traceparent"] == mine
+    header = reply.json["traceparent"]
+    assert header.startswith(f"00-{TRACE}-")
+    assert header.endswith("-01")
+    assert PARENT not in header
+    assert reply.headers["traceparent"] == header
     assert reply.json["tracestate"] == "congo=t61rcWkgMzE"
     assert reply.json["same_trace"]
 
@@ -167,10 +167,10 @@ async def test_traces_can_be_switched_off(get: Any, settings: Settings) -> None:
 @pytest.mark.parametrize("path", ["/failing/", "/async-failing/"])
 async def test_a_failing_view_is_logged_and_answered_under_its_id(get: Any, path: str, lines: list[Any]) -> None:
     reply = await get(path)
-    mine = reply.headers["X-Request-Id"]
+    request_id = reply.headers["X-Request-Id"]
     assert reply.status == 500
-    assert is_txid(mine)
-    assert lines == [(mine, f"Internal Server Error: {path}")]
+    assert is_txid(request_id)
+    assert lines == [(request_id, f"Internal Server Error: {path}")]
 
 
 async def test_what_django_logs_after_the_middleware_has_the_id(get: Any, lines: list[Any]) -> None:
@@ -183,19 +183,19 @@ async def test_what_django_logs_after_the_middleware_has_the_id(get: Any, lines:
 @pytest.mark.parametrize("path", ["/stream/", "/async-stream/"])
 async def test_a_stream_is_made_under_the_id_of_its_request(get: Any, path: str, lines: list[Any]) -> None:
     reply = await get(path)
-    mine = reply.headers["X-Request-Id"]
-    assert reply.body == f"{mine}\n" * 3
-    assert lines == [(mine, "piece 0"), (mine, "piece 1"), (mine, "piece 2"), (mine, "last")]
+    request_id = reply.headers["X-Request-Id"]
+    assert reply.body == f"{request_id}\n" * 3
+    assert lines == [(request_id, "piece 0"), (request_id, "piece 1"), (request_id, "piece 2"), (request_id, "last")]
 
 
 def test_between_two_pieces_of_a_stream_nothing_is_current(client: Client) -> None:
-    one: Any = client.get("/stream/")
-    two: Any = client.get("/stream/")
+    first: Any = client.get("/stream/")
+    second: Any = client.get("/stream/")
     texts = []
-    for pair in zip(one, two, strict=True):
+    for pair in zip(first, second, strict=True):
         assert current() is None
         texts.append([piece.decode().strip() for piece in pair])
-    assert texts == [[one.headers["X-Request-Id"], two.headers["X-Request-Id"]]] * 3
+    assert texts == [[first.headers["X-Request-Id"], second.headers["X-Request-Id"]]] * 3
 
 
 async def test_between_two_pieces_of_an_async_stream_nothing_is_current(async_client: AsyncClient) -> None:
@@ -225,9 +225,9 @@ def test_a_stream_that_is_not_read_to_its_end_is_closed(client: Client) -> None:
 
 def by_wsgi(path: str, **environ: Any) -> tuple[Any, dict[str, str]]:
     """What a WSGI server gets from Django."""
-    given = Client()._base_environ(PATH_INFO=path, **environ)  # type: ignore[attr-defined]
+    wsgi_environ = Client()._base_environ(PATH_INFO=path, **environ)  # type: ignore[attr-defined]
     headers: dict[str, str] = {}
-    return WSGIHandler()(given, lambda status, found: headers.update(found)), headers
+    return WSGIHandler()(wsgi_environ, lambda status, pairs: headers.update(pairs)), headers
 
 
 def test_a_file_stays_a_file_for_the_server() -> None:
@@ -238,17 +238,17 @@ def test_a_file_stays_a_file_for_the_server() -> None:
     response.close()
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("position", ["before", "after"])
 async def test_a_middleware_without_async_changes_nothing(
-    get: Any, place: str, settings: Settings, lines: list[Any]
+    get: Any, position: str, settings: Settings, lines: list[Any]
 ) -> None:
-    other = f"{__name__}.SyncOnly"
-    settings.MIDDLEWARE = [FIRST, other] if place == "after" else [other, FIRST]
+    sync_only = f"{__name__}.SyncOnly"
+    settings.MIDDLEWARE = [FIRST, sync_only] if position == "after" else [sync_only, FIRST]
     reply = await get("/async/")
-    mine = reply.headers["X-Request-Id"]
-    assert reply.json["request"] == reply.json["current"] == mine
-    assert ("-" if place == "before" else mine, "sync only") in lines
-    assert (mine, "seen") in lines
+    request_id = reply.headers["X-Request-Id"]
+    assert reply.json["request"] == reply.json["current"] == request_id
+    assert ("-" if position == "before" else request_id, "sync only") in lines
+    assert (request_id, "seen") in lines
 
 
 def test_a_wsgi_server_over_a_unix_socket_has_no_address(settings: Settings) -> None:

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from resty_django.txid import bound
 from resty_django.txid.outgoing import aadd_headers, add_headers, headers
 from resty_django.txid.requests import TxidAdapter
-from resty_django.txid.traceparent import Trace, go_on
+from resty_django.txid.traceparent import Trace, continue_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
 OTHER = "b2fr5nvq5alalalalal0"
@@ -57,9 +57,9 @@ def base() -> Iterator[str]:
 
 @pytest.fixture
 def trace() -> Trace:
-    found = go_on("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE")
-    assert found is not None
-    return found
+    continued = continue_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=t61rcWkgMzE")
+    assert continued is not None
+    return continued
 
 
 def got(reply: Any) -> dict[str, str]:
@@ -103,10 +103,10 @@ async def test_httpx_async(base: str, trace: Trace) -> None:
 
 @pytest.fixture
 def session(base: str) -> Iterator[requests.Session]:
-    with requests.Session() as found:
-        found.trust_env = False
-        found.mount(f"{base}/", TxidAdapter())
-        yield found
+    with requests.Session() as new_session:
+        new_session.trust_env = False
+        new_session.mount(f"{base}/", TxidAdapter())
+        yield new_session
 
 
 def test_requests(base: str, trace: Trace, session: requests.Session) -> None:

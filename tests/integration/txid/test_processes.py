@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from resty_django.txid import parse
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
 
 
-def start(*args: object) -> subprocess.Popen[str]:
+def start(*args: object) -> processes.Process:
     """The worker, with its output going to a pipe."""
-    return subprocess.Popen(
+    return processes.Process(
         [sys.executable, str(WORKER), *map(str, args)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -25,11 +26,11 @@ def start(*args: object) -> subprocess.Popen[str]:
     )
 
 
-def end(*processes: subprocess.Popen[str]) -> list[list[str]]:
+def end(*processes: processes.Process) -> list[list[str]]:
     """The lines of each."""
-    found = [process.communicate()[0].split("\n")[:-1] for process in processes]
+    outputs = [process.communicate()[0].split("\n")[:-1] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes)
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,9 @@ def test_processes_never_make_the_same_id(processes: int, each: int, tmp_path: P
     assert len(shelves) == 32
     total = 0
     for shelf in shelves:
-        made = shelf.read_text().split("\n")[:-1]
-        assert len(set(made)) == len(made)
-        total += len(made)
+        ids = shelf.read_text().split("\n")[:-1]
+        assert len(set(ids)) == len(ids)
+        total += len(ids)
     assert total == processes * each
 
 
@@ -63,6 +64,6 @@ def test_ids_of_all_processes_are_in_the_order_of_time() -> None:
 def test_children_of_a_fork_never_make_an_id_of_their_parent() -> None:
     """With threads that make ids meanwhile, and ids of one fixed time, so that only the random bits tell them apart."""
     children, count = 12, 400
-    (made,) = end(start("fork", children, count))
-    assert len(made) > (2 * children + 2) * count * 4
-    assert len(set(made)) == len(made)
+    (ids,) = end(start("fork", children, count))
+    assert len(ids) > (2 * children + 2) * count * 4
+    assert len(set(ids)) == len(ids)

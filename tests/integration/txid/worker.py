@@ -20,11 +20,11 @@ def heap(folder: str, count: str) -> None:
     """`count` ids into files, one for each character in the place `KEY`."""
     shelves: dict[str, list[str]] = {}
     for _ in range(int(count)):
-        made = txid()
-        shelves.setdefault(made[KEY], []).append(made)
+        latest = txid()
+        shelves.setdefault(latest[KEY], []).append(latest)
     for key, ids in shelves.items():
         with open(f"{folder}/{key}", "a") as file:
-            write_all(file.fileno(), "".join(f"{each}\n" for each in ids))
+            write_all(file.fileno(), "".join(f"{new_id}\n" for new_id in ids))
 
 
 def write_all(descriptor: int, text: str) -> None:
@@ -41,8 +41,8 @@ def stamped(count: str) -> None:
     lines = []
     for number in range(int(count)):
         before = time.time_ns()
-        made = txid()
-        lines.append(f"{made} {before // 1_000_000} {time.time_ns() // 1_000_000}")
+        latest = txid()
+        lines.append(f"{latest} {before // 1_000_000} {time.time_ns() // 1_000_000}")
         if number % 20 == 0:
             time.sleep(0.0005)
     print("\n".join(lines))
@@ -63,25 +63,25 @@ def fork(children: str, count: str) -> None:
         return [make() for _ in range(int(count)) for make in makers]
 
     threads = [threading.Thread(target=keep_making, args=(into,)) for into in others]
-    made = some()
+    ids = some()
     for thread in threads:
         thread.start()
     pids = []
     for _ in range(int(children)):
-        made += some()
+        ids += some()
         with warnings.catch_warnings():
             # Python 3.12+ warns of any fork with threads about: that it is safe here is what the test is for.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
-            write_all(1, "".join(f"{each}\n" for each in some()))
+            write_all(1, "".join(f"{new_id}\n" for new_id in some()))
             os._exit(0)
         pids.append(pid)
-    made += some()
+    ids += some()
     stop.set()
     for thread in threads:
         thread.join()
-    write_all(1, "".join(f"{each}\n" for each in (*made, *(each for into in others for each in into))))
+    write_all(1, "".join(f"{new_id}\n" for new_id in (*ids, *(new_id for into in others for new_id in into))))
     for pid in pids:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.cache.counts import (
-    HOURS,
+from resty_django.cache.statistics.counts import (
     LIFE,
     LONGEST_KEY,
-    MINUTES,
     SLOWEST,
     History,
     Slow,
-    SlowKeys,
     Stats,
     added,
     history,
     shortened,
     summed,
+    values,
 )
+from resty_django.cache.statistics.reporter import SlowKeys
+from resty_django.minute_series.records import HOURS, MINUTES
 
 NOW = 1_800_000_000.0
 """An instant at which a minute and an hour begin."""
@@ -35,18 +35,18 @@ def stored(record: Any) -> Any:
 
 
 def add(record: Any, now: float, *slow: Slow, **counts: float) -> Any:
-    return stored(added(record, Stats(**counts), slow, now))  # type: ignore[arg-type]
+    return stored(added(record, values(Stats(**counts)), now, slow))  # type: ignore[arg-type]
 
 
 def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
-    told = history(add(add(None, NOW, l1=2), NOW + 1, l3=1), NOW + 59)
-    assert told.total == Stats(l1=2, l3=1)
-    assert len(told.minutes) == MINUTES
-    assert len(told.hours) == HOURS
-    assert told.minutes[-1] == (NOW, Stats(l1=2, l3=1))
-    assert told.minutes[-2] == (NOW - 60, Stats())
-    assert told.hours[-1] == (NOW, Stats(l1=2, l3=1))
-    assert told.hours[-2] == (NOW - 3600, Stats())
+    summary = history(add(add(None, NOW, l1=2), NOW + 1, l3=1), NOW + 59)
+    assert summary.total == Stats(l1=2, l3=1)
+    assert len(summary.minutes) == MINUTES
+    assert len(summary.hours) == HOURS
+    assert summary.minutes[-1] == (NOW, Stats(l1=2, l3=1))
+    assert summary.minutes[-2] == (NOW - 60, Stats())
+    assert summary.hours[-1] == (NOW, Stats(l1=2, l3=1))
+    assert summary.hours[-2] == (NOW - 3600, Stats())
 
 
 def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
@@ -55,10 +55,10 @@ def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
         record = add(record, NOW + 60 * minute, l1=1)
     now = NOW + 60 * 199
     assert len(record["minutes"]) == MINUTES
-    told = history(record, now)
-    assert summed(told.minutes) == Stats(l1=60)
-    assert [span.stats.l1 for span in told.hours[-4:]] == [60, 60, 60, 20]
-    assert told.total == Stats(l1=200)
+    summary = history(record, now)
+    assert summed(summary.minutes) == Stats(l1=60)
+    assert [span.stats.l1 for span in summary.hours[-4:]] == [60, 60, 60, 20]
+    assert summary.total == Stats(l1=200)
     late = history(record, now + 3600 * HOURS)
     assert (summed(late.minutes), summed(late.hours), late.total) == (Stats(), Stats(), Stats(l1=200))
 
@@ -79,9 +79,9 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
     record = None
     for seconds, count in steps:
         record = add(record, NOW + seconds, l2=count)
-    whole = sum(count for _, count in steps)
-    told = history(record, NOW + 200)
-    assert told.total.l2 == summed(told.minutes).l2 == summed(told.hours).l2 == whole
+    total = sum(count for _, count in steps)
+    summary = history(record, NOW + 200)
+    assert summary.total.l2 == summed(summary.minutes).l2 == summed(summary.hours).l2 == total
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,19 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
     [None, 7, "text", [1], {}, {"minutes": 7, "hours": [[1]], "slow": [1]}, {"minutes": [None], "slow": None}],
 )
 def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
-    told = history(foreign, NOW)
-    assert (told.total, summed(told.minutes), summed(told.hours), told.slow) == (Stats(), Stats(), Stats(), [])
+    summary = history(foreign, NOW)
+    assert (summary.total, summed(summary.minutes), summed(summary.hours), summary.slow) == (
+        Stats(),
+        Stats(),
+        Stats(),
+        [],
+    )
     assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].stats == Stats(l1=1)
 
 
 def test_a_record_of_sums_alone_is_gone_on_with() -> None:
-    told = history(add({"l1": 5}, NOW, l1=1), NOW)
-    assert (told.total, summed(told.minutes)) == (Stats(l1=6), Stats(l1=1))
+    summary = history(add({"total": list(values(Stats(l1=5)))}, NOW, l1=1), NOW)
+    assert (summary.total, summed(summary.minutes)) == (Stats(l1=6), Stats(l1=1))
     assert History().total == Stats()
 
 
@@ -111,19 +116,19 @@ def test_the_slowest_keys_of_several_processes() -> None:
 
 def test_a_slow_key_is_forgotten_after_two_days() -> None:
     record = add(None, NOW, Slow("old", 9.0, NOW, 1), Slow("later", 1.0, NOW + 60, 1), l3=1)
-    assert [one.key for one in history(record, NOW + LIFE).slow] == ["later"]
-    assert [one[0] for one in add(record, NOW + LIFE, l1=1)["slow"]] == ["later"]
+    assert [slow.key for slow in history(record, NOW + LIFE).slow] == ["later"]
+    assert [row[0] for row in add(record, NOW + LIFE, l1=1)["slow"]] == ["later"]
 
 
 def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
     keys = SlowKeys()
     for number in range(5000):
         keys.add(f"k{number}", float(number % 1000), NOW)
-        assert len(keys._keys) <= 8 * SLOWEST
-    taken = keys.take()
-    assert [one.seconds for one in taken] == sorted((one.seconds for one in taken), reverse=True)
-    assert len(taken) == SLOWEST
-    assert {f"k{number}" for number in (999, 1999, 2999, 3999, 4999)} <= {one.key for one in taken}
+        assert len(keys.figures) <= 8 * SLOWEST
+    slowest = keys.take()
+    assert [slow.seconds for slow in slowest] == sorted((slow.seconds for slow in slowest), reverse=True)
+    assert len(slowest) == SLOWEST
+    assert {f"k{number}" for number in (999, 1999, 2999, 3999, 4999)} <= {slow.key for slow in slowest}
     assert keys.take() == []
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from resty_django.cache import LRU
-from resty_django.cache.lru import Item
+from resty_django.cache.mlcache.lru import Item
 from tests.dictionaries import Clock
 
 
@@ -128,18 +128,18 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def get(self, key: str) -> None:
-        wanted = self.model[key][0] if key in self.model and not self.over(key) else None
-        assert self.lru.get(key) == wanted
+        expected = self.model[key][0] if key in self.model and not self.over(key) else None
+        assert self.lru.get(key) == expected
         if key in self.model:
             self.model.move_to_end(key)
 
     @rule(key=keys)
     def get_stale(self, key: str) -> None:
-        wanted = None
+        expected = None
         if key in self.model:
-            wanted = Item(self.model[key][0], self.model[key][2], self.over(key))
+            expected = Item(self.model[key][0], self.model[key][2], self.over(key))
             self.model.move_to_end(key)
-        assert self.lru.get_stale(key) == wanted
+        assert self.lru.get_stale(key) == expected
 
     @rule(key=keys)
     def delete(self, key: str) -> None:
@@ -189,8 +189,8 @@ def test_many_threads_at_once() -> None:
                     key = keys[number // 65536 % len(keys)]
                     what = number // 7 % 16
                     if what < 8:
-                        found = lru.get(key)
-                        assert found is None or found.key == key
+                        value = lru.get(key)
+                        assert value is None or value.key == key
                     elif what < 13:
                         lru.set(key, Loud(key), 0.001 if what == 9 else None)
                     elif what == 13:
@@ -237,19 +237,19 @@ def test_what_was_read_before_a_delete_is_not_stored() -> None:
         assert lru.get("a") == "read"
         forget()
         assert lru.version("a") > version
-        left = lru.get("a")
+        value = lru.get("a")
         lru.put("a", ("read", math.inf, 0), version)
-        assert lru.get("a") == left
+        assert lru.get("a") == value
     lru.put("a", ("any", math.inf, 0))
     assert lru.get("a") == "any"
 
 
 def test_of_two_that_write_at_once_none_is_kept() -> None:
     lru = LRU(3)
-    one, two = lru.version("a"), lru.version("a")
-    lru.replace("a", (1, math.inf, 0), one)
+    first, second = lru.version("a"), lru.version("a")
+    lru.replace("a", (1, math.inf, 0), first)
     assert lru.get("a") == 1
-    lru.replace("a", (2, math.inf, 0), two)
+    lru.replace("a", (2, math.inf, 0), second)
     assert lru.get("a") is None
     lru.replace("a", (3, math.inf, 0), lru.version("a"))
     assert lru.get("a") == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -14,10 +15,11 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.cache import BadKey, BadOption, BadValue, Bulk, Level, Stats
-from resty_django.cache.bulk import chunks
-from resty_django.cache.options import Options, is_number
-from resty_django.cache.records import Record, decode, encode, key_text, plain
+from resty_django.cache import BadKey, BadOption, BadValue, Bulk, Stats
+from resty_django.cache.mlcache.bulk import chunks
+from resty_django.cache.mlcache.levels import lifetime
+from resty_django.cache.mlcache.options import CacheOptions, Options, ViewOptions, is_number
+from resty_django.cache.mlcache.records import Record, decode, encode, key_text, plain
 
 # --- records ---
 
@@ -28,19 +30,19 @@ keys = st.text() | st.integers(-(2**63), 2**63 - 1) | st.binary()
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=20)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Equal, and of the same types all the way down."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, dict):
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, dict):
         return (
-            list(map(type, one)) == list(map(type, other))
-            and list(one) == list(other)
-            and all(same(one[key], other[key]) for key in one)
+            list(map(type, first)) == list(map(type, second))
+            and list(first) == list(second)
+            and all(same(first[key], second[key]) for key in first)
         )
-    return bool(one == other)
+    return bool(first == second)
 
 
 @given(values, st.floats(0, 1e10), st.floats(0, 1e10), st.booleans())
@@ -85,7 +87,7 @@ class Map(dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("value", "expected"),
     [
         (SafeString("<b>"), "<b>"),
         (Colour.RED, "red"),
@@ -98,12 +100,12 @@ class Map(dict[str, Any]):
         ({"deep": [{"er": (None, Colour.RED)}]}, {"deep": [{"er": [None, "red"]}]}),
     ],
 )
-def test_a_value_is_what_comes_back_from_l2(given: Any, wanted: Any) -> None:
-    made = plain(given)
-    assert same(made, wanted)
-    record = decode(encode(made, 0, 0, False))
+def test_a_value_is_what_comes_back_from_l2(value: Any, expected: Any) -> None:
+    plain_value = plain(value)
+    assert same(plain_value, expected)
+    record = decode(encode(plain_value, 0, 0, False))
     assert record is not None
-    assert same(record.value, made)
+    assert same(record.value, plain_value)
 
 
 @pytest.mark.parametrize(
@@ -188,21 +190,28 @@ def test_an_unknown_option_is_named() -> None:
         Options().changed({"negttl": 1})
 
 
+def test_the_keyword_arguments_that_type_checkers_know_are_the_options() -> None:
+    fields = {field.name: field.type for field in dataclasses.fields(Options)}
+    assert CacheOptions.__annotations__.keys() == fields.keys()
+    assert {name: annotation.__forward_arg__ for name, annotation in CacheOptions.__annotations__.items()} == fields
+    assert ViewOptions.__annotations__.keys() == fields.keys() - {"ttl", "l1_serializer"}
+
+
 def test_right_options_are_taken() -> None:
-    given = {"ttl": 0, "neg_ttl": 0.5, "resurrect_ttl": None, "lock_options": {"timeout": 1}, "failures": (OSError,)}
-    options = Options(resurrect_ttl=3).changed(given)
+    changes = {"ttl": 0, "neg_ttl": 0.5, "resurrect_ttl": None, "lock_options": {"timeout": 1}, "failures": (OSError,)}
+    options = Options(resurrect_ttl=3).changed(changes)
     assert (options.ttl, options.neg_ttl, options.resurrect_ttl) == (0, 0.5, None)
     assert Options().changed({}) == Options()
 
 
 def test_jitter_shortens_by_a_share_at_most() -> None:
     options = Options(ttl=100, neg_ttl=10, jitter=0.2)
-    lives = [options.life("v") for _ in range(500)]
+    lives = [lifetime("v", options) for _ in range(500)]
     assert all(80 < life <= 100 for life in lives)
     assert max(lives) - min(lives) > 10
-    assert all(8 < options.life(None) <= 10 for _ in range(50))
-    assert Options(ttl=0, jitter=0.2).life("v") == 0
-    assert Options(ttl=7).life("v") == 7
+    assert all(8 < lifetime(None, options) <= 10 for _ in range(50))
+    assert lifetime("v", Options(ttl=0, jitter=0.2)) == 0
+    assert lifetime("v", Options(ttl=7)) == 7
 
 
 @pytest.mark.parametrize("value", [True, None, "1", math.nan, math.inf, 1j])
@@ -213,12 +222,8 @@ def test_what_is_no_number(value: object) -> None:
 # --- counts ---
 
 
-def test_counts() -> None:
-    stats = Stats()
-    for level in Level:
-        stats.add(level)
-    stats.errors += 1
-    assert stats == Stats(l1=1, l2=1, l3=1, stale=1, misses=1, errors=1)
+def test_the_hit_ratio_is_the_share_of_the_calls_that_the_levels_answered() -> None:
+    stats = Stats(l1=1, l2=1, l3=1, stale=1, misses=1, errors=1)
     assert stats.calls == 6
     assert stats.hit_ratio == 0.5
     assert Stats().hit_ratio == 0
@@ -231,18 +236,18 @@ def test_counts() -> None:
 def test_chunks(count: int, concurrency: int) -> None:
     missing = list(range(count))
     parts = chunks(missing, concurrency)
-    assert [position for part in parts for position in part] == missing
+    assert [position for positions in parts for position in positions] == missing
     assert len(parts) <= concurrency
-    assert {len(part) for part in parts[:-1]} <= {math.ceil(count / concurrency)}
+    assert {len(positions) for positions in parts[:-1]} <= {math.ceil(count / concurrency)}
 
 
 def test_a_wrong_operation_is_named() -> None:
     bulk = Bulk().add("a", len)
-    for wrong, words in (
+    for wrong, message in (
         (lambda: bulk.add(None, len), "operation 2: The key is None"),
         (lambda: bulk.add("b", 7), "operation 2: callback must be"),  # type: ignore[arg-type]
         (lambda: bulk.add("b", len, ttl=-1), "operation 2: ttl must be"),
     ):
-        with pytest.raises((BadKey, BadOption), match=f"^{words}"):
+        with pytest.raises((BadKey, BadOption), match=f"^{message}"):
             wrong()
     assert len(bulk) == 1

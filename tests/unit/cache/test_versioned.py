@@ -70,14 +70,14 @@ async def test_an_error_goes_to_the_caller_and_nothing_is_stored(twins: bool) ->
 
 async def test_none_is_an_object_too(twins: bool) -> None:
     cache = VersionedLRU(5)
-    made = []
+    created = []
 
     def make() -> None:
-        made.append(1)
+        created.append(1)
 
     async def amake() -> None:
-        made.append(1)
+        created.append(1)
 
     for _ in range(2):
         assert (await cache.afetch("a", 1, amake) if twins else cache.fetch("a", 1, make)) is None  # type: ignore[func-returns-value]
-    assert len(made) == 1
+    assert len(created) == 1

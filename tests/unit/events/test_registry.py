@@ -177,20 +177,20 @@ def test_names_need_a_source(registry: Registry, fn: Called) -> None:
 def test_other_threads_may_register_while_one_runs(registry: Registry) -> None:
     """Whatever happens meanwhile, those that stay registered run once in each run."""
     ends = threading.Event()
-    seen: list[Any] = []
+    called: list[Any] = []
 
     def stays() -> None:
-        seen.append(1)
+        called.append(1)
 
     def come_and_go() -> None:
         chance = random.Random(5)
-        mine: list[Callable[[], None]] = []
+        own_callbacks: list[Callable[[], None]] = []
         while not ends.is_set():
-            if mine and chance.random() < 0.5:
-                assert registry.remove(mine.pop(chance.randrange(len(mine))))
+            if own_callbacks and chance.random() < 0.5:
+                assert registry.remove(own_callbacks.pop(chance.randrange(len(own_callbacks))))
             else:
-                mine.append(lambda: None)
-                registry.add(mine[-1])
+                own_callbacks.append(lambda: None)
+                registry.add(own_callbacks[-1])
 
     registry.add(stays)
     threads = [threading.Thread(target=come_and_go) for _ in range(2)]
@@ -200,7 +200,7 @@ def test_other_threads_may_register_while_one_runs(registry: Registry) -> None:
         for run in range(1, 50):
             for callback in registry.matching("s", "e"):
                 callback()
-            assert len(seen) == run
+            assert len(called) == run
     finally:
         ends.set()
         for thread in threads:

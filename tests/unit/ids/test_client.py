@@ -1,4 +1,8 @@
-"""The UDP clients against real sockets that lose, delay, garble and refuse."""
+"""The UDP clients against real sockets that lose, delay, garble and refuse.
+
+Private attributes: one test looks at the requests that an endpoint still waits for. Requests that were cancelled and
+remembered change no reply; they only take memory.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ def good(request: dict[str, Any], responder: Responder | None = None, source: An
         return reply(request, data={"counter": 41, "node_offset": 0}, message="ok")
     number = responder.next() if responder else 1
     count = request.get("count", 1)
-    made = [f"O{number:06d}-{place}" for place in range(count)]
-    return reply(request, data=made if "count" in request else made[0])
+    ids = [f"O{number:06d}-{index}" for index in range(count)]
+    return reply(request, data=ids if "count" in request else ids[0])
 
 
 def reply(request: dict[str, Any], *, code: int = 0, message: str = "success", **fields: Any) -> bytes:
@@ -82,21 +86,21 @@ class Responder:
             self.requests.append(json.loads(body))
             self.sources.add(source)
             answer = self.behaviour(self.requests[-1], self, source)
-            for part in answer if isinstance(answer, list) else [answer]:
-                if part is not None:
-                    self.socket.sendto(part, source)
+            for answered in answer if isinstance(answer, list) else [answer]:
+                if answered is not None:
+                    self.socket.sendto(answered, source)
 
 
 @pytest.fixture
 def respond() -> Iterator[Callable[..., Responder]]:
-    made: list[Responder] = []
+    responders: list[Responder] = []
 
     def start(behaviour: Behaviour = good, family: socket.AddressFamily = socket.AF_INET) -> Responder:
-        made.append(Responder(behaviour, family))
-        return made[-1]
+        responders.append(Responder(behaviour, family))
+        return responders[-1]
 
     yield start
-    for responder in made:
+    for responder in responders:
         responder.stop()
 
 
@@ -128,22 +132,24 @@ class Blocking:
 
 @pytest.fixture(params=["sync", "async"])
 async def make(request: pytest.FixtureRequest) -> Any:
-    made: list[Any] = []
+    clients: list[Any] = []
 
     def client(*args: Any, **kwargs: Any) -> Any:
-        made.append(Blocking(IdClient(*args, **kwargs)) if request.param == "sync" else AsyncIdClient(*args, **kwargs))
-        return made[-1]
+        clients.append(
+            Blocking(IdClient(*args, **kwargs)) if request.param == "sync" else AsyncIdClient(*args, **kwargs)
+        )
+        return clients[-1]
 
     yield client
-    for one in made:
-        await one.close()
+    for opened in clients:
+        await opened.close()
 
 
 async def test_gets_one_id_a_batch_and_a_position(make: Any, respond: Any) -> None:
     server = respond()
     client = make([server.node])
     assert await client.get("order", "shop", "ab") == "O000001-0"
-    assert await client.get("order", count=3) == ["O000002-0", "O000002-1", "O000002-2"]
+    assert await client.get_many("order", 3) == ["O000002-0", "O000002-1", "O000002-2"]
     assert await client.get_many("order", 1) == ["O000003-0"]
     assert await client.monitor("order", "shop") == MonitorReply(41, 0)
     first, batch, single, monitor = server.requests
@@ -155,7 +161,7 @@ async def test_gets_one_id_a_batch_and_a_position(make: Any, respond: Any) -> No
 
 
 async def test_a_lost_reply_is_asked_for_again_with_another_seq(make: Any, respond: Any) -> None:
-    server = respond(lambda request, this, source: None if this.next() == 1 else good(request, this))
+    server = respond(lambda request, responder, source: None if responder.next() == 1 else good(request, responder))
     client = make([server.node], timeout=0.1)
     assert await client.get("order") == "O000003-0"
     assert len({request["seq"] for request in server.requests}) == 2
@@ -164,11 +170,11 @@ async def test_a_lost_reply_is_asked_for_again_with_another_seq(make: Any, respo
 async def test_a_late_reply_is_never_taken_for_the_next_one(make: Any, respond: Any) -> None:
     late: list[bytes] = []
 
-    def behaviour(request: dict[str, Any], this: Responder, source: Any) -> list[bytes]:
+    def behaviour(request: dict[str, Any], responder: Responder, source: Any) -> list[bytes]:
         if not late:
-            late.append(good(request, this))
+            late.append(good(request, responder))
             return []
-        return [late[0], good(request, this)]
+        return [late[0], good(request, responder)]
 
     server = respond(behaviour)
     client = make([server.node], timeout=0.1)
@@ -194,17 +200,17 @@ async def test_a_late_reply_is_never_taken_for_the_next_one(make: Any, respond: 
     ids=range(11),
 )
 async def test_garbage_and_replies_to_others_are_left_out(make: Any, respond: Any, garbage: bytes) -> None:
-    server = respond(lambda request, this, source: [garbage, good(request, this), garbage])
+    server = respond(lambda request, responder, source: [garbage, good(request, responder), garbage])
     client = make([server.node], timeout=2, attempts=1)
     assert await client.get("order") == "O000001-0"
     assert await client.get("order") == "O000002-0"
 
 
 async def test_a_forged_reply_from_another_address_is_not_taken(make: Any, respond: Any) -> None:
-    def behaviour(request: dict[str, Any], this: Responder, source: Any) -> bytes:
+    def behaviour(request: dict[str, Any], responder: Responder, source: Any) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
             forger.sendto(reply(request, data="FORGED"), source)
-        return good(request, this)
+        return good(request, responder)
 
     client = make([respond(behaviour).node], timeout=2, attempts=1)
     for _ in range(20):
@@ -301,7 +307,7 @@ async def test_a_refusal_is_raised_as_its_class_and_not_tried_elsewhere(
 async def test_a_success_that_holds_no_ids_is_an_error(make: Any, respond: Any, data: object) -> None:
     client = make([respond(lambda request, *_: reply(request, data=data)).node])
     with pytest.raises(errors.IdError, match=r"does not hold [13] IDs"):
-        await client.get("order", count=3 if data else 1)
+        await (client.get_many("order", 3) if data else client.get("order"))
     with pytest.raises(errors.IdError, match="does not hold counter"):
         await client.monitor("order")
 
@@ -330,7 +336,7 @@ async def test_what_no_server_could_take_is_refused_without_sending(
 ) -> None:
     server = respond()
     with pytest.raises(expected):
-        await make([server.node]).get(**arguments)
+        await make([server.node]).get_many(**{"count": 1, **arguments})
     assert not server.requests
 
 
@@ -352,18 +358,18 @@ def test_after_a_failure_the_next_address_of_a_name_is_tried() -> None:
     infos = [(family, kind, 0, "", (host, 1200)) for host in ("127.0.0.2", "127.0.0.1")]
     node = Node("localhost", 1200)
     for expected in ("127.0.0.2", "127.0.0.1", "127.0.0.2"):
-        with node.connected(infos) as made:
-            assert made.getpeername() == (expected, 1200)
+        with node.connected(infos) as sock:
+            assert sock.getpeername() == (expected, 1200)
         node.failed(0.0)
 
 
 async def test_signed_requests_and_replies_fit_the_key(make: Any, respond: Any) -> None:
     key = b"a secret"
 
-    def behaviour(request: dict[str, Any], this: Responder, source: Any) -> list[bytes]:
-        found = verify(this.raw[-1], [b"old", key])
-        assert found == (this.raw[-1][:-64], key)
-        genuine = good(request, this)
+    def behaviour(request: dict[str, Any], responder: Responder, source: Any) -> list[bytes]:
+        verified = verify(responder.raw[-1], [b"old", key])
+        assert verified == (responder.raw[-1][:-64], key)
+        genuine = good(request, responder)
         forged = reply(request, data="FORGED")
         return [forged, sign(forged, b"another"), forged + b"0" * 64, sign(genuine, key)]
 
@@ -402,17 +408,17 @@ async def test_the_load_goes_to_all_nodes(make: Any, respond: Any) -> None:
 def test_threads_share_a_client(respond: Any) -> None:
     server = respond()
     with IdClient([server.node], timeout=2) as client:
-        found: list[str] = []
+        ids: list[str] = []
 
         def work() -> None:
-            found.extend([client.get("order") for _ in range(100)])
+            ids.extend([client.get("order") for _ in range(100)])
 
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(set(found)) == 800
+    assert len(set(ids)) == 800
     assert len({request["seq"] for request in server.requests}) == 800
     assert len(server.sources) <= 8
 
@@ -448,21 +454,23 @@ def test_sockets_are_reused_and_closed(respond: Any) -> None:
 async def test_many_requests_are_under_way_at_once(respond: Any) -> None:
     waiting: list[tuple[dict[str, Any], Any]] = []
 
-    def behaviour(request: dict[str, Any], this: Responder, source: Any) -> None:
+    def behaviour(request: dict[str, Any], responder: Responder, source: Any) -> None:
         waiting.append((request, source))
         if len(waiting) == 100:
-            for one, where in reversed(waiting):
-                this.socket.sendto(good(one, this), where)
+            for pending, where in reversed(waiting):
+                responder.socket.sendto(good(pending, responder), where)
 
     server = respond(behaviour)
     async with AsyncIdClient([server.node], timeout=5, attempts=1) as client:
-        found = await asyncio.gather(*(client.get("order") for _ in range(100)))
-    assert found == [f"O{number:06d}-0" for number in range(100, 0, -1)]
+        ids = await asyncio.gather(*(client.get("order") for _ in range(100)))
+    assert ids == [f"O{number:06d}-0" for number in range(100, 0, -1)]
     assert len(server.sources) == 1
 
 
 async def test_a_cancelled_request_harms_no_other(respond: Any) -> None:
-    server = respond(lambda request, this, source: None if request["app_name"] == "slow" else good(request, this))
+    server = respond(
+        lambda request, responder, source: None if request["app_name"] == "slow" else good(request, responder)
+    )
     async with AsyncIdClient([server.node], timeout=5) as client:
         slow = [asyncio.create_task(client.get("order", "slow")) for _ in range(10)]
         await client.get("order")
@@ -507,7 +515,7 @@ def test_the_client_needs_no_django() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "host", "port", "text"),
+    ("address", "host", "port", "text"),
     [
         ("10.0.0.1:1201", "10.0.0.1", 1201, "10.0.0.1:1201"),
         ("ids.example", "ids.example", 1200, "ids.example:1200"),
@@ -516,8 +524,8 @@ def test_the_client_needs_no_django() -> None:
         (("::1", 7), "::1", 7, "[::1]:7"),
     ],
 )
-def test_nodes_are_read(given: Any, host: str, port: int, text: str) -> None:
-    (node,) = read_nodes([given])
+def test_nodes_are_read(address: Any, host: str, port: int, text: str) -> None:
+    (node,) = read_nodes([address])
     assert (node.host, node.port, str(node)) == (host, port, text)
 
 
@@ -539,10 +547,10 @@ NO_NODES: list[Any] = [
 NO_NODES += [("a",), ("", 1), ("a", True), ("a", "1"), ("a", 0), None]
 
 
-@pytest.mark.parametrize("given", NO_NODES)
-def test_nodes_that_are_none_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("address", NO_NODES)
+def test_nodes_that_are_none_are_refused(address: Any) -> None:
     with pytest.raises(ValueError, match=r"node|port"):
-        read_nodes([given])
+        read_nodes([address])
 
 
 def test_no_nodes_are_refused() -> None:
@@ -592,7 +600,7 @@ def test_signatures() -> None:
     assert verify(signed[:-64] + signed[-64:].upper(), [b"key"]) is None
     assert verify(b"", [b"key"]) is None
     assert verify(sign(b"", b"key"), [b"key"]) is None
-    for place in range(len(signed)):
+    for index in range(len(signed)):
         changed = bytearray(signed)
-        changed[place] ^= 1
+        changed[index] ^= 1
         assert verify(bytes(changed), [b"key"]) is None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,52 +15,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resty_django.ids.engine import counter as counter_module
-from resty_django.ids.engine.counter import Counter, Retired
+from resty_django.ids.engine.counter import Counter, Retired, Segment
 from resty_django.ids.engine.cycle import DAY, Cycle, Reset
-from resty_django.ids.engine.moment import Moment, wall_at, wall_of
 from resty_django.ids.engine.rule import RuleSpec, ScriptRule
 from resty_django.ids.engine.segment import Grant
+from resty_django.ids.engine.wall_clock import Moment, wall_at, wall_of
 from resty_django.ids.errors import BadSalt, Exhausted, Unavailable
-from tests.unit.ids.shelf import Clerk, Shelf
+from tests.dictionaries import Clock
+from tests.unit.ids.memory_store import ManualReserver, MemoryStore
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 
 
-class Time:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self, now: float = NOON) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Ticks:
-    """The monotonic clock, by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(1000.0)
+    monkeypatch.setattr(counter_module, "monotonic", clock)
+    return clock
 
 
 @pytest.fixture
-def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
-    made = Ticks()
-    monkeypatch.setattr(counter_module, "monotonic", made)
-    return made
+def clock() -> Clock:
+    return Clock(NOON)
 
 
 @pytest.fixture
-def clock() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def clerk(clock: Time) -> Clerk:
-    return Clerk(Shelf(), clock)
+def reserver(clock: Clock) -> ManualReserver:
+    return ManualReserver(MemoryStore(), clock)
 
 
 def spec(source: str = "{now:%Y%m%d}-{counter:06d}", reset: Reset = Reset(DAY), **options: Any) -> RuleSpec:  # noqa: B008
@@ -66,123 +49,123 @@ def spec(source: str = "{now:%Y%m%d}-{counter:06d}", reset: Reset = Reset(DAY), 
 
 
 def numbers(ids: list[str]) -> list[int]:
-    return [int(made.rpartition("-")[2]) for made in ids]
+    return [int(issued_id.rpartition("-")[2]) for issued_id in ids]
 
 
-def test_nothing_is_given_out_before_a_reservation(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
+def test_nothing_is_given_out_before_a_reservation(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
     assert counter.attempt() is None
     assert counter.attempt_many(5) == []
     future = counter.refill(1)
     assert counter.attempt() is None
     assert not future.done()
-    clerk.reserve_next()
+    reserver.reserve_next()
     assert counter.attempt() is None
-    clerk.deliver_next()
+    reserver.deliver_next()
     assert future.done()
     assert counter.attempt() == "20261121-000000"
 
 
-def test_numbers_come_in_order_across_segments(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
-    assert numbers(clerk.ids(counter, 95)) == list(range(95))
+def test_numbers_come_in_order_across_segments(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
+    assert numbers(reserver.ids(counter, 95)) == list(range(95))
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 30), st.booleans()), max_size=20), st.integers(1, 3), st.integers(1, 12))
 def test_no_number_is_lost_or_given_twice(steps: list[tuple[int, bool]], step: int, size: int) -> None:
-    clerk = Clerk(Shelf(), Time(), step=step)
-    counter = clerk.counter(spec(segment_size=size))
-    seen: list[int] = []
+    reserver = ManualReserver(MemoryStore(), Clock(NOON), step=step)
+    counter = reserver.counter(spec(segment_size=size))
+    issued: list[int] = []
     for count, work in steps:
-        seen += numbers(counter.attempt_many(count))
+        issued += numbers(counter.attempt_many(count))
         single = counter.attempt()
-        seen += numbers([single]) if single else []
+        issued += numbers([single]) if single else []
         if not single:
             counter.refill(60)
         if work:
-            clerk.work()
-    assert seen == [step * i for i in range(len(seen))]
-    assert counter.issued == len(seen)
-    assert counter.position == (seen[-1] if seen else None)
-    clerk.work()
-    clerk.retire(counter)
-    assert counter.issued == len(seen)
-    after = clerk.counter(spec(segment_size=size))
-    assert numbers(clerk.ids(after, 1)) == [step * len(seen)]
+            reserver.work()
+    assert issued == [step * i for i in range(len(issued))]
+    assert counter.issued == len(issued)
+    assert counter.position == (issued[-1] if issued else None)
+    reserver.work()
+    reserver.retire(counter)
+    assert counter.issued == len(issued)
+    after = reserver.counter(spec(segment_size=size))
+    assert numbers(reserver.ids(after, 1)) == [step * len(issued)]
 
 
-def test_the_next_segment_is_ordered_when_half_is_used(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
-    assert len(clerk.ids(counter, 5)) == 5
-    assert not clerk.orders
+def test_the_next_segment_is_ordered_when_half_is_used(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
+    assert len(reserver.ids(counter, 5)) == 5
+    assert not reserver.orders
     assert counter.attempt()
-    assert len(clerk.orders) == 1
+    assert len(reserver.orders) == 1
     for _ in range(4):
         assert counter.attempt()
-    assert len(clerk.orders) == 1
-    clerk.work()
+    assert len(reserver.orders) == 1
+    reserver.work()
     assert counter.attempt() == "20261121-000010"
     assert counter.remaining > 0
 
 
-def test_a_batch_that_passes_the_half_orders_the_next_segment(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 1)
+def test_a_batch_that_passes_the_half_orders_the_next_segment(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 1)
     counter.attempt_many(7)
-    assert len(clerk.orders) == 1
+    assert len(reserver.orders) == 1
 
 
-def test_a_segment_of_one_number_works(clerk: Clerk) -> None:
-    counter = clerk.counter(spec(segment_size=1), max_segment=1)
-    assert numbers(clerk.ids(counter, 20)) == list(range(20))
+def test_a_segment_of_one_number_works(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec(segment_size=1), max_segment=1)
+    assert numbers(reserver.ids(counter, 20)) == list(range(20))
 
 
-def test_segments_fit_the_demand(clerk: Clerk, ticks: Ticks) -> None:
-    counter = clerk.counter(spec(), max_segment=35)
-    clerk.ids(counter, 200)
+def test_segments_fit_the_demand(reserver: ManualReserver, ticks: Clock) -> None:
+    counter = reserver.counter(spec(), max_segment=35)
+    reserver.ids(counter, 200)
     assert counter.want == 35
     wants = []
     for _ in range(20):
         ticks.now += 61
-        clerk.ids(counter, 5)
+        reserver.ids(counter, 5)
         wants.append(counter.want)
     assert wants == sorted(wants, reverse=True)
     assert wants[-1] == 10
 
 
-def test_a_finished_order_is_not_repeated_by_a_latecomer(clerk: Clerk) -> None:
+def test_a_finished_order_is_not_repeated_by_a_latecomer(reserver: ManualReserver) -> None:
     """One that found nothing, and was slow to ask, while the segment came for another."""
-    counter = clerk.counter(spec())
+    counter = reserver.counter(spec())
     assert counter.attempt() is None
     counter.refill(60)
-    clerk.work()
+    reserver.work()
     late = counter.refill(60)
     assert late.done()
-    assert not clerk.orders
-    assert numbers(clerk.ids(counter, 25)) == list(range(25))
+    assert not reserver.orders
+    assert numbers(reserver.ids(counter, 25)) == list(range(25))
 
 
-def test_all_who_wait_join_one_order(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
+def test_all_who_wait_join_one_order(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
     assert counter.refill(60) is counter.refill(60)
-    assert len(clerk.orders) == 1
+    assert len(reserver.orders) == 1
 
 
-def test_an_order_that_takes_too_long_is_unavailable(clerk: Clerk, ticks: Ticks) -> None:
-    counter = clerk.counter(spec())
+def test_an_order_that_takes_too_long_is_unavailable(reserver: ManualReserver, ticks: Clock) -> None:
+    counter = reserver.counter(spec())
     counter.refill(2)
     ticks.now += 2.1
-    with pytest.raises(Unavailable, match="try again"):
+    with pytest.raises(Unavailable, match="Try again"):
         counter.refill(2)
-    clerk.work()
+    reserver.work()
     assert counter.attempt() == "20261121-000000"
 
 
-def test_a_refusal_holds_for_a_while_and_then_is_tried_again(clerk: Clerk, ticks: Ticks) -> None:
-    counter = clerk.counter(spec())
+def test_a_refusal_holds_for_a_while_and_then_is_tried_again(reserver: ManualReserver, ticks: Clock) -> None:
+    counter = reserver.counter(spec())
     counter.refill(2)
-    clerk.orders.clear()
+    reserver.orders.clear()
     counter.refuse(Exhausted("no more"), 1.0)
     for _ in range(50):
         with pytest.raises(Exhausted, match="no more") as caught:
@@ -194,57 +177,59 @@ def test_a_refusal_holds_for_a_while_and_then_is_tried_again(clerk: Clerk, ticks
     assert depth < 5
     ticks.now += 1.1
     counter.refill(2)
-    clerk.work()
+    reserver.work()
     assert counter.attempt() == "20261121-000000"
 
 
-def test_reserved_numbers_are_given_out_while_the_store_is_down(clerk: Clerk, ticks: Ticks) -> None:
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 3)
-    clerk.shelf.down = True
-    seen = []
-    while (made := counter.attempt()) is not None:
-        seen.append(made)
-        clerk.work()
-    assert numbers(seen) == list(range(3, 10))
+def test_reserved_numbers_are_given_out_while_the_store_is_down(reserver: ManualReserver, ticks: Clock) -> None:
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 3)
+    reserver.memory_store.down = True
+    ids = []
+    while (issued_id := counter.attempt()) is not None:
+        ids.append(issued_id)
+        reserver.work()
+    assert numbers(ids) == list(range(3, 10))
     with pytest.raises(Unavailable):
-        clerk.ids(counter, 1)
-    clerk.shelf.down = False
-    assert numbers(clerk.ids(counter, 12)) == list(range(10, 22))
+        reserver.ids(counter, 1)
+    reserver.memory_store.down = False
+    assert numbers(reserver.ids(counter, 12)) == list(range(10, 22))
 
 
-def test_the_next_segment_is_asked_for_again_after_a_refusal(clerk: Clerk, clock: Time, ticks: Ticks) -> None:
+def test_the_next_segment_is_asked_for_again_after_a_refusal(
+    reserver: ManualReserver, clock: Clock, ticks: Clock
+) -> None:
     """Background orders that failed are repeated before the numbers run out."""
-    counter = clerk.counter(spec(segment_size=100))
-    clerk.ids(counter, 51)
-    assert len(clerk.orders) == 1
-    clerk.orders.clear()
+    counter = reserver.counter(spec(segment_size=100))
+    reserver.ids(counter, 51)
+    assert len(reserver.orders) == 1
+    reserver.orders.clear()
     counter.refuse(Unavailable("down"), 0.5)
     assert counter.attempt()
-    assert not clerk.orders
+    assert not reserver.orders
     ticks.now += 1.1
     clock.now += 1.1
     assert counter.attempt()
-    assert len(clerk.orders) == 1
+    assert len(reserver.orders) == 1
 
 
-def test_exhausted_until_the_cycle_turns(clerk: Clerk, clock: Time) -> None:
-    counter = clerk.counter(spec(max_counter=24))
-    assert numbers(clerk.ids(counter, 25)) == list(range(25))
+def test_exhausted_until_the_cycle_turns(reserver: ManualReserver, clock: Clock) -> None:
+    counter = reserver.counter(spec(max_counter=24))
+    assert numbers(reserver.ids(counter, 25)) == list(range(25))
     for _ in range(3):
         with pytest.raises(Exhausted):
-            clerk.ids(counter, 1)
+            reserver.ids(counter, 1)
     clock.now += DAY / 2
-    assert clerk.ids(counter, 2) == ["20261122-000000", "20261122-000001"]
+    assert reserver.ids(counter, 2) == ["20261122-000000", "20261122-000001"]
 
 
 # Closing
 
 
-def test_a_closed_counter_gives_out_nothing_and_returns_its_tails(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 6)
-    clerk.work()
+def test_a_closed_counter_gives_out_nothing_and_returns_its_tails(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 6)
+    reserver.work()
     tails = counter.close()
     assert [tail for _, tail in tails] == [range(10, 30), range(6, 10)]
     assert counter.closed
@@ -255,16 +240,16 @@ def test_a_closed_counter_gives_out_nothing_and_returns_its_tails(clerk: Clerk) 
     assert (counter.remaining, counter.issued) == (0, 6)
 
 
-def test_a_segment_that_comes_after_the_close_goes_back(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
+def test_a_segment_that_comes_after_the_close_goes_back(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
     counter.refill(60)
-    clerk.reserve_next()
+    reserver.reserve_next()
     counter.close()
-    clerk.deliver_next()
-    assert clerk.shelf.rows[("", 0)].bound == 0
+    reserver.deliver_next()
+    assert reserver.memory_store.rows[("", 0)].bound == 0
 
 
-class Calling(Time):
+class Calling(Clock):
     """A clock that does something when it is read for the n-th time from now."""
 
     def __init__(self) -> None:
@@ -284,17 +269,17 @@ class Calling(Time):
 def test_ids_made_before_their_counter_was_closed_are_handed_out() -> None:
     """The counter is retired in the middle of a batch: what the batch has is not burnt."""
     clock = Calling()
-    clerk = Clerk(Shelf(), clock)
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 1)
-    clock.reads, clock.act = 2, lambda: clerk.retire(counter)
-    made = counter.attempt_many(20)
-    assert numbers(made) == [1, 2, 3, 4]
-    assert numbers(clerk.ids(clerk.counter(spec()), 1)) == [5]
+    reserver = ManualReserver(MemoryStore(), clock)
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 1)
+    clock.reads, clock.act = 2, lambda: reserver.retire(counter)
+    ids = counter.attempt_many(20)
+    assert numbers(ids) == [1, 2, 3, 4]
+    assert numbers(reserver.ids(reserver.counter(spec()), 1)) == [5]
 
 
 def test_ids_of_a_script_made_before_its_counter_was_closed_are_handed_out() -> None:
-    clerk = Clerk(Shelf(), Time())
+    reserver = ManualReserver(MemoryStore(), Clock(NOON))
 
     class Closing(Taking):
         def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str:
@@ -304,8 +289,10 @@ def test_ids_of_a_script_made_before_its_counter_was_closed_are_handed_out() -> 
                 take()
             return str(number)
 
-    counter = Counter(ScriptRule(spec("", fixed_length=False), Closing(1)), "", clerk, clerk.clock, max_segment=10)
-    clerk.ids(counter, 1)
+    counter = Counter(
+        ScriptRule(spec("", fixed_length=False), Closing(1)), "", reserver, reserver.clock, max_segment=10
+    )
+    reserver.ids(counter, 1)
     assert counter.attempt_many(20) == ["1"]
     with pytest.raises(Retired):
         counter.attempt_many(1)
@@ -314,19 +301,19 @@ def test_ids_of_a_script_made_before_its_counter_was_closed_are_handed_out() -> 
 # Time
 
 
-def test_midnight_is_the_same_for_text_and_number(clerk: Clerk, clock: Time) -> None:
-    counter = clerk.counter(spec(timezone="Europe/Berlin"))
+def test_midnight_is_the_same_for_text_and_number(reserver: ManualReserver, clock: Clock) -> None:
+    counter = reserver.counter(spec(timezone="Europe/Berlin"))
     clock.now = datetime(2026, 11, 21, 23, 59, 59, 999999, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
-    assert clerk.ids(counter, 3) == ["20261121-000000", "20261121-000001", "20261121-000002"]
+    assert reserver.ids(counter, 3) == ["20261121-000000", "20261121-000001", "20261121-000002"]
     clock.now += 0.000002
-    assert clerk.ids(counter, 2) == ["20261122-000000", "20261122-000001"]
+    assert reserver.ids(counter, 2) == ["20261122-000000", "20261122-000001"]
 
 
-def test_the_text_follows_the_clock_to_the_second(clerk: Clerk, clock: Time) -> None:
-    counter = clerk.counter(spec("{now:%H:%M:%S}-{counter:06d}", Reset(), timezone="Asia/Kathmandu"))
+def test_the_text_follows_the_clock_to_the_second(reserver: ManualReserver, clock: Clock) -> None:
+    counter = reserver.counter(spec("{now:%H:%M:%S}-{counter:06d}", Reset(), timezone="Asia/Kathmandu"))
     for _ in range(40):
         expected = datetime.fromtimestamp(clock.now, ZoneInfo("Asia/Kathmandu")).strftime("%H:%M:%S")
-        assert clerk.ids(counter, 1)[0].startswith(expected)
+        assert reserver.ids(counter, 1)[0].startswith(expected)
         clock.now += 0.37
 
 
@@ -355,12 +342,12 @@ def test_the_text_follows_the_clock_to_the_second(clerk: Clerk, clock: Time) -> 
 )
 def test_no_id_comes_twice_when_clocks_change(zone: str, around: datetime, source: str, reset: Reset) -> None:
     """Four days in steps of 7 minutes, with three processes that are restarted now and then."""
-    shelf = Shelf()
-    clock = Time(around.replace(tzinfo=UTC).timestamp() - DAY)
-    clerks = [Clerk(shelf, clock) for _ in range(3)]
+    memory_store = MemoryStore()
+    clock = Clock(around.replace(tzinfo=UTC).timestamp() - DAY)
+    reservers = [ManualReserver(memory_store, clock) for _ in range(3)]
     rule = spec(source, reset, timezone=zone, segment_size=3)
-    counters = [clerk.counter(rule, max_segment=3) for clerk in clerks]
-    seen: set[str] = set()
+    counters = [reserver.counter(rule, max_segment=3) for reserver in reservers]
+    ids: set[str] = set()
     last = [""] * 3
     end = clock.now + 3 * DAY
     turn = 0
@@ -368,25 +355,25 @@ def test_no_id_comes_twice_when_clocks_change(zone: str, around: datetime, sourc
         clock.now += 421.3
         turn += 1
         at = turn % 3
-        for made in clerks[at].ids(counters[at], 2):
-            assert made not in seen
-            seen.add(made)
-            assert made.partition("-")[0] >= last[at]
-            last[at] = made.partition("-")[0]
+        for issued_id in reservers[at].ids(counters[at], 2):
+            assert issued_id not in ids
+            ids.add(issued_id)
+            assert issued_id.partition("-")[0] >= last[at]
+            last[at] = issued_id.partition("-")[0]
         if turn % 50 == 0:
-            clerks[at].retire(counters[at])
-            counters[at] = clerks[at].counter(rule, max_segment=3, shown=counters[at].shown)
+            reservers[at].retire(counters[at])
+            counters[at] = reservers[at].counter(rule, max_segment=3, shown=counters[at].shown)
 
 
-def test_the_repeated_hour_goes_on_where_the_first_ended(clerk: Clerk, clock: Time) -> None:
+def test_the_repeated_hour_goes_on_where_the_first_ended(reserver: ManualReserver, clock: Clock) -> None:
     berlin = ZoneInfo("Europe/Berlin")
-    counter = clerk.counter(spec("{now:%H%M}-{counter:06d}{now:%y%m%d}", Reset(3600), timezone="Europe/Berlin"))
+    counter = reserver.counter(spec("{now:%H%M}-{counter:06d}{now:%y%m%d}", Reset(3600), timezone="Europe/Berlin"))
     clock.now = datetime(2026, 10, 25, 2, 59, tzinfo=berlin).timestamp()
-    assert clerk.ids(counter, 1) == ["0259-000000261025"]
+    assert reserver.ids(counter, 1) == ["0259-000000261025"]
     clock.now = datetime(2026, 10, 25, 2, 10, fold=1, tzinfo=berlin).timestamp()
-    assert clerk.ids(counter, 1) == ["0259-000001261025"]
+    assert reserver.ids(counter, 1) == ["0259-000001261025"]
     clock.now = datetime(2026, 10, 25, 3, 0, tzinfo=berlin).timestamp()
-    assert clerk.ids(counter, 1) == ["0300-000000261025"]
+    assert reserver.ids(counter, 1) == ["0300-000000261025"]
 
 
 @settings(max_examples=100)
@@ -400,63 +387,63 @@ def test_the_repeated_hour_goes_on_where_the_first_ended(clerk: Clerk, clock: Ti
 def test_shown_time_never_runs_backwards_and_stays_in_its_cycle(
     jumps: list[tuple[float, int]], reset: Reset, zone: str
 ) -> None:
-    clock = Time(datetime(2026, 10, 25, tzinfo=UTC).timestamp())
-    clerk = Clerk(Shelf(), clock)
-    counter = clerk.counter(spec("{now:%Y%m%d%H%M%S}-{counter}", reset, timezone=zone))
+    clock = Clock(datetime(2026, 10, 25, tzinfo=UTC).timestamp())
+    reserver = ManualReserver(MemoryStore(), clock)
+    counter = reserver.counter(spec("{now:%Y%m%d%H%M%S}-{counter}", reset, timezone=zone))
     last = ""
-    seen: set[tuple[int, int]] = set()
+    issued: set[tuple[int, int]] = set()
     for jump, count in jumps:
         clock.now += jump
-        for made in clerk.ids(counter, count):
-            shown, _, number = made.partition("-")
-            assert shown >= last
-            last = shown
-            wall = wall_of(datetime.strptime(shown, "%Y%m%d%H%M%S"))
+        for issued_id in reserver.ids(counter, count):
+            shown_time, _, number = issued_id.partition("-")
+            assert shown_time >= last
+            last = shown_time
+            wall = wall_of(datetime.strptime(shown_time, "%Y%m%d%H%M%S"))
             assert wall >= wall_at(clock.now, ZoneInfo(zone))
             key = (reset.cycle(wall).start, int(number))
-            assert key not in seen
-            seen.add(key)
+            assert key not in issued
+            issued.add(key)
         assert counter.shown == wall_of(datetime.strptime(last, "%Y%m%d%H%M%S"))
 
 
-def test_a_segment_shows_no_time_before_what_others_have_shown(clock: Time) -> None:
+def test_a_segment_shows_no_time_before_what_others_have_shown(clock: Clock) -> None:
     """Another process's clock is ahead: what is reserved after it shows its time, the spare segment too."""
-    shelf = Shelf()
-    counter = (slow := Clerk(shelf, clock)).counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
+    memory_store = MemoryStore()
+    counter = (slow := ManualReserver(memory_store, clock)).counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
     slow.ids(counter, 2)
-    fast_clock = Time(clock.now + 100)
-    fast = Clerk(shelf, fast_clock)
+    fast_clock = Clock(clock.now + 100)
+    fast = ManualReserver(memory_store, fast_clock)
     assert fast.ids(fast.counter(spec("{now:%H%M%S}-{counter:06d}", Reset())), 1) == ["120140-000010"]
     assert slow.ids(counter, 8)[-1] == "120000-000009"
     assert slow.ids(counter, 1) == ["120140-000020"]
 
 
-def test_a_cycle_entered_by_a_fast_clock_is_shared_by_all(clock: Time) -> None:
-    shelf = Shelf()
-    slow, fast = Clerk(shelf, clock), Clerk(shelf, Time(clock.now + DAY))
-    one, other = slow.counter(spec()), fast.counter(spec())
-    assert slow.ids(one, 10)[-1] == "20261121-000009"
-    assert fast.ids(other, 1) == ["20261122-000000"]
-    assert slow.ids(one, 12)[-1].startswith("20261122-0000")
-    assert not set(slow.ids(one, 30)) & set(fast.ids(other, 30))
+def test_a_cycle_entered_by_a_fast_clock_is_shared_by_all(clock: Clock) -> None:
+    memory_store = MemoryStore()
+    slow, fast = ManualReserver(memory_store, clock), ManualReserver(memory_store, Clock(clock.now + DAY))
+    of_slow, of_fast = slow.counter(spec()), fast.counter(spec())
+    assert slow.ids(of_slow, 10)[-1] == "20261121-000009"
+    assert fast.ids(of_fast, 1) == ["20261122-000000"]
+    assert slow.ids(of_slow, 12)[-1].startswith("20261122-0000")
+    assert not set(slow.ids(of_slow, 30)) & set(fast.ids(of_fast, 30))
 
 
-def test_what_was_shown_before_a_retirement_binds_the_next_counter(clerk: Clerk, clock: Time) -> None:
-    counter = clerk.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
+def test_what_was_shown_before_a_retirement_binds_the_next_counter(reserver: ManualReserver, clock: Clock) -> None:
+    counter = reserver.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
     clock.now += 500
-    clerk.ids(counter, 10)
-    clerk.retire(counter)
+    reserver.ids(counter, 10)
+    reserver.retire(counter)
     clock.now -= 500
-    after = clerk.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()), shown=counter.shown)
-    assert clerk.ids(after, 1)[0].startswith("120820")
+    after = reserver.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()), shown=counter.shown)
+    assert reserver.ids(after, 1)[0].startswith("120820")
 
 
 # Salt and scripts
 
 
-def test_a_shown_salt_is_checked_before_a_number_is_used(clerk: Clerk) -> None:
-    counter = clerk.counter(spec("{counter:06d}-{salt:2}", Reset()))
-    assert clerk.ids(counter, 1, "ab") == ["000000-ab"]
+def test_a_shown_salt_is_checked_before_a_number_is_used(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec("{counter:06d}-{salt:2}", Reset()))
+    assert reserver.ids(counter, 1, "ab") == ["000000-ab"]
     for ask in (lambda: counter.attempt("x"), lambda: counter.attempt_many(3, "<>")):
         with pytest.raises(BadSalt):
             ask()
@@ -473,57 +460,57 @@ class Taking:
         return f"{now.day:02d}:" + "+".join(str(take()) for _ in range(self.takes)) + salt
 
 
-def scripted(clerk: Clerk, takes: int, **options: Any) -> Counter:
+def scripted(reserver: ManualReserver, takes: int, **options: Any) -> Counter:
     rule = ScriptRule(spec("", fixed_length=False, **options), Taking(takes))
-    return Counter(rule, "", clerk, clerk.clock, max_segment=1000)
+    return Counter(rule, "", reserver, reserver.clock, max_segment=1000)
 
 
-def test_a_script_may_take_numbers_across_segments(clerk: Clerk) -> None:
-    counter = scripted(clerk, 4)
-    seen: list[int] = []
-    for made in (clerk.ids(counter, 1, "s")[0] for _ in range(30)):
-        assert made.startswith("21:")
-        assert made.endswith("s")
-        seen += map(int, made[3:-1].split("+"))
-    assert seen == sorted(set(seen))
+def test_a_script_may_take_numbers_across_segments(reserver: ManualReserver) -> None:
+    counter = scripted(reserver, 4)
+    issued: list[int] = []
+    for issued_id in (reserver.ids(counter, 1, "s")[0] for _ in range(30)):
+        assert issued_id.startswith("21:")
+        assert issued_id.endswith("s")
+        issued += map(int, issued_id[3:-1].split("+"))
+    assert issued == sorted(set(issued))
 
 
-def test_a_script_that_takes_more_than_a_segment_gets_a_larger_one(clerk: Clerk) -> None:
-    made = clerk.ids(scripted(clerk, 60), 1)[0]
-    taken = list(map(int, made[3:].split("+")))
-    assert taken == list(range(taken[0], taken[0] + 60))
+def test_a_script_that_takes_more_than_a_segment_gets_a_larger_one(reserver: ManualReserver) -> None:
+    issued_id = reserver.ids(scripted(reserver, 60), 1)[0]
+    numbers = list(map(int, issued_id[3:].split("+")))
+    assert numbers == list(range(numbers[0], numbers[0] + 60))
 
 
-def test_a_script_that_takes_nothing_makes_its_id(clerk: Clerk) -> None:
-    counter = scripted(clerk, 0)
-    assert clerk.ids(counter, 1) == ["21:"]
+def test_a_script_that_takes_nothing_makes_its_id(reserver: ManualReserver) -> None:
+    counter = scripted(reserver, 0)
+    assert reserver.ids(counter, 1) == ["21:"]
 
 
-def test_the_numbers_of_one_script_are_of_one_cycle(clock: Time) -> None:
+def test_the_numbers_of_one_script_are_of_one_cycle(clock: Clock) -> None:
     """The clock passes midnight while the script takes its numbers: it starts again, with the new date."""
-    clerk = Clerk(Shelf(), clock)
+    reserver = ManualReserver(MemoryStore(), clock)
 
     class Slow(Taking):
         def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str:
             first = take()
             if now.day == 21:
                 clock.now = NOON + DAY
-                clerk.orders.clear()
+                reserver.orders.clear()
             return f"{now.day}:{first}+{take()}"
 
-    counter = Counter(ScriptRule(spec("", fixed_length=False), Slow(2)), "", clerk, clock, max_segment=10)
-    clerk.ids(counter, 3)
-    assert [made.partition(":")[0] for made in clerk.ids(counter, 2)] == ["22", "22"]
+    counter = Counter(ScriptRule(spec("", fixed_length=False), Slow(2)), "", reserver, clock, max_segment=10)
+    reserver.ids(counter, 3)
+    assert [issued_id.partition(":")[0] for issued_id in reserver.ids(counter, 2)] == ["22", "22"]
 
 
 # Threads
 
 
-class Busy(Clerk):
-    """A desk with a thread of its own."""
+class Busy(ManualReserver):
+    """A reserver with its own thread."""
 
-    def __init__(self, shelf: Shelf, clock: Callable[[], float]) -> None:
-        super().__init__(shelf, clock)
+    def __init__(self, memory_store: MemoryStore, clock: Callable[[], float]) -> None:
+        super().__init__(memory_store, clock)
         self.awake = threading.Event()
         self.ended = False
         self.thread = threading.Thread(target=self.run)
@@ -550,46 +537,44 @@ class Busy(Clerk):
 def busy() -> Iterator[Busy]:
     start = datetime(2026, 11, 21, 23, 59, 58, tzinfo=UTC).timestamp()
     began = counter_module.monotonic()
-    made = Busy(Shelf(), lambda: start + (counter_module.monotonic() - began) * 3)
-    yield made
-    made.end()
+    reserver = Busy(MemoryStore(), lambda: start + (counter_module.monotonic() - began) * 6)
+    yield reserver
+    reserver.end()
 
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_threads_share_a_counter_across_midnight(busy: Busy, batch: int) -> None:
     long = spec("{now:%Y%m%d}-{counter:08d}", segment_size=50, max_counter=99_999_999)
     counter = busy.counter(long, max_segment=400)
-    results: list[list[str]] = []
 
-    def run() -> None:
+    def run() -> list[str]:
         mine: list[str] = []
-        until = counter_module.monotonic() + 1.2
+        until = counter_module.monotonic() + 0.7
         while counter_module.monotonic() < until:
-            made = counter.attempt_many(batch) if batch > 1 else [found] if (found := counter.attempt()) else []
-            if not made:
+            ids = counter.attempt_many(batch) if batch > 1 else [issued_id] if (issued_id := counter.attempt()) else []
+            if not ids:
                 counter.refill(60).result(5)
-            mine += made
-        results.append(mine)
+            mine += ids
+        return mine
 
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    every = [made for mine in results for made in mine]
-    assert len(results) == 8
+    with ThreadPoolExecutor(8) as pool:
+        results = [asking.result() for asking in [pool.submit(run) for _ in range(8)]]
+    every = [issued_id for mine in results for issued_id in mine]
     assert len(set(every)) == len(every) > 1000
     for mine in results:
-        assert [made[:8] for made in mine] == sorted(made[:8] for made in mine)
-    of_each = {day: sorted(int(made[9:]) for made in every if made.startswith(day)) for day in ("20261121", "20261122")}
+        assert [issued_id[:8] for issued_id in mine] == sorted(issued_id[:8] for issued_id in mine)
+    of_each = {
+        day: sorted(int(issued_id[9:]) for issued_id in every if issued_id.startswith(day))
+        for day in ("20261121", "20261122")
+    }
     assert of_each["20261122"]
-    for taken in of_each.values():
-        assert taken == list(range(len(taken)))
+    for issued in of_each.values():
+        assert issued == list(range(len(issued)))
 
 
-def test_a_delivery_of_another_cycle_replaces_what_is_left(clerk: Clerk) -> None:
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 3)
+def test_a_delivery_of_another_cycle_replaces_what_is_left(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 3)
     day = wall_of(datetime(2026, 11, 22))
     assert counter.deliver(Grant(range(0, 5), Cycle(day, day + DAY), day))
     assert counter.attempt() == "20261122-000000"
@@ -598,11 +583,139 @@ def test_a_delivery_of_another_cycle_replaces_what_is_left(clerk: Clerk) -> None
     assert timedelta(seconds=counter.shown or 0) == datetime(2026, 11, 22) - datetime(1970, 1, 1)
 
 
-def test_position_after_a_cycle_turned_is_the_last_number_given_out(clerk: Clerk, clock: Time) -> None:
-    counter = clerk.counter(spec())
-    clerk.ids(counter, 4)
+def test_position_after_a_cycle_turned_is_the_last_number_given_out(reserver: ManualReserver, clock: Clock) -> None:
+    counter = reserver.counter(spec())
+    reserver.ids(counter, 4)
     clock.now += DAY
     assert counter.attempt() is None
     assert counter.position == 3
-    clerk.ids(counter, 1)
+    reserver.ids(counter, 1)
     assert counter.position == 0
+
+
+# The size of segments
+
+
+def refused_share(
+    clock: Clock, *, names: int, per_second: int, reservation: float, patience: float = 2.0, size: int = 1000
+) -> float:
+    """The share of requests that get no number after the first ten seconds of steady demand, with one slow thread."""
+    memory_store = MemoryStore()
+    reserver = ManualReserver(memory_store, Clock(NOON))
+    counters = [
+        reserver.counter(spec("{now:%Y%m%d}{counter:010d}", max_counter=10**9, segment_size=size), str(n))
+        for n in range(names)
+    ]
+    parked: list[deque[float]] = [deque() for _ in counters]
+    busy_until: float | None = None
+    requests = refused = 0
+    steps = 200
+    for tick in range(30 * steps):
+        clock.now += 1 / steps
+        late = tick > 10 * steps
+        if busy_until is not None and clock.now >= busy_until:
+            reserver.deliver_next()
+            busy_until = None
+        if busy_until is None and reserver.orders:
+            reserver.reserve_next()
+            busy_until = clock.now + reservation
+        for counter, waiting in zip(counters, parked, strict=True):
+            while waiting and counter.attempt() is not None:
+                waiting.popleft()
+            if waiting and not counter.remaining:
+                counter.refill(1e9, 0)
+            while waiting and clock.now - waiting[0] > patience:
+                waiting.popleft()
+                refused += late
+            for _ in range(per_second // steps):
+                requests += late
+                if counter.attempt() is None:
+                    try:
+                        counter.refill(patience)
+                        waiting.append(clock.now)
+                    except Unavailable:
+                        refused += late
+    return refused / requests
+
+
+@pytest.mark.parametrize("names", [1, 3])
+@pytest.mark.parametrize("reservation", [0.1, 1.2])
+def test_segments_grow_to_cover_the_time_of_a_reservation(ticks: Clock, names: int, reservation: float) -> None:
+    assert refused_share(ticks, names=names, per_second=1000, reservation=reservation) <= 0.01
+
+
+def test_small_segments_grow_too(ticks: Clock) -> None:
+    assert refused_share(ticks, names=3, per_second=1000, reservation=1.2, size=1) <= 0.01
+
+
+def test_the_demand_during_a_reservation_sets_the_next_size(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec(segment_size=10), max_segment=64)
+    counter.refill(60, 5)
+    reserver.work()
+    assert counter.want == 10, "half a segment covers it"
+    counter.attempt_many(10)
+    counter.refill(60, 7)
+    reserver.work()
+    assert counter.want == 4 * (5 + 7), "five were given out after the order, seven were lacking"
+    counter.attempt_many(10**6)
+    counter.refill(60, 10**6)
+    reserver.work()
+    assert counter.want == 64
+
+
+def test_an_outage_does_not_make_segments_huge(reserver: ManualReserver, ticks: Clock) -> None:
+    counter = reserver.counter(spec(segment_size=10))
+    counter.refill(60, 10_000)
+    ticks.now += 1000
+    reserver.work()
+    assert counter.want == 4 * 100
+
+
+def test_no_segment_is_larger_than_the_bound_of_the_site(reserver: ManualReserver) -> None:
+    counter = reserver.counter(spec(segment_size=20_000_000), max_segment=100)
+    counter.refill(60)
+    reserver.work()
+    assert counter.remaining == 100
+
+
+# The tail of a segment
+
+
+@pytest.mark.parametrize("start", [0, 2**62 - 100, 2**63])
+@pytest.mark.parametrize("step", [1, 7])
+def test_a_drained_segment_gives_its_tail(start: int, step: int) -> None:
+    for count in (1, 2, 3, 10, 11):
+        numbers = range(start, start + count * step, step)
+        for used in range(count + 1):
+            segment = Segment(Grant(numbers, Cycle(0, 1), 0))
+            assert [next(segment.numbers) for _ in range(used)] == list(numbers[:used])
+            assert list(segment.drain()) == list(numbers[used:])
+            assert (segment.left, len(segment.drain())) == (0, 0)
+
+
+def test_draining_makes_no_list_of_the_numbers() -> None:
+    segment = Segment(Grant(range(2**40), Cycle(0, 1), 0))
+    next(segment.numbers)
+    assert segment.drain() == range(1, 2**40)
+
+
+def test_a_drain_and_takers_share_nothing() -> None:
+    for _ in range(30):
+        segment = Segment(Grant(range(4000), Cycle(0, 1), 0))
+        drawn: list[list[int]] = [[], []]
+        started = threading.Barrier(3)
+
+        def take(into: list[int], segment: Segment = segment, started: threading.Barrier = started) -> None:
+            started.wait()
+            while (number := next(segment.numbers, None)) is not None:
+                into.append(number)
+
+        threads = [threading.Thread(target=take, args=(into,)) for into in drawn]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        tail = segment.drain()
+        for thread in threads:
+            thread.join()
+        every = [*drawn[0], *drawn[1], *tail]
+        assert len(set(every)) == len(every)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.ids.engine.cycle import DAY, ENDLESS, FOREVER, WEEK, Cycle, Reset
-from resty_django.ids.engine.moment import datetime_of, epoch_of, moment_of, wall_at, wall_of
+from resty_django.ids.engine.wall_clock import datetime_of, epoch_of, moment_of, wall_at, wall_of
 
 # Zone and a day (UTC) around which its clocks change: forward, back, by half an hour, by a whole day.
 CHANGES = [
@@ -118,13 +118,13 @@ def test_the_instant_of_a_wall_second_is_when_the_clock_first_shows_it(zone: str
     tz = ZoneInfo(zone)
     for hour in range(-24, 48):
         epoch = day.replace(tzinfo=UTC).timestamp() + hour * 3600
-        found = epoch_of(wall_at(epoch, tz), tz)
-        assert found <= epoch
-        assert wall_at(found, tz) == wall_at(epoch, tz)
+        instant = epoch_of(wall_at(epoch, tz), tz)
+        assert instant <= epoch
+        assert wall_at(instant, tz) == wall_at(epoch, tz)
 
 
 @given(moments)
 def test_a_moment_is_the_calendars_fields(moment: datetime) -> None:
-    found = moment_of(wall_of(moment))
+    fields = moment_of(wall_of(moment))
     t = moment.timetuple()
-    assert found == (t.tm_year, t.tm_mon, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec, t.tm_wday, t.tm_yday)
+    assert fields == (t.tm_year, t.tm_mon, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec, t.tm_wday, t.tm_yday)

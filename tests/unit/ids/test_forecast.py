@@ -19,8 +19,8 @@ def test_a_steady_counter_ends_where_its_line_meets_the_maximum() -> None:
 
 
 def test_a_counter_that_stands_still_gets_slower_with_time() -> None:
-    found = forecast(BUSY, 2 * HOUR)
-    assert found == Forecast(Outlook.RUNS_OUT, 20 * HOUR, 500 / HOUR)
+    outlook = forecast(BUSY, 2 * HOUR)
+    assert outlook == Forecast(Outlook.RUNS_OUT, 20 * HOUR, 500 / HOUR)
 
 
 def test_numbers_that_outlive_the_cycle_last() -> None:
@@ -66,23 +66,23 @@ def test_a_node_counts_its_own_numbers_alone() -> None:
 @given(
     first=st.integers(0, 10**6),
     used=st.integers(0, 10**6),
-    left=st.integers(-5, 10**6),
+    remaining=st.integers(-5, 10**6),
     step=st.integers(1, 9),
     age=st.floats(0, 10**9),
     ends=st.none() | st.floats(-(10**6), 10**10),
 )
 def test_it_never_ends_before_now_nor_after_the_cycle(
-    first: int, used: int, left: int, step: int, age: float, ends: float | None
+    first: int, used: int, remaining: int, step: int, age: float, ends: float | None
 ) -> None:
     bound = first + used * step
     progress = Progress(
-        began=0, first=first, updated=0, bound=bound, maximum=bound + left * step - 1, step=step, ends=ends
+        began=0, first=first, updated=0, bound=bound, maximum=bound + remaining * step - 1, step=step, ends=ends
     )
-    found = forecast(progress, age)
-    if found.outlook is Outlook.RUNS_OUT:
-        assert found.at is not None
-        assert age <= found.at <= age + FURTHEST_SECONDS
-        assert ends is None or found.at < ends
+    outlook = forecast(progress, age)
+    if outlook.outlook is Outlook.RUNS_OUT:
+        assert outlook.at is not None
+        assert age <= outlook.at <= age + FURTHEST_SECONDS
+        assert ends is None or outlook.at < ends
         assert progress.left > 0
-    if found.outlook is Outlook.USED_UP:
+    if outlook.outlook is Outlook.USED_UP:
         assert progress.left == 0

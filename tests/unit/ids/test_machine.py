@@ -36,19 +36,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from resty_django.ids import desk as desk_module
-from resty_django.ids.desk import Desk
+from resty_django.ids import reservations as desk_module
 from resty_django.ids.engine.counter import Counter
 from resty_django.ids.engine.cycle import DAY, WEEK, Reset
-from resty_django.ids.engine.moment import wall_of
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.engine.template import Template
+from resty_django.ids.engine.wall_clock import wall_of
 from resty_django.ids.errors import Exhausted, IdError, Unavailable
 from resty_django.ids.models import IdCounter, IdRule
+from resty_django.ids.reservations import ReservationThread
 from resty_django.ids.service import IdService
 from resty_django.ids.store import Store
-from tests.unit.ids.shelf import Clerk, Shelf
+from tests.unit.ids.memory_store import ManualReserver, MemoryStore
 
 FULL = "{now:%Y%m%d%H%M%S}-{counter}"
 # A reset, and the shortest text that tells its cycles apart; without cycles only the full time will do.
@@ -85,15 +85,15 @@ class Ledger:
     texts: set[tuple[str, str]] = field(default_factory=set)
     top: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
-    def note(self, made: str, app: str, offset: int, spec: RuleSpec, coarse: Template, grants: list[Grant]) -> int:
+    def note(self, issued_id: str, app: str, offset: int, spec: RuleSpec, coarse: Template, grants: list[Grant]) -> int:
         """Enter an ID of the form `FULL`; the wall second that it shows."""
-        shown, _, digits = made.partition("-")
-        wall, number = wall_of(datetime.strptime(shown, "%Y%m%d%H%M%S")), int(digits)
+        shown_time, _, digits = issued_id.partition("-")
+        wall, number = wall_of(datetime.strptime(shown_time, "%Y%m%d%H%M%S")), int(digits)
         assert spec.min_counter <= number <= spec.max_counter
         of = next((g for g in reversed(grants) if number in g.numbers and g.cycle.start <= wall < g.cycle.end), None)
-        assert of is not None, f"{made} belongs to no reservation"
+        assert of is not None, f"{issued_id} belongs to no reservation"
         pair = (app, offset, of.cycle.start, number)
-        assert pair not in self.pairs, f"{made}: its number was given out before in this cycle"
+        assert pair not in self.pairs, f"{issued_id}: its number was given out before in this cycle"
         self.pairs.add(pair)
         text = (app, coarse.shape(wall, app).render(number, ""))
         assert text not in self.texts, f"{text[1]} came twice"
@@ -104,9 +104,9 @@ class Ledger:
 
 
 def coarse_of(spec: RuleSpec, reset: str) -> Template:
-    made = compile_rule(replace(spec, source=RESETS[reset][1]))
-    assert isinstance(made, Template)
-    return made
+    compiled = compile_rule(replace(spec, source=RESETS[reset][1]))
+    assert isinstance(compiled, Template)
+    return compiled
 
 
 class Clockwork:
@@ -124,12 +124,12 @@ class Clockwork:
 
 
 class Process:
-    """What one operating system process holds: counters of one version of the rule, and a desk."""
+    """What one operating system process holds: counters of one version of the rule, and a reserver."""
 
     def __init__(self, world: Allocator, offset: int) -> None:
         self.world = world
         self.clock = Clockwork(world)
-        self.clerk = Clerk(world.shelf, self.clock, step=world.step, offset=offset)
+        self.reserver = ManualReserver(world.memory_store, self.clock, step=world.step, offset=offset)
         self.offset = offset
         self.counters: dict[str, Counter] = {}
         self.shown: dict[str, int] = {}
@@ -144,40 +144,40 @@ class Process:
 
     def close(self) -> None:
         for app, counter in self.counters.items():
-            self.clerk.retire(counter)
+            self.reserver.retire(counter)
             if counter.shown is not None:
                 self.shown[app] = counter.shown
         self.counters.clear()
 
     def counter(self, app: str) -> Counter:
         if app not in self.counters:
-            self.counters[app] = self.clerk.counter(self.spec, app, max_segment=50, shown=self.shown.get(app))
+            self.counters[app] = self.reserver.counter(self.spec, app, max_segment=50, shown=self.shown.get(app))
         return self.counters[app]
 
     def reserve_next(self, between: Any = None) -> None:
-        if not self.clerk.orders:
+        if not self.reserver.orders:
             return
-        before = len(self.world.shelf.grants)
-        refused = len(self.clerk.refused)
-        self.clerk.reserve_next(between)
-        for app, offset, grant in self.world.shelf.grants[before:]:
+        before = len(self.world.memory_store.grants)
+        refused = len(self.reserver.refused)
+        self.reserver.reserve_next(between)
+        for app, offset, grant in self.world.memory_store.grants[before:]:
             # A reservation that came in between belongs to another process, which has entered it already.
-            if not any(grant is known for other in self.world.processes for known in other.grants[app]):
+            if not any(grant is granted for process in self.world.processes for granted in process.grants[app]):
                 assert offset == self.offset
                 self.grants[app].append(grant)
-        for counter, error in self.clerk.refused[refused:]:
+        for counter, error in self.reserver.refused[refused:]:
             if isinstance(error, Exhausted):
-                row = self.world.shelf.rows[(counter.app, self.offset)]
+                row = self.world.memory_store.rows[(counter.app, self.offset)]
                 assert row.bound > counter.rule.spec.max_counter
             else:
                 assert isinstance(error, Unavailable)
-                assert self.world.shelf.down
+                assert self.world.memory_store.down
 
     def work(self) -> None:
-        """Do all that lies on the desk."""
-        while self.clerk.orders or self.clerk.granted:
-            if self.clerk.granted:
-                self.clerk.deliver_next()
+        """Do all waiting orders."""
+        while self.reserver.orders or self.reserver.granted:
+            if self.reserver.granted:
+                self.reserver.deliver_next()
             else:
                 self.reserve_next()
 
@@ -189,7 +189,7 @@ class Allocator(RuleBasedStateMachine):
     def begin(self, step: int, reset: str, zone: str, bounds: tuple[int, int], size: int) -> None:
         self.now = START
         self.step, self.reset = step, reset
-        self.shelf = Shelf()
+        self.memory_store = MemoryStore()
         self.spec = RuleSpec(
             name="r",
             source=FULL,
@@ -220,14 +220,14 @@ class Allocator(RuleBasedStateMachine):
     def asked(self, index: int, app: str, count: int, single: bool) -> list[str]:
         process = self.process(index)
         counter = process.counter(app)
-        made = [found] if single and (found := counter.attempt()) else counter.attempt_many(count)
-        for one in made:
-            wall = self.ledger.note(one, app, process.offset, process.spec, process.coarse, process.grants[app])
-            assert wall >= process.shown.get(app, wall), f"{one} shows a time before one shown already"
+        ids = [issued_id] if single and (issued_id := counter.attempt()) else counter.attempt_many(count)
+        for new_id in ids:
+            wall = self.ledger.note(new_id, app, process.offset, process.spec, process.coarse, process.grants[app])
+            assert wall >= process.shown.get(app, wall), f"{new_id} shows a time before one shown already"
             process.shown[app] = wall
-        if len(made) < count:
+        if len(ids) < count:
             counter.refill(1e9)
-        return made
+        return ids
 
     @rule(index=which)
     def commit(self, index: int) -> None:
@@ -235,27 +235,27 @@ class Allocator(RuleBasedStateMachine):
 
     @rule(index=which)
     def deliver(self, index: int) -> None:
-        clerk = self.process(index).clerk
-        if clerk.granted:
-            clerk.deliver_next()
+        reserver = self.process(index).reserver
+        if reserver.granted:
+            reserver.deliver_next()
 
-    @rule(index=which, other=which)
-    def race(self, index: int, other: int) -> None:
+    @rule(index=which, rival=which)
+    def race(self, index: int, rival: int) -> None:
         """Another process commits between this one's read and write."""
-        one, two = self.process(index), self.process(other)
-        one.reserve_next(two.reserve_next if one is not two else None)
+        first, second = self.process(index), self.process(rival)
+        first.reserve_next(second.reserve_next if first is not second else None)
 
     @rule(index=which, app=apps, count=counts)
     def serve(self, index: int, app: str, count: int) -> None:
-        """Ask, with the desk as fast as can be: there is an ID, or a reason."""
+        """Ask, with the reserver as fast as can be: there is an ID, or a reason."""
         process = self.process(index)
-        refused = len(process.clerk.refused)
+        refused = len(process.reserver.refused)
         self.ask(index, app, count, False)
         for _ in range(2):
             process.work()
             if self.asked(index, app, 1, True):
                 return
-        assert any(counter.app == app for counter, _ in process.clerk.refused[refused:])
+        assert any(counter.app == app for counter, _ in process.reserver.refused[refused:])
 
     @precondition(lambda self: len(self.processes) > 1)
     @rule(index=which)
@@ -266,8 +266,8 @@ class Allocator(RuleBasedStateMachine):
     @rule(index=which)
     def stop(self, index: int) -> None:
         process = self.process(index)
-        while process.clerk.granted:
-            process.clerk.deliver_next()
+        while process.reserver.granted:
+            process.reserver.deliver_next()
         process.close()
         self.processes.remove(process)
 
@@ -300,38 +300,38 @@ class Allocator(RuleBasedStateMachine):
 
     @rule()
     def lose_the_database(self) -> None:
-        self.shelf.down = True
+        self.memory_store.down = True
 
     @rule()
     def find_the_database(self) -> None:
-        self.shelf.down = False
+        self.memory_store.down = False
 
     @invariant()
     def all_that_was_given_out_is_committed(self) -> None:
-        if not hasattr(self, "shelf"):
+        if not hasattr(self, "memory_store"):
             return
-        for (app, offset), row in self.shelf.rows.items():
+        for (app, offset), row in self.memory_store.rows.items():
             assert self.ledger.top.get((app, offset, row.cycle.start), -1) < row.bound
 
     def teardown(self) -> None:
         """In the end, with the database there and a cycle passed, everybody gets a number again."""
-        if not hasattr(self, "shelf"):
+        if not hasattr(self, "memory_store"):
             return
-        self.shelf.down = False
+        self.memory_store.down = False
         self.now += 400 * DAY
         for process in self.processes:
             process.clock.error = max(process.clock.error, 0.0)
             process.adopt()
-            process.clerk.orders.clear()
-            process.clerk.granted.clear()
+            process.reserver.orders.clear()
+            process.reserver.granted.clear()
             for app in APPS:
                 try:
-                    made = process.clerk.ids(process.counter(app), 1)
+                    ids = process.reserver.ids(process.counter(app), 1)
                 except Exhausted:
-                    row = self.shelf.rows[(app, process.offset)]
+                    row = self.memory_store.rows[(app, process.offset)]
                     assert row.bound > process.spec.max_counter
                 else:
-                    assert made
+                    assert ids
 
 
 def test_no_number_comes_twice_whatever_happens() -> None:
@@ -370,8 +370,8 @@ class RecordingStore(Store):
         return grant
 
 
-class LateDesk(Desk):
-    """The desk without its thread: orders wait until the machine has them done, the rest is done at once."""
+class LateReservations(ReservationThread):
+    """The reservation thread without a thread: orders wait until the machine does them, the rest is done at once."""
 
     def __init__(self, service: IdService, store: Store) -> None:
         super().__init__(service, store)
@@ -389,6 +389,9 @@ class LateDesk(Desk):
         future: Future[Any] = Future()
         future.set_result(work())
         return future
+
+    def refresh(self) -> Future[Any]:
+        return self.submit(self._service.refresh)
 
     def order(self, counter: Counter) -> Future[None]:
         future: Future[None] = Future()
@@ -415,8 +418,8 @@ class Site:
         with self.settings():
             self.service = IdService(self.clock)
             self.store = RecordingStore(self.clock)
-            self.desk = LateDesk(self.service, self.store)
-            self.service.desk, self.service._store = self.desk, self.store
+            self.reservations = LateReservations(self.service, self.store)
+            self.service.reservations, self.service.store = self.reservations, self.store
             self.service.load()
         self.shown: dict[str, int] = {}
         self.adopt()
@@ -470,24 +473,24 @@ class ServiceMachine(RuleBasedStateMachine):
     @rule(index=which, app=apps, count=counts)
     def ask(self, index: int, app: str, count: int) -> None:
         site = self.site(index)
-        made: list[str] = []
+        ids: list[str] = []
         with site.settings():
             try:
-                site.service.step(made, count, "r", app, "", reload=False)
+                site.service.step(ids, count, "r", app, "", reload=False)
             except Exhausted:
                 row = IdCounter.objects.get(rule=self.row, app_name=app, node_offset=site.offset)
                 assert row.bound > site.spec.max_counter
-        for one in made:
-            wall = self.ledger.note(one, app, site.offset, site.spec, site.coarse, site.store.grants[app])
+        for issued_id in ids:
+            wall = self.ledger.note(issued_id, app, site.offset, site.spec, site.coarse, site.store.grants[app])
             assert wall >= site.shown.get(app, wall)
             site.shown[app] = wall
 
     @rule(index=which)
     def commit(self, index: int) -> None:
         site = self.site(index)
-        if site.desk.orders:
+        if site.reservations.orders:
             with site.settings():
-                error = site.desk.work_once()
+                error = site.reservations.work_once()
             assert error is None or isinstance(error, Exhausted)
 
     @rule(index=which, app=apps, count=counts)

@@ -40,8 +40,8 @@ def test_key_and_range_each_make_another_mapping() -> None:
 
     first = mapping(999_999, b"a" * 16)
     assert first == mapping(999_999, b"a" * 16)
-    for other in (mapping(999_999, b"a" * 15 + b"b"), mapping(999_998, b"a" * 16)):
-        assert sum(a == b for a, b in zip(first, other, strict=True)) < 5
+    for changed in (mapping(999_999, b"a" * 15 + b"b"), mapping(999_998, b"a" * 16)):
+        assert sum(a == b for a, b in zip(first, changed, strict=True)) < 5
 
 
 def test_neighbours_do_not_stay_neighbours() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.ids.engine.cycle import DAY, ENDLESS, FOREVER, Cycle, Reset
-from resty_django.ids.engine.moment import wall_of
 from resty_django.ids.engine.rule import MAX_NUMBER, RuleSpec
 from resty_django.ids.engine.segment import Row, confirm_step, first_number, give_back, reserve
+from resty_django.ids.engine.wall_clock import wall_of
 from resty_django.ids.errors import Exhausted, StepChanged
 
 D = wall_of(datetime(2026, 11, 21))
@@ -55,7 +55,7 @@ def test_a_reservation_is_clipped_at_the_maximum_and_then_exhausted() -> None:
     row, numbers, _ = take(None, rule(max_counter=24), D, 20)
     row, numbers, _ = take(row, rule(max_counter=24), D, 20)
     assert numbers == range(20, 25)
-    with pytest.raises(Exhausted, match=r"up to 24; it starts again") as caught:
+    with pytest.raises(Exhausted, match=r"up to 24\. It starts again") as caught:
         take(row, rule(max_counter=24), D)
     assert caught.value.until == datetime(2026, 11, 22, tzinfo=UTC).timestamp()
     _, numbers, _ = take(row, rule(max_counter=24), D + DAY)
@@ -89,7 +89,7 @@ def test_the_largest_numbers_are_no_trouble() -> None:
 @given(st.integers(1, 9), st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 50))
 def test_nodes_share_the_range_without_overlap(step: int, anchor: int, minimum: int, want: int) -> None:
     spec = rule(min_counter=minimum, max_counter=minimum + 100, anchor=anchor)
-    seen: list[int] = []
+    reserved: list[int] = []
     for offset in range(step):
         assert 0 <= first_number(spec, step, offset) - minimum < step
         row = None
@@ -99,8 +99,8 @@ def test_nodes_share_the_range_without_overlap(step: int, anchor: int, minimum: 
             except Exhausted:
                 break
             assert all((number - anchor - offset) % step == 0 for number in numbers)
-            seen += numbers
-    assert sorted(seen) == list(range(minimum, minimum + 101))
+            reserved += numbers
+    assert sorted(reserved) == list(range(minimum, minimum + 101))
 
 
 @given(st.integers(1, 7), st.integers(0, 6), st.integers(0, 300), st.integers(0, 300))
@@ -204,8 +204,8 @@ def test_a_reset_edited_to_and_fro_does_not_bring_the_text_of_a_day_again() -> N
     row, _, _ = take(None, rule(HOURLY), D)
     row, daily, _ = take(row, rule(DAILY), D + 60)
     row, _, _ = take(row, rule(HOURLY), D + 3600)
-    row, again, _ = take(row, rule(DAILY), D + 3660)
-    assert not set(daily) & set(again)
+    row, numbers, _ = take(row, rule(DAILY), D + 3660)
+    assert not set(daily) & set(numbers)
 
 
 def test_a_segment_ends_with_its_rules_cycle_also_when_the_row_goes_on() -> None:
@@ -244,7 +244,7 @@ resets = st.sampled_from(
 def test_whatever_edits_and_clocks_do_no_cycle_holds_a_number_twice(steps: list[tuple[Reset, int, int]]) -> None:
     row: Row | None = None
     shown = -FOREVER
-    seen: set[tuple[int, int]] = set()
+    reserved: set[tuple[int, int]] = set()
     clock = D
     for reset, jump, want in steps:
         clock += jump
@@ -261,6 +261,6 @@ def test_whatever_edits_and_clocks_do_no_cycle_holds_a_number_twice(steps: list[
         assert row.shown >= shown
         shown = row.shown
         lineage = row.cycle.start
-        assert not seen & {(lineage, number) for number in numbers}
-        seen |= {(lineage, number) for number in numbers}
+        assert not reserved & {(lineage, number) for number in numbers}
+        reserved |= {(lineage, number) for number in numbers}
         assert numbers[-1] <= 9999

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from stdnum import damm, luhn
 from stdnum.iso7064 import mod_97_10
 
-from resty_django.ids.engine import shown
+from resty_django.ids.engine import strftime
+from resty_django.ids.engine import template as template_module
+from resty_django.ids.engine.checkdigit import CHECKS
 from resty_django.ids.engine.cycle import DAY, WEEK, Reset
-from resty_django.ids.engine.moment import datetime_of, moment_of, wall_of
-from resty_django.ids.engine.rule import RuleSpec, compile_rule
+from resty_django.ids.engine.rule import MAX_ID_LENGTH, RuleSpec, compile_rule
 from resty_django.ids.engine.template import BASE32, BASE36, Template, in_base
+from resty_django.ids.engine.wall_clock import datetime_of, moment_of, wall_of
 from resty_django.ids.errors import BadRule, BadSalt
 
 NOON = datetime(2026, 11, 21, 12, 34, 56)
@@ -25,18 +27,18 @@ KEY = b"0123456789abcdef"
 
 def template(source: str, **options: Any) -> Template:
     options = {"max_counter": 999_999, "scramble_key": KEY, **options}
-    made = compile_rule(RuleSpec(name="order", source=source, **options))
-    assert isinstance(made, Template)
-    return made
+    compiled = compile_rule(RuleSpec(name="order", source=source, **options))
+    assert isinstance(compiled, Template)
+    return compiled
 
 
 def text(source: str, number: int = 42, at: datetime = NOON, app: str = "shop", salt: str = "", **options: Any) -> str:
     """The ID, which both forms of the shape must agree on."""
     printf, render = template(source, **options).shape(wall_of(at), app)
-    found = render(number, salt)
+    rendered = render(number, salt)
     if printf is not None:
-        assert printf % number == found
-    return found
+        assert printf % number == rendered
+    return rendered
 
 
 def refused(source: str, **options: Any) -> BadRule:
@@ -99,15 +101,15 @@ def test_bases_write_the_same_number(number: int) -> None:
 
 @given(st.integers(0, 2**62))
 def test_in_base_is_the_number_without_zeros_before_it(number: int) -> None:
-    found = in_base(number, BASE36)
-    assert int(found, 36) == number
-    assert found == "0" or not found.startswith("0")
+    digits = in_base(number, BASE36)
+    assert int(digits, 36) == number
+    assert digits == "0" or not digits.startswith("0")
 
 
 @given(st.integers(0, 999_999), st.text(string.ascii_uppercase, max_size=5))
 def test_a_check_digit_covers_all_before_it(number: int, app: str) -> None:
-    found = text("{counter:06d}{luhn}/{app}", number, app=app)
-    assert luhn.is_valid(found[:7])
+    rendered = text("{counter:06d}{luhn}/{app}", number, app=app)
+    assert luhn.is_valid(rendered[:7])
     assert damm.is_valid(text("{counter:06d}{damm}", number))
     assert mod_97_10.is_valid(text("{app}{counter:06d}{mod97}", number, app=app))
     # Two check digits one after the other: the second covers the first.
@@ -117,12 +119,12 @@ def test_a_check_digit_covers_all_before_it(number: int, app: str) -> None:
 
 
 def test_random_characters_are_of_their_alphabet_and_length() -> None:
-    made = {text("{counter}-{rand:12}") for _ in range(50)}
-    assert len(made) == 50
-    assert all(len(found) == 15 and set(found[3:]) <= set(string.digits) for found in made)
-    made = {text("{counter}-{rand:9b32}") for _ in range(50)}
-    assert len(made) == 50
-    assert all(len(found) == 12 and set(found[3:]) <= set(BASE32) for found in made)
+    texts = {text("{counter}-{rand:12}") for _ in range(50)}
+    assert len(texts) == 50
+    assert all(len(rendered) == 15 and set(rendered[3:]) <= set(string.digits) for rendered in texts)
+    texts = {text("{counter}-{rand:9b32}") for _ in range(50)}
+    assert len(texts) == 50
+    assert all(len(rendered) == 12 and set(rendered[3:]) <= set(BASE32) for rendered in texts)
 
 
 @pytest.mark.parametrize("app", ["50%", "%d", "%%", "%(number)s", "{counter}", "{0}", "\\"])
@@ -145,11 +147,11 @@ def test_the_text_of_a_time_lasts_as_long_as_it_says() -> None:
     st.integers(0, 2**33),
 )
 def test_a_text_is_right_for_its_whole_resolution(names: set[str], wall: int) -> None:
-    made = template("".join(f"{{now:%{name}}}" for name in sorted(names)) + "/{counter}")
-    first = wall // made.resolution * made.resolution
-    last = first + made.resolution - 1
+    rule = template("".join(f"{{now:%{name}}}" for name in sorted(names)) + "/{counter}")
+    first = wall // rule.resolution * rule.resolution
+    last = first + rule.resolution - 1
     assert (
-        made.shape(first, "").render(1, "") == made.shape(wall, "").render(1, "") == made.shape(last, "").render(1, "")
+        rule.shape(first, "").render(1, "") == rule.shape(wall, "").render(1, "") == rule.shape(last, "").render(1, "")
     )
 
 
@@ -158,21 +160,21 @@ def test_a_text_is_right_for_its_whole_resolution(names: set[str], wall: int) ->
 
 @pytest.mark.parametrize("source", ["{counter:scramble}", "{counter:04d:scramble}", "{counter:03b36:scramble}"])
 def test_scrambled_ids_are_all_different_and_all_used(source: str) -> None:
-    made = template(source, min_counter=100, max_counter=1999)
-    render = made.shape(0, "").render
-    found = [render(number, "") for number in range(100, 2000)]
-    assert len(set(found)) == 1900
-    assert len({len(id_) for id_ in found}) == 1
+    rule = template(source, min_counter=100, max_counter=1999)
+    render = rule.shape(0, "").render
+    ids = [render(number, "") for number in range(100, 2000)]
+    assert len(set(ids)) == 1900
+    assert len({len(id_) for id_ in ids}) == 1
     base = 36 if "b36" in source else 10
-    assert sorted(int(id_, base) for id_ in found) == list(range(100, 2000))
-    assert found != sorted(found)
+    assert sorted(int(id_, base) for id_ in ids) == list(range(100, 2000))
+    assert ids != sorted(ids)
 
 
 def test_another_key_scrambles_otherwise() -> None:
     numbers = range(50)
-    one = [text("{counter:scramble}", number) for number in numbers]
-    other = [text("{counter:scramble}", number, scramble_key=b"another key here") for number in numbers]
-    assert one != other
+    first = [text("{counter:scramble}", number) for number in numbers]
+    second = [text("{counter:scramble}", number, scramble_key=b"another key here") for number in numbers]
+    assert first != second
 
 
 # What is refused, and where
@@ -276,11 +278,11 @@ def test_a_mistake_is_refused_at_its_place(source: str, position: int) -> None:
 )
 def test_any_text_makes_a_rule_or_a_bad_rule(source: str) -> None:
     try:
-        made = template(source)
+        rule = template(source)
     except BadRule as error:
         position = error.position
     else:
-        printf, render = made.shape(0, "a")
+        printf, render = rule.shape(0, "a")
         assert "<" not in render(1, "")
         assert printf is None or printf % 1 == render(1, "")
         position = None
@@ -367,7 +369,7 @@ resets = st.one_of(lengths.map(Reset), st.sampled_from([MONTH, YEAR]))
 )
 def test_texts_of_two_cycles_differ(reset: Reset, names: set[str], data: st.DataObject) -> None:
     pieces = [f"%{name}" for name in sorted(names)]
-    if shown.missing_for(reset, pieces) is not None:
+    if strftime.missing_for(reset, pieces) is not None:
         return
     first = wall_of(data.draw(st.datetimes(datetime(1970, 2, 1), datetime(2090, 1, 1))))
     cycle = reset.cycle(first)
@@ -376,7 +378,7 @@ def test_texts_of_two_cycles_differ(reset: Reset, names: set[str], data: st.Data
     assume(cycle.end < horizon)
     second = data.draw(st.integers(cycle.end, horizon))
     assume((datetime_of(second) - datetime_of(cycle.start)) < timedelta(days=9 * 365))
-    assert shown.show(pieces, moment_of(first), first) != shown.show(pieces, moment_of(second), second)
+    assert strftime.show(pieces, moment_of(first), first) != strftime.show(pieces, moment_of(second), second)
 
 
 # Salt
@@ -387,16 +389,16 @@ def test_texts_of_two_cycles_differ(reset: Reset, names: set[str], data: st.Data
 )
 @given(data=st.data())
 def test_two_salts_and_numbers_never_make_one_text(source: str, data: st.DataObject) -> None:
-    made = template(source)
+    rule = template(source)
     alphabet = string.ascii_letters + string.digits
     salts = (
         st.text(alphabet, min_size=3, max_size=3) if "{salt:3}" in source else st.text("01" + alphabet[-1], max_size=4)
     )
     pairs = st.tuples(st.integers(0, 999_999), salts)
-    one, two = data.draw(pairs), data.draw(pairs)
-    assume(one != two)
-    render = made.shape(0, "").render
-    assert render(*one) != render(*two)
+    first, second = data.draw(pairs), data.draw(pairs)
+    assume(first != second)
+    render = rule.shape(0, "").render
+    assert render(*first) != render(*second)
 
 
 @pytest.mark.parametrize("salt", ["a-b", " ", "é", "a\x00", "٣", "<", "'", "\\", "x" * 33])
@@ -406,17 +408,79 @@ def test_a_salt_is_letters_and_digits(salt: str) -> None:
 
 
 def test_a_salt_of_fixed_length_has_that_length() -> None:
-    made = template("{salt:4}{counter:06d}")
-    made.check_salt("ab12")
+    rule = template("{salt:4}{counter:06d}")
+    rule.check_salt("ab12")
     for salt in ("", "abc", "abcde"):
         with pytest.raises(BadSalt, match="exactly 4"):
-            made.check_salt(salt)
+            rule.check_salt(salt)
     with pytest.raises(BadSalt, match="letters"):
-        made.check_salt("ab-1")
+        rule.check_salt("ab-1")
 
 
 def test_a_salt_that_is_not_shown_is_not_looked_at() -> None:
-    made = template("{counter:06d}")
-    assert not made.needs_salt
-    made.check_salt("any thing <at all>")
+    rule = template("{counter:06d}")
+    assert not rule.needs_salt
+    rule.check_salt("any thing <at all>")
     assert template("{salt}{counter:06d}").needs_salt
+
+
+# Templates that are made to cost
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{counter}" + "{luhn}" * 4000,
+        "{counter}" + "{mod97}" * 65,
+        "{app}" * 64 + "{counter}{mod97}",
+        "1" * 5000 + "{counter}{mod97}",
+        "{counter}" + "{rand:64}" * 4,
+        "{counter}" + "{now:" + "%Y" * 500 + "}",
+        "{" * 24_000,
+        "{{" * 12_000,
+        "{counter}" + "{" * 2000,
+    ],
+)
+def test_too_long_is_found_before_anything_is_computed(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+    field = template_module.parse_field
+
+    def noted_check(text: str) -> str:
+        computed.append("check")
+        return "0"
+
+    def noted_field(*args: Any) -> Any:
+        computed.append("field")
+        return field(*args)
+
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, noted_check)
+    monkeypatch.setattr(template_module, "parse_field", noted_field)
+    with pytest.raises(BadRule):
+        compile_rule(RuleSpec(name="r", source=source, max_counter=9))
+    assert len(computed) <= template_module.MAX_FIELDS
+    assert set(computed) <= {"field"}
+
+
+FIELDS = ["{counter}", "{counter:04d}", "{salt}", "{app}", "{luhn}", "{mod97}", "{damm}", "{now:%Y}", "{rand:9}"]
+PIECES = st.sampled_from([*"{}:%0aé\n", *FIELDS])
+
+
+@given(source=st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=50), name=st.text(max_size=70))
+def test_any_source_makes_a_rule_or_a_bad_rule(source: str, name: str) -> None:
+    try:
+        rule = compile_rule(RuleSpec(name=name, source=source, max_counter=999))
+    except BadRule:
+        return
+    text = rule.shape(0, "a" * 64).render(999, "0" * 32)
+    assert len(text) <= MAX_ID_LENGTH
+
+
+@pytest.mark.parametrize("length", [1, 999, 1000, 1001, 5000, 12_345])
+def test_mod97_takes_any_length(length: int) -> None:
+    digits = "3" * length
+    check = CHECKS["mod97"](digits)
+    remainder = 0
+    for digit in digits + check:
+        remainder = (remainder * 10 + int(digit)) % 97
+    assert remainder == 1

@@ -28,38 +28,38 @@ steps = st.tuples(
 
 def run(trace: list[Any], quick: bool) -> tuple[list[Any], int]:
     """What comes of each step, and how many went the quick way."""
-    state, now, found, ways = None, 10**12, [], 0
+    state, now, outcomes, fast_count = None, 10**12, [], 0
     for name, passed, cost, token, lease in trace:
         now += passed
         numbers = Numbers(7, 2, 1.0, lease, token)
         if name == "incoming":
             outcome = concurrency.incoming(state, now, numbers, cost, True)
-            ways += quick and state is not None and concurrency._taken(state, now, numbers) is not None
+            fast_count += quick and state is not None and concurrency.take_slot(state, now, numbers) is not None
         else:
             outcome = getattr(concurrency, name)(state, now, numbers, cost)
-            ways += quick and state is not None and concurrency._returned(state, now, numbers) is not None
+            fast_count += quick and state is not None and concurrency.give_back_slot(state, now, numbers) is not None
         new, ttl, result = outcome
         if new is not None:
             state = FRAMES + new[FRAME:] if state is None else new
             assert state[:FRAME] == FRAMES
-        found.append((state, ttl, result))
-    return found, ways
+        outcomes.append((state, ttl, result))
+    return outcomes, fast_count
 
 
 @contextmanager
 def the_long_way() -> Iterator[None]:
     with (
-        mock.patch.object(concurrency, "_taken", return_value=None),
-        mock.patch.object(concurrency, "_returned", return_value=None),
+        mock.patch.object(concurrency, "take_slot", return_value=None),
+        mock.patch.object(concurrency, "give_back_slot", return_value=None),
     ):
         yield
 
 
 def both(trace: list[Any]) -> int:
-    found, ways = run(trace, quick=True)
+    outcomes, fast_count = run(trace, quick=True)
     with the_long_way():
-        assert run(trace, quick=False)[0] == found
-    return ways
+        assert run(trace, quick=False)[0] == outcomes
+    return fast_count
 
 
 @given(st.lists(steps, max_size=40))
@@ -67,7 +67,7 @@ def test_both_ways_come_to_the_same(trace: list[Any]) -> None:
     both(trace)
 
 
-def test_the_quick_ways_are_taken() -> None:
+def test_the_quick_ways_are_take_slot() -> None:
     come = [("incoming", 1, 1, token, 1000) for token in TOKENS[:8]]
     go = [("leaving", 1, 1, token, 1000) for token in TOKENS[:8]]
     assert both((come + go) * 3) > 24
@@ -99,15 +99,15 @@ def test_foreign_bytes_are_refused_by_both(body: bytes) -> None:
     numbers = Numbers(7, 2, 1.0, 1000, TOKENS[0])
     state = FRAMES + body
 
-    def told() -> list[Any]:
-        said: list[Any] = []
-        for function, rest in ((concurrency.incoming, (1, True)), (concurrency.leaving, (1,))):
+    def decide_both() -> list[Any]:
+        results: list[Any] = []
+        for function, arguments in ((concurrency.incoming, (1, True)), (concurrency.leaving, (1,))):
             try:
-                said.append(function(state, 10**12, numbers, *rest))  # type: ignore[operator]
+                results.append(function(state, 10**12, numbers, *arguments))  # type: ignore[operator]
             except ForeignData:
-                said.append("foreign")
-        return said
+                results.append("foreign")
+        return results
 
-    first = told()
+    first = decide_both()
     with the_long_way():
-        assert told() == first
+        assert decide_both() == first

@@ -10,22 +10,23 @@ from django.http import HttpResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.decision import Decision
-from resty_django.limits.headers import Shown, policy_parameters, quoted, retry_after, show
-from resty_django.limits.limiters import Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.enforcement.headers import AdvertisedLimit, add_headers, policy_parameters, quoted, retry_after
+from resty_django.limits.limiters.concurrency import Concurrency
+from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
 ITEM = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=(?:\d+|"[a-z-]+"))*)(?:, |$)')
 
 
 def fields(text: str) -> list[tuple[str, dict[str, str]]]:
     """The items of a list of RFC 9651: strings with parameters."""
-    found, at = [], 0
+    items, at = [], 0
     while at < len(text):
         item = ITEM.match(text, at)
         assert item is not None, text[at:]
-        found.append((re.sub(r"\\(.)", r"\1", item[1]), dict(part.split("=") for part in item[2].split(";")[1:])))
+        items.append((re.sub(r"\\(.)", r"\1", item[1]), dict(pair.split("=") for pair in item[2].split(";")[1:])))
         at = item.end()
-    return found
+    return items
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,8 @@ def fields(text: str) -> list[tuple[str, dict[str, str]]]:
         (FixedWindow(5000, 3600), ";q=5000;w=3600"),
         (FixedWindow(5, 0.5), ";q=5;w=1"),
         (SlidingWindow(100, 60), ";q=100;w=60"),
-        (TokenBucket(100, 50), ";q=50;w=5"),
-        (TokenBucket(1000, 10, 2), ";q=10;w=5"),
+        (TokenBucket.from_interval(100, 50), ";q=50;w=5"),
+        (TokenBucket.from_interval(1000, 10, 2), ";q=10;w=5"),
         (Concurrency(100, 20), ';q=120;qu="concurrent-requests"'),
     ],
 )
@@ -59,9 +60,9 @@ def headers(request: pytest.FixtureRequest) -> Any:
 
 
 def test_one_limit(headers: Any) -> None:
-    show(headers, Shown("req-ip", LeakyBucket(200, 100)), Decision(True, 0, 1.0, 101, 99, 0.005))
-    told = {name: headers[name] for name in headers if name != "Content-Type"}
-    assert told == {
+    add_headers(headers, AdvertisedLimit("req-ip", LeakyBucket(200, 100)), Decision(True, 0, 1.0, 101, 99, 0.005))
+    sent = {name: headers[name] for name in headers if name != "Content-Type"}
+    assert sent == {
         "RateLimit": '"req-ip";r=99;t=1',
         "RateLimit-Policy": '"req-ip";q=101;w=1',
         "X-RateLimit-Limit": "101",
@@ -71,17 +72,23 @@ def test_one_limit(headers: Any) -> None:
 
 
 def test_a_refusal_tells_when_the_next_would_pass(headers: Any) -> None:
-    show(headers, Shown("count", FixedWindow(10, 60)), Decision(False, limit=10, reset_after=60, retry_after=12.3))
+    add_headers(
+        headers,
+        AdvertisedLimit("count", FixedWindow(10, 60)),
+        Decision(False, limit=10, reset_after=60, retry_after=12.3),
+    )
     assert headers["RateLimit"] == '"count";r=0;t=13'
     assert headers["X-RateLimit-Remaining"] == "0"
     assert headers["X-RateLimit-Reset"] == "13"
 
 
 def test_several_limits_are_all_told_and_the_tightest_apart(headers: Any) -> None:
-    loose, tight, same = (Shown(name, FixedWindow(limit, 60)) for name, limit in (("a", 100), ("b", 5), ("c", 7)))
-    show(headers, loose, Decision(True, 0, 90, 100, 90, 30))
-    show(headers, tight, Decision(True, 0, 3, 5, 3, 10))
-    show(headers, same, Decision(True, 0, 3, 7, 3, 20))
+    loose, tight, same = (
+        AdvertisedLimit(name, FixedWindow(limit, 60)) for name, limit in (("a", 100), ("b", 5), ("c", 7))
+    )
+    add_headers(headers, loose, Decision(True, 0, 90, 100, 90, 30))
+    add_headers(headers, tight, Decision(True, 0, 3, 5, 3, 10))
+    add_headers(headers, same, Decision(True, 0, 3, 7, 3, 20))
     assert fields(headers["RateLimit"]) == [
         ("c", {"r": "3", "t": "20"}),
         ("b", {"r": "3", "t": "10"}),
@@ -96,26 +103,26 @@ def test_several_limits_are_all_told_and_the_tightest_apart(headers: Any) -> Non
 def test_headers_of_a_site_that_are_no_numbers_do_no_harm(headers: Any) -> None:
     headers["RateLimit"], headers["RateLimit-Policy"] = '"theirs";r=1', '"theirs";q=1'
     headers["X-RateLimit-Remaining"] = "many"
-    show(headers, Shown("ours", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
+    add_headers(headers, AdvertisedLimit("ours", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
     assert headers["RateLimit"] == '"ours";r=3;t=10, "theirs";r=1'
     assert headers["X-RateLimit-Remaining"] == "3"
 
 
 def test_the_policy_follows_the_numbers_of_the_limiter() -> None:
     limiter = LeakyBucket(10, 4)
-    shown = Shown("x", limiter)
+    advertised = AdvertisedLimit("x", limiter)
     response = HttpResponse()
-    show(response.headers, shown, Decision(True, limit=5))
+    add_headers(response.headers, advertised, Decision(True, limit=5))
     assert response.headers["RateLimit-Policy"] == '"x";q=5;w=1'
     limiter.set_rate(1)
     response = HttpResponse()
-    show(response.headers, shown, Decision(True, limit=5))
+    add_headers(response.headers, advertised, Decision(True, limit=5))
     assert response.headers["RateLimit-Policy"] == '"x";q=5;w=5'
 
 
 def test_what_is_written_reads_as_any_header_of_a_response() -> None:
     response = HttpResponse()
-    show(response.headers, Shown("x", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
+    add_headers(response.headers, AdvertisedLimit("x", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
     assert response["ratelimit"] == response["RateLimit"] == '"x";r=3;t=10'
     assert "X-RATELIMIT-LIMIT" in response
     assert b"X-RateLimit-Remaining: 3\r\n" in response.serialize_headers() + b"\r\n"
@@ -123,6 +130,6 @@ def test_what_is_written_reads_as_any_header_of_a_response() -> None:
     assert "X-RateLimit-Limit" not in response.headers
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, 1), (0.001, 1), (1, 1), (1.001, 2), (59.2, 60)])
-def test_retry_after_is_whole_seconds_and_at_least_one(seconds: float, told: int) -> None:
-    assert retry_after(Decision(False, retry_after=seconds)) == told
+@pytest.mark.parametrize(("seconds", "header"), [(0, 1), (0.001, 1), (1, 1), (1.001, 2), (59.2, 60)])
+def test_retry_after_is_whole_seconds_and_at_least_one(seconds: float, header: int) -> None:
+    assert retry_after(Decision(False, retry_after=seconds)) == header

@@ -11,7 +11,7 @@ from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits import keys
+from resty_django.limits.enforcement import keys
 
 factory = RequestFactory()
 
@@ -84,17 +84,17 @@ def test_combinations() -> None:
 
 
 @given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
-def test_different_values_are_different_keys(one: tuple[str, str], other: tuple[str, str]) -> None:
-    found = [key("arg:a+arg:b", a=a, b=b) for a, b in (one, other)]
-    assert (found[0] == found[1]) == (one == other)
+def test_different_values_are_different_keys(first: tuple[str, str], second: tuple[str, str]) -> None:
+    two_keys = [key("arg:a+arg:b", a=a, b=b) for a, b in (first, second)]
+    assert (two_keys[0] == two_keys[1]) == (first == second)
 
 
 @given(st.text())
 def test_a_key_is_short_and_printable(text: str) -> None:
-    found = keys.plain(text)
-    assert 1 <= len(found) <= keys.LONGEST
-    assert found.isprintable()
-    assert "|" not in found
+    escaped = keys.plain(text)
+    assert 1 <= len(escaped) <= keys.LONGEST
+    assert escaped.isprintable()
+    assert "|" not in escaped
 
 
 def test_long_values_become_a_hash() -> None:
@@ -113,9 +113,9 @@ def test_callables_and_dotted_paths() -> None:
 
 
 def test_a_dotted_path_is_imported_with_the_first_request() -> None:
-    wanted = keys.make("not_there.at_all")
+    missing_key = keys.make("not_there.at_all")
     with pytest.raises(ImportError):
-        wanted(factory.get("/"), {})
+        missing_key(factory.get("/"), {})
 
 
 def test_operators_may_not_name_code() -> None:
@@ -154,6 +154,6 @@ def test_keys_know_what_they_need() -> None:
 
 
 def test_keys_of_two_lambdas_are_told_apart() -> None:
-    one = keys.make(lambda request: "a")
-    other = keys.make(lambda request: "a")
-    assert one.text != other.text
+    first = keys.make(lambda request: "a")
+    second = keys.make(lambda request: "a")
+    assert first.text != second.text

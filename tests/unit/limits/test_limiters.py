@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +24,7 @@ from resty_django.limits import (
     SlidingWindow,
     TokenBucket,
 )
+from resty_django.limits.limiters.units import refill_of
 from resty_django.shdict import BadKey
 from tests.dictionaries import Clock
 
@@ -105,7 +113,7 @@ def test_sliding_window_and_a_clock_that_goes_back(options: Any, clock: Clock) -
     limiter = SlidingWindow(2, 10, **options)
     assert [limiter.hit("k").allowed for _ in range(3)] == [True, True, False]
     clock.advance(-60)
-    assert not limiter.hit("k")
+    assert [limiter.hit("k").allowed for _ in range(2)] == [True, False]
 
 
 def test_concurrency_numbers(options: Any) -> None:
@@ -119,7 +127,7 @@ def test_concurrency_numbers(options: Any) -> None:
 
 
 def test_token_bucket_numbers(options: Any, clock: Clock) -> None:
-    limiter = TokenBucket(500, 3, 1, 700, **options)
+    limiter = TokenBucket.from_interval(500, 3, 1, 700, **options)
     assert limiter.peek("k") == Decision(True, 0.0, 2, 3, 3, 0.0)
     assert limiter.hit("k", 2) == Decision(True, 0.0, 1, 3, 1, 1.0)
     assert limiter.take("k", 2, True) == Decision(True, 0.5, -1, 3, 0, 2.0)
@@ -164,8 +172,8 @@ def test_many_slots(options: Any, clock: Clock) -> None:
     limiter = Concurrency(100, lease=10, **options)
     tokens = [limiter.hit("k").token for _ in range(100)]
     assert not limiter.hit("k")
-    for left, token in enumerate(reversed(tokens[10:90])):
-        assert limiter.leaving("k", token=token) == 99 - left
+    for remaining, token in enumerate(reversed(tokens[10:90])):
+        assert limiter.leaving("k", token=token) == 99 - remaining
     clock.advance(10)
     assert limiter.peek("k").state == 1
     assert limiter.hit("k").state == 1
@@ -193,18 +201,22 @@ def test_a_latency_of_zero_counts(options: Any) -> None:
 
 def test_a_clamped_clock_stands_still(options: Any, clock: Clock) -> None:
     leaky = LeakyBucket(1, 1, clamp=True, prefix="l:", **options)
-    token = TokenBucket(1000, 2, 1, 0, clamp=True, prefix="t:", **options)
+    token = TokenBucket.from_interval(1000, 2, 1, 0, clamp=True, prefix="t:", **options)
     for limiter in (leaky, token):
         assert [limiter.hit("k").allowed for _ in range(3)] == [True, True, False]
-    clock.advance(-5)
+    clock.advance(-1)
+    assert leaky.peek("k").retry_after == token.peek("k").retry_after == 2
     assert not leaky.hit("k")
     assert not token.hit("k")
-    clock.advance(5)
+    clock.advance(1)
     assert not leaky.hit("k")
     assert not token.hit("k")
     clock.advance(1)
     assert leaky.hit("k")
     assert token.hit("k")
+    clock.advance(-5)  # beyond what a window takes the next request passes, and notes the time
+    for limiter in (leaky, token):
+        assert [limiter.hit("k").allowed for _ in range(2)] == [True, False]
 
 
 def test_setters_act_at_once(options: Any) -> None:
@@ -227,9 +239,9 @@ def test_setters_act_at_once(options: Any) -> None:
     slots.set_conn(2)
     slots.set_burst(1)
     assert [slots.hit("k").allowed for _ in range(4)] == [True, True, True, False]
-    token = TokenBucket(1000, 0, prefix="t:", **options)
+    token = TokenBucket.from_interval(1000, 0, prefix="t:", **options)
     assert token.hit("k").delay == 1
-    token.set_max_wait(500)
+    token.set_max_wait(0.5)
     assert not token.hit("k")
     token.set_max_wait(None)
     assert token.hit("k").delay == 2
@@ -244,15 +256,15 @@ def test_a_setter_that_is_refused_changes_nothing(options: Any) -> None:
 
 
 def test_prefixes_keep_limiters_apart_and_keys_are_used_as_given(options: Any) -> None:
-    plain, one, other = (FixedWindow(1, 10, prefix=prefix, **options) for prefix in ("", "a:", "b:"))
-    assert one.hit("k")
-    assert other.hit("k")
-    assert not one.hit("k")
+    plain, first, second = (FixedWindow(1, 10, prefix=prefix, **options) for prefix in ("", "a:", "b:"))
+    assert first.hit("k")
+    assert second.hit("k")
+    assert not first.hit("k")
     assert not plain.hit("a:k")
-    assert one.hit(b"\xff")
-    assert not one.hit(b"\xff")
-    assert one.hit(7)
-    assert not one.hit("7")
+    assert first.hit(b"\xff")
+    assert not first.hit(b"\xff")
+    assert first.hit(7)
+    assert not first.hit("7")
 
 
 def test_reset(options: Any) -> None:
@@ -268,7 +280,7 @@ def test_words(options: Any) -> None:
     assert "5,000 requests per hour" in FixedWindow(5000, 3600).describe()
     assert "in any minute" in SlidingWindow(10, 60).describe()
     assert Concurrency(100, 20).describe() == "100 requests at a time, up to 20 wait, then refused"
-    assert "each 500 ms" in TokenBucket(500, 3, 1, 700).describe()
+    assert "each 500 ms" in TokenBucket.from_interval(500, 3, 1, 700).describe()
     assert repr(LeakyBucket(1, name="search")) == "<LeakyBucket 'search': 1 request/s, then refused>"
     assert str(Limited(Decision(False, limit=5, retry_after=1.5))) == "Over the limit of 5. Try again after 1.5 s."
 
@@ -291,25 +303,99 @@ WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (Concurrency, (1, -1), {}, "burst must be at least 0"),
     (Concurrency, (1, 0, 0), {}, "default_delay must be greater than 0"),
     (Concurrency, (1,), {"lease": 0}, "lease must be greater than 0"),
-    (TokenBucket, (0, 1), {}, "interval must be greater than 0"),
-    (TokenBucket, (1, -1), {}, "capacity must be at least 0"),
-    (TokenBucket, (1, 1, 0), {}, "quantum must be greater than 0"),
-    (TokenBucket, (1, 1, 1, -1), {}, "max_wait must be at least 0"),
-    (TokenBucket, (1, 1), {"idle": -1}, "idle must be at least 0"),
+    (TokenBucket, ("10", 1), {}, "is not a rate"),
+    (TokenBucket, ("10/s", -1), {}, "capacity must be at least 0"),
+    (TokenBucket, ("10/s",), {"max_wait": -1}, "max_wait must be at least 0"),
+    (TokenBucket, ("10/s",), {"max_wait": "soon"}, "is not a span of time"),
+    (TokenBucket.from_interval, (0, 1), {}, "interval_ms must be greater than 0"),
+    (TokenBucket.from_interval, (1, -1), {}, "capacity must be at least 0"),
+    (TokenBucket.from_interval, (1, 1, 0), {}, "quantum must be greater than 0"),
+    (TokenBucket.from_interval, (1, 1, 1, -1), {}, "max_wait must be at least 0"),
+    (TokenBucket.from_interval, (1, 1), {"idle": -1}, "idle must be at least 0"),
     (FixedWindow, (1, 1), {"on_error": "shut"}, "on_error must be one of open, closed, local, raise"),
     (FixedWindow, (1, 1), {"store": 5}, "store must be the name of a shared dictionary"),
 ]
 
 
-@pytest.mark.parametrize(("cls", "numbers", "given", "text"), WRONG)
-def test_wrong_arguments(cls: type[Any], numbers: tuple[Any, ...], given: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("cls", "numbers", "options", "text"), WRONG)
+def test_wrong_arguments(cls: type[Any], numbers: tuple[Any, ...], options: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
-        cls(*numbers, **given)
+        cls(*numbers, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda: LeakyBucket(1, brust=5), "LeakyBucket() has no option 'brust'. Did you mean 'burst'?"),
+        (lambda: FixedWindow(1, 1, prefx="a"), "FixedWindow() has no option 'prefx'. Did you mean 'prefix'?"),
+        (
+            lambda: SlidingWindow(1, 1, on_eror="open"),
+            "SlidingWindow() has no option 'on_eror'. Did you mean 'on_error'?",
+        ),
+        (lambda: Concurrency(1, leese=5), "Concurrency() has no option 'leese'. Did you mean 'lease'?"),
+        (lambda: TokenBucket("1/s", maxwait=5), "TokenBucket() has no option 'maxwait'. Did you mean 'max_wait'?"),
+        (
+            lambda: TokenBucket.from_interval(1, 1, stor="x"),
+            "TokenBucket() has no option 'stor'. Did you mean 'store'?",
+        ),
+        (lambda: FixedWindow(1, 1, zzz=1), "It has limit, window, clock, name, on_error, prefix, store."),
+    ],
+)
+def test_a_misspelt_option_is_an_error_with_the_nearest_name(call: Callable[[], Any], hint: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        call()
+
+
+def test_a_misspelt_option_is_an_error_of_the_type_checker(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    file = tmp_path / "misspelt.py"
+    file.write_text(
+        "from resty_django.limits import FixedWindow, LeakyBucket, TokenBucket\n"
+        "LeakyBucket(1, 5, prefix='a:', idle=None)\n"
+        "TokenBucket('10/s', 50, max_wait=1.5, on_error='open')\n"
+        "LeakyBucket(1, brust=5)\n"
+        "FixedWindow(1, 1, prefx='a:')\n"
+        "TokenBucket.from_interval(1, 1, maxwait_ms=5)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-error-summary", "--hide-error-context"]
+    root = Path(__file__).parents[3]
+    checked = subprocess.run([*command, str(file)], cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    lines = [line for line in checked.stdout.splitlines() if "error:" in line]
+    assert [line.rpartition("misspelt.py:")[2].split(":")[0] for line in lines] == ["4", "5", "6"], checked.stdout
+
+
+@pytest.mark.parametrize("rate", ["10/s", 10, "600/m", "2 per minute", "7/30s", "1000/s"])
+def test_a_token_bucket_by_rate_has_the_numbers_of_its_interval(rate: Any, options: Any) -> None:
+    by_rate = TokenBucket(rate=rate, capacity=50, max_wait=0.7, prefix="a:", **options)
+    interval_ms, capacity, quantum = refill_of(rate, 50)
+    by_interval = TokenBucket.from_interval(interval_ms, capacity, quantum, max_wait_ms=700, prefix="b:", **options)
+    assert by_rate.numbers == by_interval.numbers
+    assert [by_rate.hit("k") for _ in range(60)] == [by_interval.hit("k") for _ in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("max_wait", "seconds", "milliseconds"),
+    [
+        (None, None, math.inf),
+        (math.inf, math.inf, math.inf),
+        (0, 0, 0),
+        (1.5, 1.5, 1500),
+        ("500ms", 0.5, 500),
+        (timedelta(seconds=2), 2, 2000),
+        ("site", "site", 1000),
+    ],
+)
+def test_the_wait_of_a_token_bucket_is_in_seconds(max_wait: Any, seconds: Any, milliseconds: float) -> None:
+    bucket = TokenBucket("10/s", 50, max_wait=max_wait, store=LocalStore())
+    assert bucket.max_wait == seconds
+    assert bucket.numbers.max_wait == milliseconds
+    assert bucket.capacity == 50
+    assert TokenBucket("10/s").capacity == 10
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, "2", None])
 async def test_wrong_costs(cost: Any, options: Any) -> None:
-    limiter = TokenBucket(1, 5, **options)
+    limiter = TokenBucket.from_interval(1, 5, **options)
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
         with pytest.raises(ValueError, match="cost must be a whole number of at least 1"):
             call("k", cost)
@@ -330,7 +416,7 @@ def test_wrong_keys(options: Any, tmp_path: Any) -> None:
             call(None)
         with pytest.raises(BadKey):
             call("")
-    token = TokenBucket(1, 1, store=store)
+    token = TokenBucket.from_interval(1, 1, store=store)
     assert token.take_available(None, 1) == token.take_available(b"k", 1) == token.take_available("k", 0) == 0
     store.close()
 
@@ -341,7 +427,7 @@ def test_a_local_store_is_bounded_and_forgets_what_is_over(clock: Clock) -> None
     for key in "abc":
         assert limiter.hit(key)
     assert [limiter.peek(key).allowed for key in "abc"] == [True, False, False]
-    clock.advance(10)
+    clock.advance(11)
     assert not store.delete("b")
     with pytest.raises(ValueError, match="size of a LocalStore"):
         LocalStore(0)

@@ -12,7 +12,7 @@ from django.test import RequestFactory
 from django.urls import ResolverMatch
 from django.views import View
 
-from resty_django.limits.matching import Match, dotted, pattern
+from resty_django.limits.policies.matching import Match, dotted, pattern
 
 HERE = __name__
 
@@ -45,6 +45,16 @@ def test_a_star_is_the_only_sign_with_a_meaning(text: str, fitting: list[str], o
     assert [path for path in [*fitting, *others] if test(path)] == fitting
 
 
+@pytest.mark.parametrize(
+    ("methods", "fitting"),
+    [("", {"GET", "HEAD", "POST"}), ("GET", {"GET", "HEAD"}), ("POST", {"POST"}), ("HEAD", {"HEAD"})],
+)
+def test_get_includes_head(methods: str, fitting: set[str]) -> None:
+    match = Match("/*", "", "", methods)
+    factory = RequestFactory()
+    assert {name for name in ("GET", "HEAD", "POST") if match.fits(factory.generic(name, "/"), None)} == fitting
+
+
 def test_many_stars_take_no_time() -> None:
     test = pattern("/" + "*a" * 90)
     started = time.monotonic()
@@ -67,7 +77,7 @@ def test_dotted_names_of_views(view: Any, name: str) -> None:
 
 def test_a_request_has_to_fit_all_that_is_said() -> None:
     request = RequestFactory().post("/shop/pay/")
-    there = match_of(pay, namespaces=["shop"])
+    match = match_of(pay, namespaces=["shop"])
     for fitting in (
         Match("/shop/*", "", "", ""),
         Match("", "shop:pay", "", ""),
@@ -75,8 +85,8 @@ def test_a_request_has_to_fit_all_that_is_said() -> None:
         Match("", "", f"{HERE}.*", ""),
         Match("/shop/*", "shop:*", f"{HERE}.pay", "POST"),
     ):
-        assert fitting.fits(request, there)
-    for other in (
+        assert fitting.fits(request, match)
+    for mismatch in (
         Match("", "", "", ""),
         Match("", "", "", "POST"),
         Match("/shop/*", "", "", "GET"),
@@ -84,7 +94,7 @@ def test_a_request_has_to_fit_all_that_is_said() -> None:
         Match("/shop/*", "", f"{HERE}.Cart", ""),
         Match("", "pay", "", ""),
     ):
-        assert not other.fits(request, there)
+        assert not mismatch.fits(request, match)
 
 
 def test_without_a_resolved_url_only_paths_fit() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.networks import Clients, Networks, parse_address
+from resty_django.limits.enforcement.client_address import ClientResolver, Networks, parse_address
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
 
 @given(st.ip_addresses())
 def test_every_address_reads_as_it_is_written(address: object) -> None:
-    found = parse_address(str(address))
-    assert found in {address, getattr(address, "ipv4_mapped", None)}
+    parsed = parse_address(str(address))
+    assert parsed in {address, getattr(address, "ipv4_mapped", None)}
 
 
 def test_networks_hold_their_addresses_in_either_form() -> None:
@@ -86,7 +86,7 @@ def test_what_is_no_network_is_told() -> None:
 
 
 def named(address: str, prefix: int) -> str:
-    return Clients(ipv6_prefix=prefix).name(SimpleNamespace(META={"REMOTE_ADDR": address}))
+    return ClientResolver(ipv6_prefix=prefix).name(SimpleNamespace(META={"REMOTE_ADDR": address}))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_a_client_is_an_address_or_a_network(address: str, prefix: int, name: st
 @given(st.ip_addresses(v=6), st.integers(1, 128), st.integers(0, 2**128 - 1))
 def test_addresses_of_one_network_are_one_client(address: object, prefix: int, noise: int) -> None:
     low = (1 << (128 - prefix)) - 1
-    other = type(address)(int(address) & ~low | noise & low)  # type: ignore[call-overload]
-    if getattr(address, "ipv4_mapped", None) is None and getattr(other, "ipv4_mapped", None) is None:
-        assert named(str(address), prefix) == named(str(other), prefix)
+    neighbour = type(address)(int(address) & ~low | noise & low)  # type: ignore[call-overload]
+    if getattr(address, "ipv4_mapped", None) is None and getattr(neighbour, "ipv4_mapped", None) is None:
+        assert named(str(address), prefix) == named(str(neighbour), prefix)

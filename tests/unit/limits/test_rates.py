@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.rates import UNITS, parse_duration, parse_rate, split_rate
+from resty_django.limits.limiters.units import UNITS, parse_duration, parse_rate, split_rate
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_unit_reads_as_it_is_written(count: int, many: int, unit: str) -> 
 def test_any_other_text_is_read_or_refused(text: str) -> None:
     for parse in (parse_rate, parse_duration):
         try:
-            found = parse(text)
+            parsed = parse(text)
         except ValueError:
             continue
-        assert 0 <= found < float("inf")
+        assert 0 <= parsed < float("inf")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from resty_django.limits.spec import (
+from resty_django.limits.policies.spec import (
     ALGORITHMS,
     BadPolicy,
     PolicySpec,
@@ -28,8 +29,8 @@ GOOD: dict[str, dict[str, Any]] = {
 
 
 def values(algorithm: str = "leaky_bucket", **changes: Any) -> dict[str, Any]:
-    found = {"name": "p", "algorithm": algorithm, **GOOD.get(algorithm, {}), **changes}
-    return {name: value for name, value in found.items() if value != "(away)"}
+    fields = {"name": "p", "algorithm": algorithm, **GOOD.get(algorithm, {}), **changes}
+    return {name: value for name, value in fields.items() if value != "(away)"}
 
 
 def problems(**changes: Any) -> dict[str, str]:
@@ -39,9 +40,9 @@ def problems(**changes: Any) -> dict[str, str]:
 
 
 def test_each_algorithm_becomes_its_limiter() -> None:
-    made = {name: build(from_values(values(name))) for name in ALGORITHMS}
-    leaky, fixed, sliding = made["leaky_bucket"], made["fixed_window"], made["sliding_window"]
-    tokens, slots = made["token_bucket"], made["concurrency"]
+    limiters = {name: build(from_values(values(name))) for name in ALGORITHMS}
+    leaky, fixed, sliding = limiters["leaky_bucket"], limiters["fixed_window"], limiters["sliding_window"]
+    tokens, slots = limiters["token_bucket"], limiters["concurrency"]
     assert isinstance(leaky, LeakyBucket)
     assert (leaky.rate, leaky.burst) == (200, 100)
     assert isinstance(fixed, FixedWindow)
@@ -49,18 +50,66 @@ def test_each_algorithm_becomes_its_limiter() -> None:
     assert isinstance(sliding, SlidingWindow)
     assert (sliding.limit, sliding.window) == (10, 60)
     assert isinstance(tokens, TokenBucket)
-    assert (tokens.interval, tokens.capacity, tokens.quantum, tokens.max_wait) == (500, 3, 1, 700)
+    assert (tokens.interval_ms, tokens.capacity, tokens.quantum, tokens.max_wait) == (500, 3, 1, 0.7)
     assert isinstance(slots, Concurrency)
     assert (slots.max, slots.burst, slots.lease) == (100, 20, Concurrency(1).lease)
 
 
-def test_a_lease_may_be_without_end_and_a_wait_too() -> None:
+@pytest.mark.parametrize("text", ["unlimited", "none", "inf", "forever", "-1s", "1e999s", "9999d", "NaN", "None", "∞"])
+def test_no_policy_lets_requests_wait_without_a_bound(text: str) -> None:
+    with pytest.raises(BadPolicy) as error:
+        from_values(values("token_bucket", max_wait=text))
+    assert set(error.value.problems) == {"max_wait"}
+
+
+def test_a_token_bucket_takes_a_rate_instead_of_an_interval() -> None:
+    bucket = build(from_values({"name": "p", "algorithm": "token_bucket", "rate": "10/s", "capacity": 50}))
+    assert isinstance(bucket, TokenBucket)
+    assert (bucket.interval_ms, bucket.capacity, bucket.quantum) == (100, 50, 1)
+    bucket = build(from_values({"name": "p", "algorithm": "token_bucket", "rate": "10/s"}))
+    assert isinstance(bucket, TokenBucket)
+    assert bucket.capacity == 10
+    both = {"rate": "10/s", "interval": "1s", "quantum": 2}
+    with pytest.raises(BadPolicy) as error:
+        from_values({"name": "p", "algorithm": "token_bucket", **both})
+    assert set(error.value.problems) == {"interval", "quantum"}
+    with pytest.raises(BadPolicy) as error:
+        from_values({"name": "p", "algorithm": "token_bucket"})
+    assert set(error.value.problems) == {"interval", "capacity"}
+
+
+def test_a_lease_may_be_without_end_and_a_wait_is_that_of_the_site() -> None:
     slots = build(from_values(values("concurrency", lease="none")))
     assert isinstance(slots, Concurrency)
     assert slots.lease is None
     tokens = build(from_values(values("token_bucket", max_wait="")))
     assert isinstance(tokens, TokenBucket)
-    assert tokens.max_wait is None
+    assert tokens.numbers.max_wait == 1000
+    with override_settings(RESTY_DJANGO={"LIMITS": {"MAX_WAIT": 0.25}}):
+        assert tokens.numbers.max_wait == 250
+        assert tokens.describe().endswith("whoever would wait longer than 250 ms is refused")
+    assert tokens.numbers.max_wait == 1000
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "numbers", "cost", "field"),
+    [
+        ("fixed_window", {"limit": 5}, 6, "cost"),
+        ("sliding_window", {"limit": 5}, 6, "cost"),
+        ("concurrency", {"limit": 3, "burst": 2}, 6, "cost"),
+        ("token_bucket", {"capacity": 5, "max_wait": "0s"}, 6, "cost"),
+        ("token_bucket", {"capacity": 0, "max_wait": "0s"}, 1, "capacity"),
+    ],
+)
+def test_a_policy_that_never_lets_a_request_pass_is_refused(
+    algorithm: str, numbers: dict[str, Any], cost: int, field: str
+) -> None:
+    with pytest.raises(BadPolicy) as error:
+        from_values(values(algorithm, **numbers, cost=cost))
+    assert set(error.value.problems) == {field}
+    assert "can never pass" in error.value.problems[field]
+    if cost > 1:
+        from_values(values(algorithm, **numbers, cost=cost - 1))
 
 
 def test_words() -> None:
@@ -70,7 +119,7 @@ def test_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "words"),
+    ("changes", "field", "message"),
     [
         ({"name": ""}, "name", "begins with a letter or digit"),
         ({"name": "a b"}, "name", "begins with a letter or digit"),
@@ -106,10 +155,10 @@ def test_words() -> None:
         ({"zzz": 1}, "zzz", "It has name, algorithm"),
     ],
 )
-def test_mistakes_are_told_at_their_field(changes: dict[str, Any], field: str, words: str) -> None:
-    found = problems(**changes)
-    assert list(found) == [field]
-    assert words in found[field]
+def test_mistakes_are_told_at_their_field(changes: dict[str, Any], field: str, message: str) -> None:
+    by_field = problems(**changes)
+    assert list(by_field) == [field]
+    assert message in by_field[field]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +187,10 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def test_numbers_keep_the_state_and_algorithms_do_not() -> None:
-    one = from_values(values())
-    assert state_prefix(one) == state_prefix(from_values(values(rate="1/s", burst=0)))
-    assert state_prefix(one) != state_prefix(from_values(values("fixed_window")))
-    assert state_prefix(one) != state_prefix(from_values(values(name="q")))
+    spec = from_values(values())
+    assert state_prefix(spec) == state_prefix(from_values(values(rate="1/s", burst=0)))
+    assert state_prefix(spec) != state_prefix(from_values(values("fixed_window")))
+    assert state_prefix(spec) != state_prefix(from_values(values(name="q")))
 
 
 def test_a_good_policy_has_no_problems() -> None:

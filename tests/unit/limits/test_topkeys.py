@@ -7,13 +7,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.limits.topkeys import Frequent, TopKeys, merged
+from resty_django.limits.statistics.top_keys import FrequentKey, TopKeys, merged
 
 SIZE = 4
 KEYS = st.lists(st.integers(0, 200).map(lambda number: f"k{number % 7 if number % 3 else number}"), max_size=400)
 
 
-def counted(keys: list[str]) -> list[Frequent]:
+def counted(keys: list[str]) -> list[FrequentKey]:
     top = TopKeys(SIZE)
     for key in keys:
         top.add(key)
@@ -21,13 +21,13 @@ def counted(keys: list[str]) -> list[Frequent]:
     return top.most()
 
 
-def check(found: list[Frequent], true: Counter[str]) -> None:
-    assert len(found) <= SIZE
-    assert [one.times for one in found] == sorted((one.times for one in found), reverse=True)
-    for one in found:
-        assert one.times - one.error <= true[one.key] <= one.times
-    listed = {one.key for one in found}
-    least = found[-1].times if len(found) == SIZE else 0
+def check(top: list[FrequentKey], true: Counter[str]) -> None:
+    assert len(top) <= SIZE
+    assert [entry.times for entry in top] == sorted((entry.times for entry in top), reverse=True)
+    for entry in top:
+        assert entry.times - entry.error <= true[entry.key] <= entry.times
+    listed = {entry.key for entry in top}
+    least = top[-1].times if len(top) == SIZE else 0
     for key, count in true.items():
         assert key in listed or count <= least, f"{key} came {count} times and is not listed"
 
@@ -41,19 +41,19 @@ def test_counts_are_within_their_errors_and_nothing_frequent_is_missed(keys: lis
 @settings(max_examples=200, deadline=None)
 @given(st.lists(KEYS, min_size=1, max_size=5))
 def test_merging_keeps_that(parts: list[list[str]]) -> None:
-    found: list[Frequent] = []
+    top: list[FrequentKey] = []
     true: Counter[str] = Counter()
     for keys in parts:
-        found = merged(found, counted(keys), SIZE)
+        top = merged(top, counted(keys), SIZE)
         true.update(keys)
-    check(found, true)
+    check(top, true)
 
 
 def test_few_keys_are_counted_exactly() -> None:
-    assert counted(["a", "b", "a"]) == [Frequent("a", 2, 0), Frequent("b", 1, 0)]
-    assert merged([Frequent("a", 2)], [Frequent("a", 1), Frequent("c", 5)], SIZE) == [
-        Frequent("c", 5, 0),
-        Frequent("a", 3, 0),
+    assert counted(["a", "b", "a"]) == [FrequentKey("a", 2, 0), FrequentKey("b", 1, 0)]
+    assert merged([FrequentKey("a", 2)], [FrequentKey("a", 1), FrequentKey("c", 5)], SIZE) == [
+        FrequentKey("c", 5, 0),
+        FrequentKey("a", 3, 0),
     ]
 
 
@@ -61,4 +61,4 @@ def test_long_keys_are_shortened() -> None:
     top = TopKeys(SIZE, longest=10)
     top.add("x" * 5000)
     top.add("x" * 5001)
-    assert top.most() == [Frequent("x" * 9 + "…", 2, 0)]
+    assert top.most() == [FrequentKey("x" * 9 + "…", 2, 0)]

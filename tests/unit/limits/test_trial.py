@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import trial
-from resty_django.limits.spec import from_values
+from resty_django.limits.policies import simulation
+from resty_django.limits.policies.spec import from_values
 
 
-def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[trial.Step]:
-    return list(trial.run(from_values({"name": "p", **values}), arrivals, interval, lasts))
+def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[simulation.Step]:
+    return list(simulation.run(from_values({"name": "p", **values}), arrivals, interval, lasts))
 
 
 def test_the_first_example_of_the_leaky_bucket() -> None:
@@ -35,5 +35,5 @@ def test_slots_are_given_back_after_a_while() -> None:
 
 def test_cost_and_the_bound_of_a_trial() -> None:
     steps = tried(10_000, 0, algorithm="fixed_window", limit=10, window="1h", cost=4)
-    assert len(steps) == trial.MOST
+    assert len(steps) == simulation.MOST
     assert [bool(step.decision) for step in steps[:3]] == [True, True, False]

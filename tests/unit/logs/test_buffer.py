@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.logs.buffer import Buffer, Chunk, Verdict
-from resty_django.logs.window import Window
+from resty_django.logs.buffer import AddResult, Buffer, Chunk, ResendBuffer
 
-KEPT, FLUSH, DROPPED = Verdict.KEPT, Verdict.FLUSH, Verdict.DROPPED
+KEPT, FLUSH, DROPPED = AddResult.KEPT, AddResult.FLUSH, AddResult.DROPPED
 RULES = [  # bytes that wait, bytes of the message, what becomes of it; flush limit 10, drop limit 20
     (0, 0, KEPT),
     (0, 9, KEPT),
@@ -71,13 +70,13 @@ def test_a_retry_carries_newer_messages_behind_the_older_ones() -> None:
 @given(st.lists(st.binary(max_size=12), max_size=30), st.integers(1, 20), st.lists(st.booleans(), max_size=60))
 def test_messages_leave_whole_in_order_and_once(messages: list[bytes], limit: int, turns: list[bool]) -> None:
     buffer = Buffer(10, 60)
-    kept, sent, count = [], b"", 0
+    accepted, sent, count = [], b"", 0
     waiting = iter(messages)
     for arrives in turns:
         message = next(waiting, None) if arrives else None
         if message is not None:
             if buffer.add(message) is not DROPPED:
-                kept.append(message)
+                accepted.append(message)
         else:
             buffer.advance()
             chunk = buffer.chunk(limit)
@@ -86,9 +85,9 @@ def test_messages_leave_whole_in_order_and_once(messages: list[bytes], limit: in
                 buffer.release(chunk)
                 sent += chunk.data
                 count += chunk.count
-        assert buffer.size == len(b"".join(kept)) - len(sent) <= 60
-        assert b"".join(kept).startswith(sent)
-        assert len(buffer) == len(kept) - count
+        assert buffer.size == len(b"".join(accepted)) - len(sent) <= 60
+        assert b"".join(accepted).startswith(sent)
+        assert len(buffer) == len(accepted) - count
 
 
 # --- what is sent again ---
@@ -98,7 +97,7 @@ def chunk(text: str) -> Chunk:
     return Chunk(text.encode(), 1)
 
 
-def send_again(window: Window, now: float) -> str:
+def send_again(window: ResendBuffer, now: float) -> str:
     """Send everything that has to be sent again."""
     sent = ""
     while (next_one := window.next) is not None:
@@ -108,7 +107,7 @@ def send_again(window: Window, now: float) -> str:
 
 
 def test_what_was_sent_is_sent_again_until_the_connection_was_alive_later() -> None:
-    window = Window(seconds=1.0, limit=100, times=4)
+    window = ResendBuffer(seconds=1.0, limit=100, times=4)
     window.add(chunk("a"), 10.0)
     window.add(chunk("b"), 10.5)
     assert window.due == 11.0
@@ -125,7 +124,7 @@ def test_what_was_sent_is_sent_again_until_the_connection_was_alive_later() -> N
 
 
 def test_what_breaks_off_while_it_is_sent_again_keeps_its_order() -> None:
-    window = Window(seconds=1.0, limit=100, times=4)
+    window = ResendBuffer(seconds=1.0, limit=100, times=4)
     for text in "abc":
         window.add(chunk(text), 10.0)
     window.recall()
@@ -137,7 +136,7 @@ def test_what_breaks_off_while_it_is_sent_again_keeps_its_order() -> None:
 
 
 def test_a_chunk_is_sent_so_often_and_no_more() -> None:
-    window = Window(seconds=1.0, limit=100, times=3)
+    window = ResendBuffer(seconds=1.0, limit=100, times=3)
     window.add(chunk("a"), 10.0)
     window.recall()
     assert send_again(window, 10.1) == "a"
@@ -151,7 +150,7 @@ def test_a_chunk_is_sent_so_often_and_no_more() -> None:
 
 
 def test_the_oldest_leave_when_there_is_no_room() -> None:
-    window = Window(seconds=1.0, limit=5, times=4)
+    window = ResendBuffer(seconds=1.0, limit=5, times=4)
     for text in ("aa", "bb", "cc"):
         window.add(chunk(text), 10.0)
     window.recall()
@@ -159,7 +158,7 @@ def test_the_oldest_leave_when_there_is_no_room() -> None:
 
 
 def test_nothing_is_sent_again_where_that_is_switched_off() -> None:
-    window = Window(seconds=0, limit=100, times=4)
+    window = ResendBuffer(seconds=0, limit=100, times=4)
     window.add(chunk("a"), 10.0)
     window.recall()
     assert (window.next, window.due) == (None, None)

@@ -49,10 +49,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_option_is_told_when_the_handler_is_made(given: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_option_is_told_when_the_handler_is_made(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadOption) as caught:
-        SocketHandler(**given)
+        SocketHandler(**options)
     assert str(caught.value).startswith(message)
 
 
@@ -72,7 +72,7 @@ def test_the_defaults_are_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("options", "address"),
     [
         (SERVER, "tcp://127.0.0.1:5170"),
         ({**SERVER, "path": "/run/log"}, "tcp://127.0.0.1:5170"),
@@ -82,12 +82,12 @@ def test_the_defaults_are_those_of_the_original() -> None:
         ({"path": Path("/run/log")}, "unix:/run/log"),
     ],
 )
-def test_host_and_port_win_over_a_path(given: dict[str, Any], place: str) -> None:
-    assert Options.of(given).place == place
+def test_host_and_port_win_over_a_path(options: dict[str, Any], address: str) -> None:
+    assert Options.of(options).address == address
 
 
 def test_the_table_of_the_documentation_has_all_options_and_their_defaults() -> None:
-    told: dict[str, Any] = {}
+    documented: dict[str, Any] = {}
     for names, default, _ in page("docs/logs.md").table("option", "default", "meaning"):
-        told |= dict.fromkeys(re.findall(r"`(\w+)`", names), ast.literal_eval(code(default)))
-    assert told == {field.name: field.default for field in dataclasses.fields(Options)}
+        documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), ast.literal_eval(code(default)))
+    assert documented == {field.name: field.default for field in dataclasses.fields(Options)}

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from resty_django.logs.options import Options
-from resty_django.logs.reports import BETWEEN, Reports
-from resty_django.logs.schedule import RETRY, Schedule
+from resty_django.logs.sender import BETWEEN, RETRY, FlushTimer, OutageLog
 from resty_django.logs.shipper import Shipper
 
 
@@ -57,8 +56,8 @@ class Setting:
         self.script = Script(chunk)
         self.now = 100.0
         self.pauses: list[float] = []
-        given = {"host": "a", "port": 1, "flush_limit": 10, "drop_limit": 1000, **options}
-        self.shipper = Shipper(Options.of(given), self.script, lambda: self.now, self.pauses.append)
+        all_options = {"host": "a", "port": 1, "flush_limit": 10, "drop_limit": 1000, **options}
+        self.shipper = Shipper(Options.of(all_options), self.script, lambda: self.now, self.pauses.append)
 
     def flush(self, *messages: bytes) -> str | None:
         for message in messages:
@@ -71,7 +70,7 @@ def test_a_flush_sends_all_in_one_and_the_connection_stays() -> None:
     assert it.flush(b"a\n", b"b\n") is None
     assert it.flush(b"c\n") is None
     assert it.script.got == [b"a\nb\n", b"c\n"]
-    assert (it.script.opens, it.shipper.buffer.size, it.shipper.figures().sent) == (1, 0, 3)
+    assert (it.script.opens, it.shipper.buffer.size, it.shipper.stats().sent) == (1, 0, 3)
 
 
 def test_nothing_to_do_needs_no_connection() -> None:
@@ -85,10 +84,10 @@ def test_connecting_is_tried_so_often_and_the_messages_stay() -> None:
     it.script.bad_opens = {0, 1, 2}
     assert it.flush(b"a\n") == "connecting failed: ConnectionRefusedError: nobody there"
     assert (it.script.opens, it.pauses, it.shipper.buffer.size) == (3, [0.25, 0.25], 2)
-    assert (it.shipper.figures().failures, it.shipper.figures().error is None) == (1, False)
+    assert (it.shipper.stats().failures, it.shipper.stats().error is None) == (1, False)
     assert it.flush(b"b\n") is None
     assert it.script.got == [b"a\nb\n"]
-    assert it.shipper.figures().error is None
+    assert it.shipper.stats().error is None
 
 
 def test_the_last_attempt_to_connect_may_be_the_one_that_works() -> None:
@@ -124,7 +123,7 @@ def test_size_falls_chunk_by_chunk_and_what_was_sent_before_a_failure_comes_agai
     it.script.got.clear()
     assert it.flush(b"f\n") is None
     assert it.script.got == [b"a\nb\n", b"c\nd\n", b"e\nf\n"]
-    figures = it.shipper.figures()
+    figures = it.shipper.stats()
     assert (figures.sent, figures.resent, figures.waiting) == (6, 2, 0)
 
 
@@ -176,7 +175,7 @@ def test_a_datagram_that_is_too_long_is_dropped_and_counted_and_the_others_go() 
     it.script.too_long = 8
     assert it.flush(b"a\n", b"long message\n", b"b\n", b"c\n") is None
     assert it.script.got == [b"a\n", b"b\nc\n"]
-    figures = it.shipper.figures()
+    figures = it.shipper.stats()
     assert (figures.sent, figures.dropped, figures.size) == (3, 1, 0)
 
 
@@ -192,13 +191,13 @@ def test_datagrams_are_not_sent_again() -> None:
 
 
 def test_the_clock_flushes_at_each_interval() -> None:
-    schedule = Schedule(5.0, now=100.0)
+    schedule = FlushTimer(5.0, now=100.0)
     assert schedule.next == 105.0
     assert [now for now in range(100, 120) if schedule.must_flush(now)] == [105, 110, 115]
 
 
 def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
-    schedule = Schedule(5.0, now=100.0)
+    schedule = FlushTimer(5.0, now=100.0)
     schedule.flushed(ok=True, by_size=True, now=101.0)
     schedule.flushed(ok=True, by_size=True, now=102.0)
     assert [now for now in range(103, 120) if schedule.must_flush(now)] == [110, 115]
@@ -208,12 +207,12 @@ def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
 
 def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
     for interval in (None, 0):
-        schedule = Schedule(interval, now=100.0)
+        schedule = FlushTimer(interval, now=100.0)
         assert (schedule.next, schedule.must_flush(1e9)) == (None, False)
 
 
 def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
-    schedule = Schedule(None, now=100.0)
+    schedule = FlushTimer(None, now=100.0)
     schedule.flushed(ok=False, by_size=True, now=101.0)
     assert schedule.next == 101.0 + RETRY
     assert not schedule.must_flush(101.0)
@@ -226,8 +225,8 @@ def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
 
 
 def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
-    reports = Reports("tcp://a:1")
-    said = [
+    reports = OutageLog("tcp://a:1")
+    messages = [
         list(reports.after(error, dropped, now))
         for error, dropped, now in (
             (None, 0, 0.0),
@@ -239,7 +238,7 @@ def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
             (None, 8, 6.0),
         )
     ]
-    assert said == [
+    assert messages == [
         [],
         ["tcp://a:1 takes no log messages, they wait: refused"],
         [],
@@ -251,14 +250,14 @@ def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
 
 
 def test_drops_without_an_outage_are_told_now_and_then() -> None:
-    reports = Reports("tcp://a:1")
+    reports = OutageLog("tcp://a:1")
     assert list(reports.after(None, 3, 0.0)) == ["3 log messages for tcp://a:1 were dropped"]
     assert list(reports.after(None, 4, 0.1)) == []
     assert list(reports.after(None, 9, BETWEEN)) == ["6 log messages for tcp://a:1 were dropped"]
 
 
 def test_what_is_lost_at_the_end_is_told() -> None:
-    reports = Reports("tcp://a:1")
+    reports = OutageLog("tcp://a:1")
     assert list(reports.at_the_end(0, 0)) == []
     list(reports.after(None, 3, 0.0))
     assert list(reports.at_the_end(2, 4)) == ["3 log messages for tcp://a:1 are lost"]

@@ -23,17 +23,17 @@ STRUCTURES = st.lists(NESTED) | st.dictionaries(TEXTS | INTS, NESTED)
 @given(PLAIN | STRUCTURES)
 def test_what_goes_in_comes_out(value: Any) -> None:
     kind, data = codec.encode(value)
-    found = codec.decode(kind, data)
-    assert type(found) is type(value)
-    assert found == value
+    decoded = codec.decode(kind, data)
+    assert type(decoded) is type(value)
+    assert decoded == value
 
 
 @given(PLAIN, PLAIN)
-def test_values_are_the_same_bytes_if_they_are_the_same(one: Any, other: Any) -> None:
-    same = type(one) is type(other) and one == other
-    if isinstance(one, float) and one == other == 0:
-        same = math.copysign(1, one) == math.copysign(1, other) and isinstance(other, float)
-    assert (codec.encode(one) == codec.encode(other)) is same
+def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any) -> None:
+    same = type(first) is type(second) and first == second
+    if isinstance(first, float) and first == second == 0:
+        same = math.copysign(1, first) == math.copysign(1, second) and isinstance(second, float)
+    assert (codec.encode(first) == codec.encode(second)) is same
 
 
 @given(st.integers(codec.MAX_INT + 1) | st.integers(max_value=codec.MIN_INT - 1))

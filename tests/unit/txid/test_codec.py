@@ -17,7 +17,7 @@ RANDOM = st.integers(0, 2**54 - 1)
 
 
 @pytest.mark.parametrize(
-    ("ms", "random", "made"),
+    ("ms", "random", "encoded"),
     [
         (0, 0x00000000000000, "00000000000000000000"),
         (0, 0x3FFFFFFFFFFFFF, "000000007vvvvvvvvvvg"),
@@ -29,10 +29,10 @@ RANDOM = st.integers(0, 2**54 - 1)
         (-1, 0x00000000000000, "vvvvvvvvo00000000000"),
     ],
 )
-def test_time_and_random_bits_make_the_id_to_the_letter(ms: int, random: int, made: str) -> None:
-    assert encode(ms, random) == made
-    found = parse(made)
-    assert (found.txid, found.ms, found.random) == (made, ms % 2**42, random)
+def test_time_and_random_bits_make_the_id_to_the_letter(ms: int, random: int, encoded: str) -> None:
+    assert encode(ms, random) == encoded
+    parsed = parse(encoded)
+    assert (parsed.txid, parsed.ms, parsed.random) == (encoded, ms % 2**42, random)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_ids_of_others_tell_their_time(txid: str, ms: int, utc: str) -> None:
 
 @given(MS, RANDOM)
 def test_an_id_says_what_went_into_it(ms: int, random: int) -> None:
-    made = encode(ms, random)
-    found = parse(made)
-    assert (found.ms, found.random, found.number) == (ms, random, ms << 54 | random)
-    assert from_number(found.number) == made
-    assert is_txid(made)
-    assert parse(made.upper()) == found
-    padded = found.number << 4
-    assert made == "".join(ALPHABET[padded >> 95 - 5 * at & 31] for at in range(20))
+    encoded = encode(ms, random)
+    parsed = parse(encoded)
+    assert (parsed.ms, parsed.random, parsed.number) == (ms, random, ms << 54 | random)
+    assert from_number(parsed.number) == encoded
+    assert is_txid(encoded)
+    assert parse(encoded.upper()) == parsed
+    padded = parsed.number << 4
+    assert encoded == "".join(ALPHABET[padded >> 95 - 5 * at & 31] for at in range(20))
 
 
 @given(MS, RANDOM, MS, RANDOM)
@@ -104,9 +104,9 @@ def test_fractions_are_cut_off(time: float) -> None:
 
 
 def test_a_datetime_is_a_time_to_the_millisecond() -> None:
-    there = datetime(2018, 4, 1, 3, 21, 28, 552_999, tzinfo=timezone(timedelta(hours=2)))
-    assert milliseconds(there) == 1522545688552
-    assert txid_min(there) == "b2fr5nvq000000000000"
+    local = datetime(2018, 4, 1, 3, 21, 28, 552_999, tzinfo=timezone(timedelta(hours=2)))
+    assert milliseconds(local) == 1522545688552
+    assert txid_min(local) == "b2fr5nvq000000000000"
     assert milliseconds(datetime(1969, 12, 31, 23, 59, 59, 998_500, tzinfo=UTC)) == -1
 
 
@@ -185,8 +185,8 @@ def test_a_letter_that_becomes_ascii_in_lower_case_is_none_of_ours() -> None:
 @given(st.text(max_size=25))
 def test_any_text_is_parsed_or_refused_in_words(text: str) -> None:
     try:
-        found = parse(text)
+        parsed = parse(text)
     except InvalidTxid:
         assert not is_txid(text)
     else:
-        assert encode(found.ms, found.random) == found.txid == text.lower()
+        assert encode(parsed.ms, parsed.random) == parsed.txid == text.lower()

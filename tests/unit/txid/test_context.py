@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from resty_django.txid import InvalidTxid, bound, carry, current, current_trace, is_txid, run
+from resty_django.txid import InvalidTxid, bound, carry, command, current, current_trace, is_txid
 from resty_django.txid.traceparent import begin
 
 ID = "cbpvimguo4hkaps9lf6g"
@@ -26,8 +26,8 @@ def test_outside_of_everything_there_is_none() -> None:
 
 def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
     trace = begin(ID)
-    with bound(ID, trace) as mine:
-        assert (mine, current(), current_trace()) == (ID, ID, trace)
+    with bound(ID, trace) as block_id:
+        assert (block_id, current(), current_trace()) == (ID, ID, trace)
         with bound(OTHER.upper()):
             assert (current(), current_trace()) == (OTHER, None)
         with contextlib.suppress(ZeroDivisionError), bound():
@@ -38,8 +38,8 @@ def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
 
 
 def test_a_block_makes_a_new_one_and_refuses_what_is_none() -> None:
-    with bound() as mine:
-        assert is_txid(mine)
+    with bound() as block_id:
+        assert is_txid(block_id)
     with pytest.raises(InvalidTxid, match="20 characters"), bound("x"):
         pass
 
@@ -54,14 +54,14 @@ def test_a_decorated_function_has_a_new_one_each_time() -> None:
 
 
 def test_threads_get_it_when_it_is_carried() -> None:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with bound(ID):
-        plain = threading.Thread(target=lambda: found.update(plain=current()))
-        carried = threading.Thread(target=carry(lambda: found.update(carried=current())))
+        plain = threading.Thread(target=lambda: results.update(plain=current()))
+        carried = threading.Thread(target=carry(lambda: results.update(carried=current())))
     for thread in (plain, carried):
         thread.start()
         thread.join()
-    assert found == {"plain": None, "carried": ID}
+    assert results == {"plain": None, "carried": ID}
 
 
 def test_a_carried_function_runs_in_many_threads_at_once() -> None:
@@ -103,19 +103,19 @@ async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_made", {})
+    monkeypatch.setattr(command, "_made", {})
 
 
 @pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize("program", ["manage.py", "./manage.py", "/srv/site/manage.py", "/usr/bin/django-admin"])
 def test_a_run_has_one(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [program, "migrate"])
-    mine = current()
-    assert is_txid(mine)
+    run_id = current()
+    assert is_txid(run_id)
     with bound(ID):
         assert current() == ID
     with ThreadPoolExecutor(4) as pool:
-        assert {pool.submit(current).result() for _ in range(8)} == {mine}
+        assert {pool.submit(current).result() for _ in range(8)} == {run_id}
 
 
 @pytest.mark.usefixtures("_fresh")

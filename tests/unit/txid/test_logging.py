@@ -30,8 +30,8 @@ class Log:
         self.stream = io.StringIO()
         self.handler = logging.StreamHandler(self.stream)
         self.handler.setFormatter(formatter)
-        for each in filters:
-            self.handler.addFilter(each)
+        for filter_ in filters:
+            self.handler.addFilter(filter_)
         self.logger = logging.Logger("shop", logging.DEBUG)
         self.logger.addHandler(self.handler)
 
@@ -103,10 +103,10 @@ def test_a_queue_keeps_the_txid_of_the_caller() -> None:
 
 def test_a_line_of_json_tells_what_happened(as_json: Log) -> None:
     before = datetime.now(UTC)
-    with bound(ID, begin(ID)) as mine:
+    with bound(ID, begin(ID)) as block_id:
         as_json.logger.warning("%s of %d", "one", 2, extra={"status_code": 404, "took": 0.5, "password": "hunter2"})
     (row,) = as_json.rows
-    assert row.pop("txid") == mine
+    assert row.pop("txid") == block_id
     assert abs((datetime.fromisoformat(row.pop("time")) - before).total_seconds()) < 60
     assert len(row.pop("trace_id")) == 32
     assert len(row.pop("span_id")) == 16
@@ -148,12 +148,12 @@ class Anything:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "expected"),
     [(Anything(), "GET /orders/"), (None, None), (float("nan"), "nan"), ({("a",): 1}, "{('a',): 1}"), (True, True)],
 )
-def test_what_json_has_no_type_for_becomes_text(as_json: Log, value: object, shown: object) -> None:
+def test_what_json_has_no_type_for_becomes_text(as_json: Log, value: object, expected: object) -> None:
     as_json.logger.info("x", extra={"took": value})
-    assert as_json.rows[0]["took"] == shown
+    assert as_json.rows[0]["took"] == expected
 
 
 @pytest.fixture

@@ -1,9 +1,15 @@
-"""The strictly monotonic variant."""
+"""The strictly monotonic variant.
+
+Private attributes: 54 bits are not used up in the time of a test, so `_last` is set; and in a child, the lock may be
+held by a thread that does not exist there, so `_lock` is taken before the hook for forks runs.
+"""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Callable
 
 from resty_django.txid import MonotonicTxid, is_txid, monotonic, parse
 from resty_django.txid.codec import from_number
@@ -11,65 +17,62 @@ from resty_django.txid.codec import from_number
 MS = 1_000_000
 
 
-class Clock:
-    def __init__(self, *times: int) -> None:
-        self.times = list(times)
-
-    def __call__(self) -> int:
-        return self.times.pop(0) if len(self.times) > 1 else self.times[0]
+def clock_of(*times: int) -> Callable[[], int]:
+    """Return a clock that shows these times one after the other, and then the last one."""
+    return itertools.chain(times, itertools.repeat(times[-1])).__next__
 
 
 def test_ids_rise_within_a_millisecond_by_one() -> None:
-    following = MonotonicTxid(Clock(7 * MS, 7 * MS + 1, 8 * MS - 1))
-    made = [parse(following()) for _ in range(3)]
-    assert [each.ms for each in made] == [7, 7, 7]
-    assert [each.number - made[0].number for each in made] == [0, 1, 2]
+    following = MonotonicTxid(clock_of(7 * MS, 7 * MS + 1, 8 * MS - 1))
+    ids = [parse(following()) for _ in range(3)]
+    assert [parsed.ms for parsed in ids] == [7, 7, 7]
+    assert [parsed.number - ids[0].number for parsed in ids] == [0, 1, 2]
 
 
 def test_ids_rise_while_the_clock_falls() -> None:
-    following = MonotonicTxid(Clock(7 * MS, 3 * MS, 1 * MS, 7 * MS, 9 * MS))
-    made = [following() for _ in range(5)]
-    assert made == sorted(set(made))
-    assert [parse(each).ms for each in made] == [7, 7, 7, 7, 9]
+    following = MonotonicTxid(clock_of(7 * MS, 3 * MS, 1 * MS, 7 * MS, 9 * MS))
+    ids = [following() for _ in range(5)]
+    assert ids == sorted(set(ids))
+    assert [parse(new_id).ms for new_id in ids] == [7, 7, 7, 7, 9]
 
 
 def test_each_millisecond_has_random_bits_of_its_own() -> None:
-    following = MonotonicTxid(Clock(*(ms * MS for ms in range(1, 1001))))
-    made = [parse(following()) for _ in range(1000)]
-    assert [each.ms for each in made] == list(range(1, 1001))
-    assert len({each.random >> 20 for each in made}) > 990
+    following = MonotonicTxid(clock_of(*(ms * MS for ms in range(1, 1001))))
+    ids = [parse(following()) for _ in range(1000)]
+    assert [parsed.ms for parsed in ids] == list(range(1, 1001))
+    assert len({parsed.random >> 20 for parsed in ids}) > 990
 
 
 def test_used_up_random_bits_go_on_in_the_next_millisecond() -> None:
-    following = MonotonicTxid(Clock(7 * MS))
+    following = MonotonicTxid(clock_of(7 * MS))
     following()
     following._last = 7 << 54 | 2**54 - 1
     assert following() == from_number(8 << 54)
 
 
 def test_threads_share_one_order() -> None:
-    following, found = MonotonicTxid(), []
+    following, ids = MonotonicTxid(), []
     lock = threading.Lock()
 
     def work() -> None:
-        mine = [following() for _ in range(5000)]
-        assert mine == sorted(mine)
+        own_ids = [following() for _ in range(5000)]
+        assert own_ids == sorted(own_ids)
         with lock:
-            found.extend(mine)
+            ids.extend(own_ids)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(found)) == 20_000
-    assert all(is_txid(each) for each in found)
+    assert len(set(ids)) == 20_000
+    assert all(is_txid(new_id) for new_id in ids)
     assert abs(parse(following()).ms - time.time() * 1000) < 60_000
 
 
 def test_a_child_goes_on_above_its_parent_with_bits_of_its_own() -> None:
     """What runs in a child after a fork; the lock may be held by a thread that the child does not have."""
-    following = MonotonicTxid(Clock(7 * MS))
+    following = MonotonicTxid(clock_of(7 * MS))
     last = parse(following())
     following._lock.acquire()
     monotonic._after_fork()

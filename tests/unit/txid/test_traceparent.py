@@ -7,13 +7,13 @@ import re
 import pytest
 
 from resty_django.txid import parse, txid
-from resty_django.txid.traceparent import begin, go_on
+from resty_django.txid.traceparent import begin, continue_trace
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 def test_a_trace_goes_on_under_its_id_with_a_span_of_our_own() -> None:
-    trace = go_on(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7")
+    trace = continue_trace(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7")
     assert trace is not None
     assert (trace.trace_id, trace.parent_id, trace.flags) == (TRACE, PARENT, 1)
     assert re.fullmatch("[0-9a-f]{16}", trace.span_id)
@@ -23,22 +23,22 @@ def test_a_trace_goes_on_under_its_id_with_a_span_of_our_own() -> None:
 
 
 def test_spans_differ() -> None:
-    spans = {trace.span_id for _ in range(1000) if (trace := go_on(f"00-{TRACE}-{PARENT}-00"))}
+    spans = {trace.span_id for _ in range(1000) if (trace := continue_trace(f"00-{TRACE}-{PARENT}-00"))}
     assert len(spans) == 1000
 
 
 @pytest.mark.parametrize(
-    ("flags", "kept"), [("00", "00"), ("01", "01"), ("02", "02"), ("03", "03"), ("ff", "03"), ("fc", "00")]
+    ("flags", "remaining"), [("00", "00"), ("01", "01"), ("02", "02"), ("03", "03"), ("ff", "03"), ("fc", "00")]
 )
-def test_flags_that_are_known_are_kept(flags: str, kept: str) -> None:
-    trace = go_on(f"00-{TRACE}-{PARENT}-{flags}")
+def test_flags_that_are_known_are_kept(flags: str, remaining: str) -> None:
+    trace = continue_trace(f"00-{TRACE}-{PARENT}-{flags}")
     assert trace is not None
-    assert trace.traceparent.endswith(f"-{kept}")
+    assert trace.traceparent.endswith(f"-{remaining}")
 
 
 @pytest.mark.parametrize("header", [f" 00-{TRACE}-{PARENT}-01\t", f"01-{TRACE}-{PARENT}-01-what.the-future-brings"])
 def test_spaces_around_and_later_versions_are_read(header: str) -> None:
-    trace = go_on(header)
+    trace = continue_trace(header)
     assert trace is not None
     assert trace.traceparent.startswith(f"00-{TRACE}-")
 
@@ -64,20 +64,20 @@ def test_spaces_around_and_later_versions_are_read(header: str) -> None:
     ],
 )
 def test_what_is_not_as_the_standard_says_is_refused(header: str) -> None:
-    assert go_on(header) is None
+    assert continue_trace(header) is None
 
 
 @pytest.mark.parametrize("state", ["a=1\r\nSet-Cookie: x=y", "a=\x00", "a=é", "a=" + "x" * 8192])
 def test_a_state_that_cannot_be_passed_on_is_dropped_alone(state: str) -> None:
-    trace = go_on(f"00-{TRACE}-{PARENT}-01", state)
+    trace = continue_trace(f"00-{TRACE}-{PARENT}-01", state)
     assert trace is not None
     assert trace.state == ""
 
 
 def test_a_trace_that_begins_here_has_the_txid_in_its_id() -> None:
-    mine = txid()
-    trace = begin(mine)
+    request_id = txid()
+    trace = begin(request_id)
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-03", trace.traceparent)
-    assert int(trace.trace_id[:24], 16) == parse(mine).number
+    assert int(trace.trace_id[:24], 16) == parse(request_id).number
     assert trace.parent_id == trace.state == ""
-    assert begin(mine).trace_id != trace.trace_id
+    assert begin(request_id).trace_id != trace.trace_id

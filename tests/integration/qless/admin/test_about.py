@@ -1,4 +1,4 @@
-"""The page about the job queue: what a new operator asks for, and no secrets."""
+"""About page of the job queue: facts for a new operator, and no secrets."""
 
 from __future__ import annotations
 
@@ -9,27 +9,25 @@ from typing import Any
 
 import pytest
 from django.test import Client as Browser
-from django_redis.pool import ConnectionFactory
 
 import resty_django
 from resty_django.qless import Client
-from resty_django.qless.admin import shown, verbs
+from resty_django.qless.admin import formatting, operations
 from resty_django.qless.admin.about import DOCS, PAGES
-from resty_django.qless.admin.base import DOORS
-from resty_django.qless.admin.words import DEEDS, STATES
+from resty_django.qless.admin.base import NAV_ITEMS
+from resty_django.qless.admin.glossary import OPERATION_HELP, STATE_HELP
 from resty_django.qless.core import source
+from tests import servers
 from tests.docs_reader import page
-from tests.integration.qless.admin.tools import HOSTILE, VERBS, boss, jobs_site, path, person, text_of
-
-__all__ = ["boss", "jobs_site"]
+from tests.integration.qless.admin.tools import HOSTILE, PERMISSIONS, path, person, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
 SECRET = "s3cr3t-of-the-server"
 
 
-def told(text: str) -> dict[str, str]:
-    """What the tables of the page tell, as plain text by label."""
+def facts_of(text: str) -> dict[str, str]:
+    """Return the values in the tables of the page, as plain text by label."""
     rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td></tr>', text, re.DOTALL)
     return {plain(label): plain(value) for label, value in rows}
 
@@ -40,30 +38,30 @@ def plain(html: str) -> str:
 
 @pytest.fixture
 def locked(valkey: Any) -> Iterator[str]:
-    """`name:password` of a user of the server."""
+    """`name:password` of a Redis user."""
     valkey.execute_command("ACL", "SETUSER", "operator", "on", f">{SECRET}", "~*", "&*", "+@all")
-    ConnectionFactory._pools.clear()  # it has one pool for each LOCATION, with the OPTIONS that came first
+    servers.forget_pools()
     yield f"operator:{SECRET}"
-    ConnectionFactory._pools.clear()
+    servers.forget_pools()
     valkey.execute_command("ACL", "DELUSER", "operator")
 
 
-def test_it_tells_of_the_server_and_the_versions(
-    boss: Browser, jobs_site: Client, valkey: Any, valkey_url: str
+def test_server_and_versions_are_shown(admin_client: Browser, jobs_site: Client, valkey: Any, valkey_url: str) -> None:
+    facts = facts_of(text_of(admin_client, path("about")))
+    server_info = valkey.info("server")
+    name = server_info.get("server_name", "redis")
+    assert facts["Server"] == f"{name.capitalize()} {server_info.get(f'{name}_version', server_info['redis_version'])}"
+    assert facts["Address"] == valkey_url
+    assert facts["Prefix of all keys"] == "ql:"
+    assert facts["Kept on a disk"].startswith(("yes", "no: "))
+    assert facts["resty_django"] == resty_django.__version__
+    assert facts["Core, by its SHA1"] == valkey.script_load(source("ql:"))
+    assert "Cache that names the server" not in facts
+
+
+def test_leases_and_settings_are_shown(
+    admin_client: Browser, jobs_site: Client, settings: Any, valkey_url: str
 ) -> None:
-    found = told(text_of(boss, path("about")))
-    about = valkey.info("server")
-    name = about.get("server_name", "redis")
-    assert found["Server"] == f"{name.capitalize()} {about.get(f'{name}_version', about['redis_version'])}"
-    assert found["Address"] == valkey_url
-    assert found["Prefix of all keys"] == "ql:"
-    assert found["Kept on a disk"].startswith(("yes", "no: "))
-    assert found["resty_django"] == resty_django.__version__
-    assert found["Core, by its SHA1"] == valkey.script_load(source("ql:"))
-    assert "Cache that names the server" not in found
-
-
-def test_it_tells_what_holds_for_jobs(boss: Browser, jobs_site: Client, settings: Any, valkey_url: str) -> None:
     worker = {"QUEUES": ["mail", "pdf"], "CONCURRENCY": 3, "GRACE": 90, "INTERRUPT": True}
     qless = {"URL": valkey_url, "PREFIX": "{jobs}ql:", "MODULES": ["shop.background"], "WORKER": worker}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": qless}
@@ -72,76 +70,81 @@ def test_it_tells_what_holds_for_jobs(boss: Browser, jobs_site: Client, settings
     client.config.set("grace-period", 7)
     client.queues["pdf"].config_set("heartbeat", 900)
     client.config.set(f"{HOSTILE}-heartbeat", HOSTILE)
-    text = text_of(boss, path("about"))
-    found = told(text)
-    assert found["Prefix of all keys"] == "{jobs}ql:"
-    assert found["Lease of a job"].startswith("120 s; ")
-    assert "; pdf: 900 s" in found["Lease of a job"]
+    text = text_of(admin_client, path("about"))
+    facts = facts_of(text)
+    assert facts["Prefix of all keys"] == "{jobs}ql:"
+    assert facts["Lease of a job"].startswith("120 s; ")
+    assert "; pdf: 900 s" in facts["Lease of a job"]
     assert "\x00" not in text
-    assert found["Grace after that"] == "7 s"
-    assert "project.shop.tasks" in found["Modules of apps"].split(", ")
-    assert "project.shop.jobs" not in found["Modules of apps"]
-    assert found["MODULES"] == "shop.background"
-    assert (found["EAGER"], found["RESULT_TTL"]) == ("no", "1 d")
-    assert (found["WORKER QUEUES"], found["WORKER CONCURRENCY"]) == ("mail, pdf", "3")
-    assert (found["WORKER GRACE"], found["WORKER INTERRUPT"]) == ("1 min 30 s", "yes")
+    assert facts["Grace after that"] == "7 s"
+    assert "project.shop.tasks" in facts["Modules of apps"].split(", ")
+    assert "project.shop.jobs" not in facts["Modules of apps"]
+    assert facts["MODULES"] == "shop.background"
+    assert (facts["EAGER"], facts["RESULT_TTL"]) == ("no", "1 d")
+    assert (facts["WORKER QUEUES"], facts["WORKER CONCURRENCY"]) == ("mail, pdf", "3")
+    assert (facts["WORKER GRACE"], facts["WORKER INTERRUPT"]) == ("1 min 30 s", "yes")
 
 
-def test_it_tells_what_the_reader_may_do(jobs_site: Client) -> None:
+def test_permissions_of_the_user_are_shown(jobs_site: Client) -> None:
     labels = {
         "view_job": "Can see all these pages",
         "retry_job": "Can retry, move and time out jobs",
         "cancel_job": "Can cancel jobs",
-        "edit_job": "Can change priority, tags, tracking, dependencies and arguments of jobs",
+        "edit_job": "Can change priority, tags, tracking and dependencies of jobs, and recurring jobs",
+        "start_job": "Can start jobs with arguments of their own: clones, arguments of recurring jobs",
         "pause_queue": "Can pause and unpause queues",
         "configure_jobs": "Can change options, forget queues and deregister workers",
     }
-    assert set(labels) == set(VERBS)
-    for verb in VERBS[1:]:
-        found = told(text_of(person("view_job", verb), path("about")))
-        assert {codename for codename in VERBS if found[labels[codename]] == "yes"} == {"view_job", verb}
-        assert {found[label] for label in labels.values()} == {"yes", "no"}
+    assert set(labels) == set(PERMISSIONS)
+    for codename in PERMISSIONS[1:]:
+        facts = facts_of(text_of(person("view_job", codename), path("about")))
+        assert {name for name in PERMISSIONS if facts[labels[name]] == "yes"} == {"view_job", codename}
+        assert {facts[label] for label in labels.values()} == {"yes", "no"}
 
 
-def test_it_needs_the_permission_to_look(jobs_site: Client) -> None:
-    assert person(*VERBS[1:]).get(path("about")).status_code == 403
+def test_page_needs_the_view_permission_and_get(jobs_site: Client) -> None:
+    assert person(*PERMISSIONS[1:]).get(path("about")).status_code == 403
     assert Browser().get(path("about")).status_code == 302
     assert person("view_job").post(path("about")).status_code == 405
 
 
-def test_each_word_of_the_pages_has_a_line(boss: Browser, jobs_site: Client) -> None:
-    assert set(STATES) == {*shown.STATES, "recurring", "paused"}
-    found = told(text_of(boss, path("about")))
-    lines = {**{verb.label: verb.effect for verb in verbs.VERBS.values()}, **dict(DEEDS.values()), **STATES}
-    for word, line in lines.items():
-        assert line, word
-        assert found[str(word)] == str(line)
+def test_every_state_and_operation_is_explained(admin_client: Browser, jobs_site: Client) -> None:
+    assert set(STATE_HELP) == {*formatting.STATES, "recurring", "paused"}
+    facts = facts_of(text_of(admin_client, path("about")))
+    lines = {
+        **{operation.label: operation.effect for operation in operations.OPERATIONS.values()},
+        **dict(OPERATION_HELP.values()),
+        **STATE_HELP,
+    }
+    for label, help_text in lines.items():
+        assert help_text, label
+        assert facts[str(label)] == str(help_text)
 
 
-def test_it_is_linked_and_links_to_the_other_pages(boss: Browser, jobs_site: Client) -> None:
-    overview = text_of(boss, path("queue"))
+def test_page_is_linked_and_links_to_the_other_pages(admin_client: Browser, jobs_site: Client) -> None:
+    overview = text_of(admin_client, path("queue"))
     assert f'<a href="{path("about")}">About this job queue</a>' in overview
-    assert f'<a href="{path("about")}">About</a>' in text_of(boss, path("worker"))
-    text = text_of(boss, path("about"))
+    assert f'<a href="{path("about")}">About</a>' in text_of(admin_client, path("worker"))
+    text = text_of(admin_client, path("about"))
     assert f'<a href="{path("about")}" aria-current="page">About</a>' in text
-    assert {*PAGES, "about"} == {model for model, _ in DOORS}
-    listed = text.partition('id="content-main"')[2]
+    assert {*PAGES, "about"} == {model for model, _ in NAV_ITEMS}
+    content = text.partition('id="content-main"')[2]
     for model in PAGES:
-        assert f'href="{path(model)}"' in listed
+        assert f'href="{path(model)}"' in content
     overview_of_all = 'href="/admin/resty_django/overview/"'
-    assert overview_of_all in listed
+    assert overview_of_all in content
     assert overview_of_all not in text_of(person("view_job"), path("about"))
 
 
 @pytest.mark.parametrize("name", DOCS)
 def test_pages_of_the_documentation_exist(name: str) -> None:
-    file, _, place = name.partition("#")
-    assert not place or place in page(file).anchors
+    file, _, anchor = name.partition("#")
+    assert not anchor or anchor in page(file).anchors
 
 
 @pytest.mark.parametrize("form", ["url", "query", "cache", "options"])
 def test_no_password_is_shown(
-    boss: Browser, settings: Any, valkey: Any, valkey_url: str, locked: str, form: str
+    admin_client: Browser, settings: Any, valkey: Any, valkey_url: str, locked: str, form: str
 ) -> None:
     user, _, password = locked.partition(":")
     url = valkey_url.replace("://", f"://{locked}@")
@@ -161,46 +164,46 @@ def test_no_password_is_shown(
         },
     }
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
-    text = text_of(boss, path("about"))
-    assert told(text)["Address"] == valkey_url
-    assert told(text).get("Cache that names the server") == section.get("ALIAS")
+    text = text_of(admin_client, path("about"))
+    assert facts_of(text)["Address"] == valkey_url
+    assert facts_of(text).get("Cache that names the server") == section.get("ALIAS")
     assert SECRET not in text
-    assert "operator" not in told(text)["Address"]
+    assert "operator" not in facts_of(text)["Address"]
     valkey.execute_command("ACL", "SETUSER", "operator", "resetpass", ">another")
     valkey.execute_command("CLIENT", "KILL", "USER", "operator")
-    text = text_of(boss, path("about"), 503)
+    text = text_of(admin_client, path("about"), 503)
     assert "The jobs cannot be read now." in text
     assert SECRET not in text
 
 
-def test_it_says_that_the_server_is_down_and_tells_the_rest(boss: Browser, settings: Any) -> None:
+def test_settings_are_shown_while_the_server_is_down(admin_client: Browser, settings: Any) -> None:
     url = f"redis://:{SECRET}@127.0.0.1:1/3"
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
-    text = text_of(boss, path("about"), 503)
-    found = told(text)
+    text = text_of(admin_client, path("about"), 503)
+    facts = facts_of(text)
     assert "The jobs cannot be read now." in text
-    assert found["Address"] == "redis://127.0.0.1:1/3"
-    assert found["WORKER QUEUES"] == "default"
-    assert found["Can cancel jobs"] == "yes"
-    assert "Server" not in found
-    assert "Lease of a job" not in found
+    assert facts["Address"] == "redis://127.0.0.1:1/3"
+    assert facts["WORKER QUEUES"] == "default"
+    assert facts["Can cancel jobs"] == "yes"
+    assert "Server" not in facts
+    assert "Lease of a job" not in facts
     assert SECRET not in text
 
 
-def test_a_cache_without_redis_is_told(boss: Browser, settings: Any) -> None:
+def test_cache_without_redis_is_an_error_message(admin_client: Browser, settings: Any) -> None:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
-    text = text_of(boss, path("about"), 503)
+    text = text_of(admin_client, path("about"), 503)
     assert "has no Redis that resty_django can use" in text
-    assert told(text)["Cache that names the server"] == "default"
+    assert facts_of(text)["Cache that names the server"] == "default"
 
 
-def test_a_user_of_the_server_that_may_not_ask_for_its_kind_is_no_trouble(
-    boss: Browser, settings: Any, valkey: Any, valkey_url: str, locked: str
+def test_redis_user_without_info_permission_gets_the_other_facts(
+    admin_client: Browser, settings: Any, valkey: Any, valkey_url: str, locked: str
 ) -> None:
     valkey.execute_command("ACL", "SETUSER", "operator", "-info")
     url = valkey_url.replace("://", f"://{locked}@")
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
-    found = told(text_of(boss, path("about")))
-    assert "may not do this" in found["Server"]
-    assert found["Lease of a job"] == "60 s"
+    facts = facts_of(text_of(admin_client, path("about")))
+    assert "may not do this" in facts["Server"]
+    assert facts["Lease of a job"] == "60 s"

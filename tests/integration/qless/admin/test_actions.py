@@ -1,4 +1,4 @@
-"""What operators do in the admin of the job queue: who may, what it changes, what is logged, and what takes it back."""
+"""Operations in the job queue's admin: permissions, effects, log entries and undo."""
 
 from __future__ import annotations
 
@@ -13,27 +13,23 @@ from django.contrib.auth.models import User
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import bulk as stepping
-from resty_django.qless.admin.options import FIXES, KNOWN, OF_QUEUES, known
-from resty_django.qless.admin.sources import scored
+from resty_django.qless.admin import bulk as bulk_module
+from resty_django.qless.admin.job_lists import sorted_set
+from resty_django.qless.admin.options import CORE_OPTIONS, FIX_PROFILES, FIXES, QUEUE_OPTIONS, option_spec
 from resty_django.qless.models import token
 from tests.docs_reader import code, page
 from tests.integration.qless.admin.tools import (
     HOSTILE,
-    VERBS,
-    boss,
+    PERMISSIONS,
     bulk,
     failed,
     fill,
     hostile,
-    jobs_site,
     logged,
     path,
     person,
     text_of,
 )
-
-__all__ = ["boss", "jobs_site"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -47,7 +43,7 @@ ACTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("edit_job", path("job", "waiting-1", "track"), {}),
     ("edit_job", path("job", "depends-1", "undepend") + "?on=waiting-1", {}),
     (
-        "edit_job",
+        "start_job",
         path("job", "waiting-1", "clone"),
         {"queue": "mail", "arguments": "{}", "priority": "0", "retries": "5", "delay": "0"},
     ),
@@ -70,29 +66,29 @@ ACTIONS: list[tuple[str, str, dict[str, Any]]] = [
 BY_URL = pytest.mark.parametrize(
     ("permission", "url", "data"),
     ACTIONS,
-    ids=lambda each: each[len("/admin/resty_qless/") :] if "/" in str(each) else "",
+    ids=lambda value: value[len("/admin/resty_qless/") :] if "/" in str(value) else "",
 )
 
 
 def everything(valkey: Any) -> dict[bytes, Any]:
-    """All of the store."""
+    """Return a dump of every key."""
     return {key: valkey.dump(key) for key in valkey.keys("*")}
 
 
 @BY_URL
-def test_only_who_may_does_it_and_only_by_post(
+def test_operations_need_their_permission_and_post_with_csrf(
     jobs_site: Client, valkey: Any, permission: str, url: str, data: dict[str, Any]
 ) -> None:
     fill(jobs_site)
     jobs_site.config.set("max-worker-age", 90_000)
     before = everything(valkey)
-    others = person(*(verb for verb in VERBS if verb != permission))
+    others = person(*(codename for codename in PERMISSIONS if codename != permission))
     assert others.post(url, data).status_code == 403
     without_looking = person(permission)
     assert without_looking.post(url, data).status_code == 403
     able = person("view_job", permission)
-    asked = able.get(url)
-    assert asked.status_code == (302 if "/bulk/" in url else 200)
+    form_page = able.get(url)
+    assert form_page.status_code == (302 if "/bulk/" in url else 200)
     guarded = Browser(enforce_csrf_checks=True)
     guarded.force_login(User.objects.get(username="user2"))
     assert guarded.post(url, data).status_code == 403
@@ -105,11 +101,11 @@ def test_only_who_may_does_it_and_only_by_post(
     assert LogEntry.objects.filter(user__username="user2").count() == LogEntry.objects.count()
 
 
-def test_single_actions_change_what_they_say(boss: Browser, jobs_site: Client) -> None:
+def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
 
     def post(page: str, jid: str = "waiting-1", **data: Any) -> str:
-        reply = boss.post(path("job", jid, page), data, follow=True)
+        reply = admin_client.post(path("job", jid, page), data, follow=True)
         return html.unescape("".join(re.findall(r"(?s)messagelist.*?</ul>", reply.content.decode())))
 
     def job(jid: str = "waiting-1") -> Any:
@@ -127,14 +123,14 @@ def test_single_actions_change_what_they_say(boss: Browser, jobs_site: Client) -
     assert not job().tracked
     post("retry", "failed-1")
     assert job("failed-1").state == "waiting"
-    assert "the job is waiting now" in post("retry", "failed-1")
+    assert "The job is waiting now." in post("retry", "failed-1")
     post("timeout", "running-1")
     assert job("running-1").state == "stalled"
     assert "is a dependency of" in post("cancel")
     assert job() is not None
     post("undepend", "depends-1")
     assert job("depends-1").state == "depends"
-    boss.post(path("job", "depends-1", "undepend") + "?on=waiting-1")
+    admin_client.post(path("job", "depends-1", "undepend") + "?on=waiting-1")
     assert job("depends-1").state == "waiting"
     assert "Canceled waiting-1." in post("cancel")
     assert job() is None
@@ -144,9 +140,9 @@ def test_single_actions_change_what_they_say(boss: Browser, jobs_site: Client) -
     assert (job("scheduled-1").queue_name, job("scheduled-1").state) == ("pdf", "waiting")
     assert "Undo" not in post("move", "scheduled-1", queue="none")
     assert logged()[0] == "Change the priority 25."
-    assert "History" in text_of(boss, path("job", "scheduled-1"))
-    assert "Canceled" not in text_of(boss, path("job", "waiting-1"), 404)
-    assert "Cancel for good." in text_of(boss, path("job", "waiting-1", "history"))
+    assert "History" in text_of(admin_client, path("job", "scheduled-1"))
+    assert "Canceled" not in text_of(admin_client, path("job", "waiting-1"), 404)
+    assert "Cancel for good." in text_of(admin_client, path("job", "waiting-1", "history"))
 
 
 @pytest.mark.parametrize(
@@ -159,35 +155,37 @@ def test_single_actions_change_what_they_say(boss: Browser, jobs_site: Client) -
         ("move", {"queue": "pdf"}, lambda job: job.queue_name == "mail"),
     ],
 )
-def test_what_was_done_is_undone(boss: Browser, jobs_site: Client, page: str, data: dict[str, str], check: Any) -> None:
+def test_operations_are_undone_by_their_link(
+    admin_client: Browser, jobs_site: Client, page: str, data: dict[str, str], check: Any
+) -> None:
     fill(jobs_site)
     jobs_site.queues["pdf"].put("K", {})
-    reply = boss.post(path("job", "waiting-1", page), data, follow=True)
+    reply = admin_client.post(path("job", "waiting-1", page), data, follow=True)
     link = re.search(r'href="([^"]*/undo/[^"]*)"', reply.content.decode())
     assert link
     assert not check(jobs_site.jobs.get("waiting-1"))
     url = html.unescape(link[1])
-    assert boss.get(url).status_code == 200
+    assert admin_client.get(url).status_code == 200
     assert not check(jobs_site.jobs.get("waiting-1"))
-    other = person(*VERBS)
-    assert other.post(url).status_code == 302
+    other_user = person(*PERMISSIONS)
+    assert other_user.post(url).status_code == 302
     assert not check(jobs_site.jobs.get("waiting-1"))
-    assert boss.post(url).status_code == 302
+    assert admin_client.post(url).status_code == 302
     assert check(jobs_site.jobs.get("waiting-1"))
     assert logged()[-1] == "Undone."
-    assert boss.post(url[:-3] + "abc").status_code == 302
+    assert admin_client.post(url[:-3] + "abc").status_code == 302
 
 
-def test_clone_keeps_what_is_redacted(boss: Browser, jobs_site: Client) -> None:
+def test_clone_keeps_redacted_values(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     url = path("job", "waiting-1", "clone")
-    text = text_of(boss, url)
+    text = text_of(admin_client, url)
     assert "hunter2" not in text
     data = {"order": 3, "password": "[redacted]"}
-    given = {"queue": "mail", "priority": "7", "retries": "2", "delay": "0", "tags": "a, b"}
-    reply = boss.post(url, {**given, "arguments": "no json"})
+    form = {"queue": "mail", "priority": "7", "retries": "2", "delay": "0", "tags": "a, b"}
+    reply = admin_client.post(url, {**form, "arguments": "no json"})
     assert "This is not JSON" in reply.content.decode()
-    reply = boss.post(url, {**given, "arguments": json.dumps(data)}, follow=True)
+    reply = admin_client.post(url, {**form, "arguments": json.dumps(data)}, follow=True)
     (jid,) = re.findall(r'Put the job <a class="resty-id" href="[^"]*/job/(\w+)/change/"', reply.content.decode())
     job = jobs_site.jobs.get(jid)
     assert job is not None
@@ -195,18 +193,18 @@ def test_clone_keeps_what_is_redacted(boss: Browser, jobs_site: Client) -> None:
     assert (job.klass, job.priority, job.tags) == ("shop.jobs.Send", 7, ["a", "b"])
 
 
-def test_pause_has_a_reason(boss: Browser, jobs_site: Client) -> None:
+def test_pause_stores_a_reason(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     queue = jobs_site.queues["mail"]
-    boss.post(path("queue", "mail", "pause"), {"reason": "until the <b>new</b> server is there"})
+    admin_client.post(path("queue", "mail", "pause"), {"reason": "until the <b>new</b> server is there"})
     assert queue.paused()
     assert jobs_site.jobs.get("running-1").state == "running"  # type: ignore[union-attr]
     for url in (path("queue"), path("queue", "mail")):
-        assert "until the &lt;b&gt;new&lt;/b&gt; server is there" in text_of(boss, url)
-    boss.post(path("queue", "mail", "unpause"))
+        assert "until the &lt;b&gt;new&lt;/b&gt; server is there" in text_of(admin_client, url)
+    admin_client.post(path("queue", "mail", "unpause"))
     assert not queue.paused()
     assert queue.config_get("pause-reason") is None
-    boss.post(path("queue", "mail", "pause"), {"stop_jobs": "on"})
+    admin_client.post(path("queue", "mail", "pause"), {"stop_jobs": "on"})
     assert jobs_site.jobs.get("running-1").state == "stalled"  # type: ignore[union-attr]
     assert logged() == [
         "Paused. until the <b>new</b> server is there",
@@ -215,20 +213,20 @@ def test_pause_has_a_reason(boss: Browser, jobs_site: Client) -> None:
     ]
 
 
-def test_only_an_empty_queue_is_forgotten(boss: Browser, jobs_site: Client) -> None:
+def test_only_an_empty_queue_is_forgotten(admin_client: Browser, jobs_site: Client) -> None:
     jid = jobs_site.queues["mail"].put("K", {})
-    reply = boss.post(path("queue", "mail", "forget"))
+    reply = admin_client.post(path("queue", "mail", "forget"))
     assert "Cancel or move them first." in reply.content.decode()
     jobs_site.bulk_cancel([jid])
-    boss.post(path("queue", "mail", "forget"))
+    admin_client.post(path("queue", "mail", "forget"))
     assert jobs_site.queues.counts() == []
 
 
-def test_recurring_jobs_are_edited(boss: Browser, jobs_site: Client) -> None:
+def test_recurring_jobs_are_edited(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     jobs_site.queues["pdf"].put("K", {})
     url = path("recurringjob", "recurring-1", "edit")
-    given = {
+    form = {
         "queue": "pdf",
         "interval": "60",
         "priority": "3",
@@ -236,7 +234,7 @@ def test_recurring_jobs_are_edited(boss: Browser, jobs_site: Client) -> None:
         "backlog": "4",
         "arguments": '{"to": "some"}',
     }
-    boss.post(url, given)
+    admin_client.post(url, form)
     job = jobs_site.jobs.get("recurring-1")
     assert job is not None
     assert (job.queue_name, job.interval, job.priority, job.retries, job.backlog, job.data) == (  # type: ignore[union-attr]
@@ -248,12 +246,73 @@ def test_recurring_jobs_are_edited(boss: Browser, jobs_site: Client) -> None:
         {"to": "some"},
     )
     assert "interval from 3600 to 60" in logged()[0]
-    boss.post(path("recurringjob", "recurring-1", "tag"), {"tag": "x"})
-    boss.post(path("recurringjob", "recurring-1", "untag"), {"tag": "x"})
-    assert "should" not in boss.post(url, {**given, "interval": "0"}).content.decode()
+    admin_client.post(path("recurringjob", "recurring-1", "tag"), {"tag": "x"})
+    admin_client.post(path("recurringjob", "recurring-1", "untag"), {"tag": "x"})
+    assert "should" not in admin_client.post(url, {**form, "interval": "0"}).content.decode()
     assert jobs_site.jobs.get("recurring-1").interval == 60  # type: ignore[union-attr]
-    boss.post(path("recurringjob", "recurring-1", "cancel"))
+    admin_client.post(path("recurringjob", "recurring-1", "cancel"))
     assert jobs_site.jobs.get("recurring-1") is None
+
+
+def fields_of(page: str) -> dict[str, str]:
+    """What a browser would send of the form of an action, as it is shown."""
+    form = page[page.index('class="resty-action"') :]
+    inputs = re.findall(r"<input [^>]*>", form[: form.index("</form>")])
+    fields = {}
+    for tag in inputs:
+        values = dict(re.findall(r'(name|value)="([^"]*)"', tag))
+        if "name" in values:
+            fields[values["name"]] = html.unescape(values.get("value", ""))
+    for name, text in re.findall(r'(?s)<textarea name="([^"]+)"[^>]*>\s?(.*?)</textarea>', form):
+        fields[name] = html.unescape(text)
+    for name, choices in re.findall(r'(?s)<select name="([^"]+)".*?>(.*?)</select>', form):
+        fields[name] = html.unescape(str(re.findall(r'value="([^"]*)" selected', choices)[0]))
+    return fields
+
+
+def test_the_second_of_two_operators_sees_what_the_first_has_changed(admin_client: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    url = path("recurringjob", "recurring-1", "edit")
+    first, second = fields_of(text_of(admin_client, url)), fields_of(text_of(admin_client, url))
+    assert admin_client.post(url, {**first, "interval": "60"}).status_code == 302
+    reply = admin_client.post(url, {**second, "retries": "9"})
+    assert reply.status_code == 200
+    page_text = html.unescape(reply.content.decode())
+    assert "Somebody has changed this since you opened it." in page_text
+    assert "Interval: stored is “60”, here stands “3600”." in page_text
+    assert "Retries: stored is “5”, here stands “9”." in page_text
+    assert "Priority: stored" not in page_text
+    job: Any = jobs_site.jobs.get("recurring-1")
+    assert (job.interval, job.retries) == (60, 5)
+    assert admin_client.post(url, {**fields_of(reply.content.decode()), "interval": "60"}).status_code == 302
+    job = jobs_site.jobs.get("recurring-1")
+    assert (job.interval, job.retries) == (60, 9)
+
+    url = path("option", "heartbeat")
+    first, second = fields_of(text_of(admin_client, url)), fields_of(text_of(admin_client, url))
+    assert admin_client.post(url, {**first, "value": "30"}).status_code == 302
+    reply = admin_client.post(url, {**second, "value": "90"})
+    assert "Value: stored is “30”, here stands “90”." in html.unescape(reply.content.decode())
+    assert jobs_site.config.get("heartbeat") == 30
+    assert admin_client.post(url, fields_of(reply.content.decode())).status_code == 302
+    assert jobs_site.config.get("heartbeat") == 90
+
+
+def test_arguments_of_recurring_jobs_need_the_start_permission(jobs_site: Client) -> None:
+    """Changing them means running code with other arguments, and may send hidden values elsewhere."""
+    fill(jobs_site)
+    url = path("recurringjob", "recurring-1", "edit")
+    form = {"queue": "mail", "interval": "60", "priority": "0", "retries": "5", "backlog": "0"}
+    editor = person("view_job", "edit_job")
+    assert 'name="arguments"' not in text_of(editor, url)
+    assert editor.post(url, {**form, "arguments": '{"to": "me"}'}).status_code == 302
+    job = jobs_site.jobs.get("recurring-1")
+    assert (job.interval, job.data) == (60, {"to": "all"})  # type: ignore[union-attr]
+    starter = person("view_job", "edit_job", "start_job")
+    assert 'name="arguments"' in text_of(starter, url)
+    starter.post(url, {**form, "arguments": '{"to": "me"}'})
+    assert jobs_site.jobs.get("recurring-1").data == {"to": "me"}  # type: ignore[union-attr]
+    assert person("view_job", "start_job").get(url).status_code == 403
 
 
 # --- many jobs -------------------------------------------------------------------------------------------------------
@@ -262,80 +321,80 @@ def test_recurring_jobs_are_edited(boss: Browser, jobs_site: Client) -> None:
 def hidden(text: str) -> list[tuple[str, str]]:
     form = re.search(r'(?s)<form method="post" novalidate.*?</form>', text)
     assert form
-    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[0])
-    return [(key, html.unescape(value)) for key, value in found if key != "csrfmiddlewaretoken"]
+    pairs = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[0])
+    return [(key, html.unescape(value)) for key, value in pairs if key != "csrfmiddlewaretoken"]
 
 
 def as_data(pairs: list[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    data: dict[str, list[str]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        data.setdefault(key, []).append(value)
+    return data
 
 
-def test_a_dry_run_counts_before_anything_is_done(boss: Browser, jobs_site: Client, valkey: Any) -> None:
+def test_confirmation_counts_jobs_and_changes_nothing(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
     fill(jobs_site)
     before = everything(valkey)
     picks = ["waiting-1", "complete-1", "failed-1", "never"]
-    text = boss.post(bulk(), {"verb": "retry", "pick": picks}).content.decode()
+    text = admin_client.post(bulk(), {"verb": "retry", "pick": picks}).content.decode()
     assert "1 of 4 jobs chosen. Gone: 1." in text
     assert "2 of these, in another state" in text
     assert everything(valkey) == before
-    reply = boss.post(bulk(), as_data(hidden(text)), follow=True)
+    reply = admin_client.post(bulk(), as_data(hidden(text)), follow=True)
     assert "Retried 1 job. Left as they are: 3." in reply.content.decode()
     assert jobs_site.jobs.get("failed-1").state == "waiting"  # type: ignore[union-attr]
-    text = boss.post(bulk(), {"verb": "retry", "pick": ["complete-1"]}).content.decode()
+    text = admin_client.post(bulk(), {"verb": "retry", "pick": ["complete-1"]}).content.decode()
     assert "Nothing would be done." in text
 
 
-def test_nothing_chosen_does_nothing(boss: Browser, jobs_site: Client, valkey: Any) -> None:
+def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
     fill(jobs_site)
     before = everything(valkey)
     for data in ({}, {"verb": "cancel"}, {"pick": "waiting-1"}, {"verb": "nonsense", "pick": "waiting-1"}):
-        assert boss.post(bulk(), data).status_code == 302
+        assert admin_client.post(bulk(), data).status_code == 302
     for query in ({"q": "x"}, {"worker": "here-1"}, {}):
-        assert boss.post(bulk(**query), {"verb": "cancel", "all": "yes", "confirmed": "yes"}).status_code == 302
+        assert admin_client.post(bulk(**query), {"verb": "cancel", "all": "yes", "confirmed": "yes"}).status_code == 302
     assert everything(valkey) == before
 
 
-def run(boss: Browser, url: str, data: dict[str, Any]) -> list[str]:
-    """All steps; what each page says."""
-    said = []
+def run(admin_client: Browser, url: str, data: dict[str, Any]) -> list[str]:
+    """Post all steps, and return the progress text of each page."""
+    progress_texts = []
     for _ in range(50):
-        reply = boss.post(url, data)
+        reply = admin_client.post(url, data)
         if reply.status_code == 302:
-            return said
+            return progress_texts
         text = reply.content.decode()
-        said += re.findall(r'<label for="resty-progress">([^<]*)<', text)
+        progress_texts += re.findall(r'<label for="resty-progress">([^<]*)<', text)
         data = as_data(hidden(text))
-    pytest.fail(f"it does not end: {said}")
+    pytest.fail(f"it does not end: {progress_texts}")
 
 
 def test_a_group_is_retried_in_steps_at_a_rate(
-    boss: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch
+    admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "STEP", 30)
+    monkeypatch.setattr(bulk_module, "STEP", 30)
     for n in range(70):
         failed(jobs_site, f"f{n:02}")
     url = bulk(group="mail-Timeout")
-    asked = boss.post(url, {"verb": "retry", "all": "yes"}).content.decode()
-    assert "70 jobs: all of this list." in asked
-    assert 'name="rate"' in asked
+    confirmation = admin_client.post(url, {"verb": "retry", "all": "yes"}).content.decode()
+    assert "70 jobs: all of this list." in confirmation
+    assert 'name="rate"' in confirmation
     now = jobs_site.clock()
-    said = run(boss, url, {**as_data(hidden(asked)), "rate": "10"})
-    assert said == ["50 of 70 jobs"]
+    progress_texts = run(admin_client, url, {**as_data(hidden(confirmation)), "rate": "10"})
+    assert progress_texts == ["50 of 70 jobs"]
     assert jobs_site.jobs.failed() == {}
     due = jobs_site.queues["mail"].jobs.scheduled(0, 100)
-    waiting = jobs_site.queues["mail"].jobs.waiting()
+    waiting = jobs_site.queues["mail"].jobs.ready()
     assert [*waiting, *due] == [f"f{n:02}" for n in range(70)]
-    times = scored(jobs_site, "ZRANGE", "q:mail-scheduled", 0, -1)
+    times = sorted_set(jobs_site, "ZRANGE", "q:mail-scheduled", 0, -1)
     assert 6.9 <= times["f69"] - now < 60
     assert abs(times["f69"] - times["f68"] - 0.1) < 30
     assert logged() == ["Retried 50 of 70 jobs.", "Retried 70 of 70 jobs."]
 
 
 @pytest.mark.parametrize(
-    ("verb", "more", "left"),
+    ("verb", "argument", "waiting"),
     [
         ("cancel", {}, 0),
         ("move", {"queue": "pdf"}, 0),
@@ -345,20 +404,22 @@ def test_a_group_is_retried_in_steps_at_a_rate(
         ("track", {}, 60),
     ],
 )
-def test_all_jobs_of_a_queue_are_done_once(
-    boss: Browser,
+def test_bulk_operation_reaches_every_job_once(
+    admin_client: Browser,
     jobs_site: Client,
     monkeypatch: pytest.MonkeyPatch,
     verb: str,
-    more: dict[str, str],
-    left: int,
+    argument: dict[str, str],
+    waiting: int,
 ) -> None:
-    monkeypatch.setattr(stepping, "STEP", 25)
+    monkeypatch.setattr(bulk_module, "STEP", 25)
     jobs_site.queues["pdf"].put("K", {})
     jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "jid": f"j{n}"} for n in range(60)])
-    said = run(boss, bulk(queue="mail", state="waiting"), {"verb": verb, "all": "yes", "confirmed": "yes", **more})
-    assert said == ["25 of 60 jobs", "50 of 60 jobs"]
-    assert jobs_site.queues["mail"].counts().waiting == left
+    progress_texts = run(
+        admin_client, bulk(queue="mail", state="waiting"), {"verb": verb, "all": "yes", "confirmed": "yes", **argument}
+    )
+    assert progress_texts == ["25 of 60 jobs", "50 of 60 jobs"]
+    assert jobs_site.queues["mail"].counts().waiting == waiting
     jobs = jobs_site.jobs.multiget(*(f"j{n}" for n in range(60)))
     fine = {
         "cancel": lambda: not jobs,
@@ -371,15 +432,15 @@ def test_all_jobs_of_a_queue_are_done_once(
     assert fine[verb]()
 
 
-def test_a_store_without_room_is_told(boss: Browser, jobs_site: Client, valkey: Any) -> None:
+def test_full_store_is_an_error_message(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
     for n in range(3):
         failed(jobs_site, f"f{n}")
     valkey.config_set("maxmemory", 1)
     try:
-        reply = boss.post(
+        reply = admin_client.post(
             bulk(), {"verb": "retry", "pick": ["f0", "f1"], "confirmed": "yes"}, follow=True
         ).content.decode()
-        single = boss.post(path("job", "f0", "retry")).content.decode()
+        single = admin_client.post(path("job", "f0", "retry")).content.decode()
     finally:
         valkey.config_set("maxmemory", 0)
     assert "Retried 0 jobs. Left as they are: 2." in reply
@@ -389,48 +450,48 @@ def test_a_store_without_room_is_told(boss: Browser, jobs_site: Client, valkey: 
     assert logged() == []
 
 
-def test_all_jobs_with_a_tag_are_canceled_but_complete_ones(boss: Browser, jobs_site: Client) -> None:
+def test_all_jobs_with_a_tag_are_canceled_but_complete_ones(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     jobs_site.jobs.get("complete-1").tag("vip")  # type: ignore[union-attr]
     jobs_site.jobs.get("depends-1").tag("vip")  # type: ignore[union-attr]
-    run(boss, bulk(tag="vip"), {"verb": "cancel", "all": "yes", "confirmed": "yes"})
+    run(admin_client, bulk(tag="vip"), {"verb": "cancel", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.tagged("vip").jobs == ["complete-1"]
-    run(boss, bulk(tag="vip"), {"verb": "untag", "tag": "vip", "all": "yes", "confirmed": "yes"})
+    run(admin_client, bulk(tag="vip"), {"verb": "untag", "tag": "vip", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.tagged("vip").jobs == []
 
 
-def test_all_failures_are_retried_each_to_its_queue(boss: Browser, jobs_site: Client) -> None:
+def test_all_failures_are_retried_each_to_its_queue(admin_client: Browser, jobs_site: Client) -> None:
     for n in range(30):
         failed(jobs_site, f"a{n}", group="g-one", queue="one")
         failed(jobs_site, f"b{n}", group="g-two", queue="two")
-    assert "Retry everything" in text_of(boss, path("failuregroup"))
-    run(boss, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
+    assert "Retry everything" in text_of(admin_client, path("failuregroup"))
+    run(admin_client, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.failed() == {}
-    assert [(each.name, each.waiting) for each in jobs_site.queues.counts()] == [("one", 30), ("two", 30)]
+    assert [(queue.name, queue.waiting) for queue in jobs_site.queues.counts()] == [("one", 30), ("two", 30)]
 
 
-def test_hostile_names_can_be_acted_on(boss: Browser, jobs_site: Client) -> None:
+def test_operations_accept_hostile_names(admin_client: Browser, jobs_site: Client) -> None:
     hostile(jobs_site)
-    boss.post(path("job", HOSTILE, "untag"), {"tag": token(HOSTILE)})
+    admin_client.post(path("job", HOSTILE, "untag"), {"tag": token(HOSTILE)})
     assert jobs_site.jobs.tagged(HOSTILE).jobs == [f"{HOSTILE}2"]
-    boss.post(path("queue", HOSTILE, "unpause"))
+    admin_client.post(path("queue", HOSTILE, "unpause"))
     assert not jobs_site.queues[HOSTILE].paused()
-    run(boss, bulk(group=HOSTILE), {"verb": "retry", "all": "yes", "confirmed": "yes"})
+    run(admin_client, bulk(group=HOSTILE), {"verb": "retry", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.failed() == {}
-    boss.post(path("option", HOSTILE, "unset"))
+    admin_client.post(path("option", HOSTILE, "unset"))
     assert HOSTILE not in jobs_site.config.all()
-    boss.post(path("recurringjob", f"{HOSTILE}r", "cancel"))
+    admin_client.post(path("recurringjob", f"{HOSTILE}r", "cancel"))
     assert jobs_site.jobs.get(f"{HOSTILE}r") is None
-    boss.post(path("worker", HOSTILE, "deregister"))
-    assert [each.name for each in jobs_site.workers.counts()] == []
-    assert "\x00" not in "".join(f"{each.object_id}{each.object_repr}" for each in LogEntry.objects.all())
+    admin_client.post(path("worker", HOSTILE, "deregister"))
+    assert [worker.name for worker in jobs_site.workers.counts()] == []
+    assert "\x00" not in "".join(f"{entry.object_id}{entry.object_repr}" for entry in LogEntry.objects.all())
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "problem"),
     [
         ("heartbeat", "0", "from 1 to"),
         ("heartbeat", "soon", "a number"),
@@ -438,25 +499,26 @@ def test_hostile_names_can_be_acted_on(boss: Browser, jobs_site: Client) -> None
         ("jobs-history-count", "-1", "a whole number"),
         ("server-time", "2", "from 0 to 1"),
         ("fixes", "cycles nonsense", "There is no nonsense"),
+        ("fixes", "shared cycles", "Give shared alone"),
         ("mail-max-concurrency", "many", "a whole number"),
     ],
 )
-def test_options_have_bounds(boss: Browser, jobs_site: Client, option: str, value: str, told: str) -> None:
-    reply = boss.post(path("option", option), {"value": value})
+def test_options_have_bounds(admin_client: Browser, jobs_site: Client, option: str, value: str, problem: str) -> None:
+    reply = admin_client.post(path("option", option), {"value": value})
     assert reply.status_code == 200
-    assert told in "".join(re.findall(r"(?s)errorlist.*?</ul>", reply.content.decode()))
+    assert problem in "".join(re.findall(r"(?s)errorlist.*?</ul>", reply.content.decode()))
     assert logged() == []
 
 
-def test_options_are_set_and_unset(boss: Browser, jobs_site: Client) -> None:
+def test_options_are_set_and_unset(admin_client: Browser, jobs_site: Client) -> None:
     for option, value in {"heartbeat": "30.5", "fixes": "all", "mail-max-concurrency": "3", "of-ours": "x y"}.items():
-        assert boss.post(path("option", option), {"value": value}).status_code == 302
+        assert admin_client.post(path("option", option), {"value": value}).status_code == 302
         assert str(jobs_site.config.get(option)) == value
-    text = text_of(boss, path("option"))
+    text = text_of(admin_client, path("option"))
     assert "of-ours" in text
     assert "The most jobs of this queue that run at once" in text
-    assert "asked-for" in text_of(boss, f"{path('option')}?option=asked-for")
-    boss.post(path("option", "heartbeat", "unset"))
+    assert "asked-for" in text_of(admin_client, f"{path('option')}?option=asked-for")
+    admin_client.post(path("option", "heartbeat", "unset"))
     assert jobs_site.config.get("heartbeat") == 60
     assert logged()[0] == "Changed from its default to 30.5."
     assert logged()[-1] == "Unset; it was 30.5."
@@ -465,13 +527,19 @@ def test_options_are_set_and_unset(boss: Browser, jobs_site: Client) -> None:
     assert 'name="value"' not in text_of(looker, path("option", "fixes"))
 
 
-def test_known_options_are_those_of_the_core() -> None:
-    told = page("docs/qless/core.md")
-    names = {name for row in told.table("option", "default", "meaning") for name in re.findall(r"`([^`]+)`", row[0])}
-    ours = {*KNOWN, *(f"<queue>{suffix}" for suffix in OF_QUEUES)} - {"<queue>-pause-reason"}
+def test_documented_options_are_the_known_options() -> None:
+    documentation = page("docs/qless/core.md")
+    names = {
+        name for row in documentation.table("option", "default", "meaning") for name in re.findall(r"`([^`]+)`", row[0])
+    }
+    ours = {*CORE_OPTIONS, *(f"<queue>{suffix}" for suffix in QUEUE_OPTIONS)} - {"<queue>-pause-reason"}
     assert ours == names
-    for option, each in KNOWN.items():
-        if each.default.isdigit():
-            assert known(option).problem(each.default) is None
-    fixes = [code(row[0]) for row in told.table("name", "where nothing is set", "the original", "mended")]
+    for option, spec in CORE_OPTIONS.items():
+        if spec.default.isdigit():
+            assert option_spec(option).problem(spec.default) is None
+    fixes = [code(row[0]) for row in documentation.table("name", "in `shared`", "the original", "mended")]
     assert list(FIXES) == fixes
+    profiles = [code(row[0].split(",")[0]) for row in documentation.table("profile", "use it where", "mends")]
+    assert list(FIX_PROFILES) == profiles
+    for value in (*FIX_PROFILES, "none", "cycles keep-text"):
+        assert option_spec("fixes").problem(value) is None

@@ -1,24 +1,22 @@
-"""Queues full of jobs and people, for the tests of the admin of the job queue."""
+"""Jobs, users and URLs for the tests of the job queue's admin."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.default import default_client
 from resty_django.qless.models import token
 
 ROOT = "/admin/resty_qless/"
 HOSTILE = "<b>\"it's\\&{{x}}%s</b>\u202eé\x00/#?"
-"""A name that another client may give to anything."""
-VERBS = ("view_job", "retry_job", "cancel_job", "edit_job", "pause_queue", "configure_jobs")
+"""A name that another client may use for anything."""
+PERMISSIONS = ("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
 
 
 def path(model: str, name: str | None = None, page: str = "change") -> str:
@@ -29,22 +27,8 @@ def bulk(**query: str) -> str:
     return f"{ROOT}job/bulk/?" + urlencode({key: token(value) for key, value in query.items()})
 
 
-@pytest.fixture
-def jobs_site(settings: Any, valkey: Any, valkey_url: str) -> Client:
-    """The queue of the site, empty."""
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "WORKER_NAME": "here-1"}}
-    return default_client()
-
-
-@pytest.fixture
-def boss(db: None) -> Browser:
-    client = Browser()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
-
-
 def person(*codenames: str) -> Browser:
-    """A member of staff with these permissions, signed in."""
+    """Return a client of a staff user with these permissions."""
     user = User.objects.create_user(f"user{User.objects.count()}", password="x", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(content_type__app_label="resty_qless", codename__in=codenames))
     client = Browser()
@@ -63,7 +47,7 @@ def logged() -> list[str]:
 
 
 def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "mail", **options: Any) -> str:
-    """A job that has failed."""
+    """Enqueue a job that fails, and return its jid."""
     client.queues[queue].put("shop.jobs.Send", {"order": 7}, jid=jid, priority=1000, **options)
     job = client.queues[queue].pop()
     assert job is not None
@@ -73,27 +57,27 @@ def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "
 
 
 def fill(client: Client, name: str = "mail") -> dict[str, str]:
-    """A queue with a job in each state; the jid of each."""
+    """Fill a queue with a job in each state, and return the jids by state."""
     queue = client.queues[name]
-    found = {"failed": failed(client, "failed-1", queue=name, tags=["vip"])}
+    jids = {"failed": failed(client, "failed-1", queue=name, tags=["vip"])}
     for jid in ("complete-1", "running-1"):
         queue.put("shop.jobs.Send", {"order": 1}, jid=jid, priority=500)
         job = queue.pop()
         assert job is not None
         if jid == "complete-1":
             job.complete(result={"sent": True})
-    found |= {"complete": "complete-1", "running": "running-1"}
-    found["waiting"] = queue.put(
+    jids |= {"complete": "complete-1", "running": "running-1"}
+    jids["waiting"] = queue.put(
         "shop.jobs.Send", {"order": 2, "password": "hunter2"}, jid="waiting-1", tags=["vip", "eu"], priority=5
     )
-    found["scheduled"] = queue.put("shop.jobs.Send", {}, jid="scheduled-1", delay=3600)
-    found["depends"] = queue.put("shop.jobs.Send", {}, jid="depends-1", depends=["waiting-1"])
-    found["recurring"] = queue.recur("shop.jobs.Digest", {"to": "all"}, 3600, jid="recurring-1", offset=60)
-    return found
+    jids["scheduled"] = queue.put("shop.jobs.Send", {}, jid="scheduled-1", delay=3600)
+    jids["depends"] = queue.put("shop.jobs.Send", {}, jid="depends-1", depends=["waiting-1"])
+    jids["recurring"] = queue.recur("shop.jobs.Digest", {"to": "all"}, 3600, jid="recurring-1", offset=60)
+    return jids
 
 
 def hostile(client: Client) -> None:
-    """Everything that has a name has a hostile one."""
+    """Create objects of every kind with hostile names."""
     queue = client.queues[HOSTILE]
     queue.put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], priority=9)
     queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}2", tags=[HOSTILE], priority=8, depends=[HOSTILE])

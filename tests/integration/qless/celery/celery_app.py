@@ -12,9 +12,10 @@ import django
 from celery import Celery, Task
 from celery.exceptions import Ignore, Reject
 
-from resty_django.qless import celery as bridge
+from resty_django.qless.integrations import celery as bridge
 from resty_django.txid import celery as txid_bridge
 from resty_django.txid import current
+from tests.integration.qless.returned import RETURNED
 
 BROKER = os.environ.get("QLESS_TEST_BROKER")
 if BROKER:  # a worker of Celery, or one of ours that hands over to it
@@ -58,7 +59,12 @@ def auto() -> int:
 
 @app.task(name="another.name")
 def typed(day: date, at: datetime, key: uuid.UUID) -> list[str]:
-    return [type(each).__name__ for each in (day, at, key)]
+    return [type(argument).__name__ for argument in (day, at, key)]
+
+
+@app.task
+def returns(name: str) -> Any:
+    return RETURNED[name]
 
 
 @app.task
@@ -74,6 +80,27 @@ def ignores() -> None:
 @app.task
 def rejects() -> None:
     raise Reject("no good")
+
+
+@app.task
+def naps(path: str, seconds: float = 600.0) -> str:
+    """Says that it has begun, in a file; a second run takes no time."""
+    first = not os.path.exists(path)
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\n")
+    if first:
+        time.sleep(seconds)
+    return "rested"
+
+
+@app.task(time_limit=1)
+def overruns(path: str) -> None:
+    naps(path)
+
+
+@app.task(acks_late=True, reject_on_worker_lost=True)
+def comes_again(path: str) -> str:
+    return str(naps(path))
 
 
 @app.task

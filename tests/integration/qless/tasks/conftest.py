@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless import client, eager
-from resty_django.qless.worker.entries import entry_of
+from resty_django.qless import client
+from resty_django.qless.tasks import eager
+from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import Here
 
@@ -22,29 +23,29 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Any]:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
     examples.GO.clear()
     examples.TRAIL.clear()
-    entry_of.cache_clear()
+    resolve_handler.cache_clear()
     eager.outcomes.clear()
     yield settings
     client.close()
 
 
 @pytest.fixture
-def here(site: Any, valkey_url: str) -> Iterator[Callable[..., Here]]:
+def start_worker(site: Any, valkey_url: str) -> Iterator[Callable[..., Here]]:
     """Starts workers in threads, which end with the test."""
-    made: list[Here] = []
+    workers: list[Here] = []
 
-    def start(**given: Any) -> Here:
-        made.append(Here(valkey_url, **given).start())
-        return made[-1]
+    def start(**options: Any) -> Here:
+        workers.append(Here(valkey_url, **options).start())
+        return workers[-1]
 
     yield start
     examples.GO.set()
-    for each in made:
-        if each.thread.is_alive():
-            each.stop(0)
+    for worker in workers:
+        if worker.thread.is_alive():
+            worker.stop(0)
 
 
 @pytest.fixture
-def running(here: Callable[..., Here]) -> Here:
+def running(start_worker: Callable[..., Here]) -> Here:
     """One worker of the queue `q`."""
-    return here()
+    return start_worker()

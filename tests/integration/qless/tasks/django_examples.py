@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from resty_django.qless.tasks_api import API
+from resty_django.qless.integrations.django_tasks.compat import API
 from resty_django.txid import current
 
 task: Any = import_module(API).task

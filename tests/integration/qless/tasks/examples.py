@@ -6,8 +6,9 @@ import asyncio
 import threading
 from typing import Any
 
-from resty_django.qless.task import Run, task
+from resty_django.qless import TaskContext, task
 from resty_django.txid import current
+from tests.integration.qless.returned import RETURNED
 
 GO = threading.Event()
 TRAIL: list[Any] = []
@@ -25,14 +26,29 @@ async def aadd(a: int, b: int = 1) -> int:
 
 
 @task(queue="q")
-def total(numbers: list[int], more: int = 0) -> int:
-    return sum(numbers) + more
+def returns(name: str) -> Any:
+    return RETURNED[name]
 
 
 @task(queue="q")
-def note(*words: str, **more: Any) -> list[Any]:
-    TRAIL.append([*words, more])
-    return [*words, more]
+async def areturns(name: str) -> Any:
+    return RETURNED[name]
+
+
+@task(queue="q", ignore_result=True)
+def drops(name: str) -> Any:
+    return RETURNED[name]
+
+
+@task(queue="q")
+def total(numbers: list[int], extra: int = 0) -> int:
+    return sum(numbers) + extra
+
+
+@task(queue="q")
+def note(*texts: str, **options: Any) -> list[Any]:
+    TRAIL.append([*texts, options])
+    return [*texts, options]
 
 
 @task(queue="q", ignore_result=True)
@@ -80,7 +96,7 @@ def picky() -> None:
 
 
 @task(queue="q", bind=True, retries=2)
-def bound(self: Run, limit: int) -> list[Any]:
+def bound(self: TaskContext, limit: int) -> list[Any]:
     TRAIL.append(self.attempt)
     self.update_progress(self.attempt / 3, f"run {self.attempt}")
     if self.request.retries < limit:
@@ -89,7 +105,7 @@ def bound(self: Run, limit: int) -> list[Any]:
 
 
 @task(queue="q", bind=True, retries=2)
-async def abound(self: Run, limit: int) -> int:
+async def abound(self: TaskContext, limit: int) -> int:
     await self.aupdate_progress(0.5, "half")
     if self.retries < limit:
         self.retry(countdown=0.02)
@@ -136,3 +152,7 @@ def log_in(user: str, password: str) -> None: ...
 
 @task(queue="q")
 def keep(*secrets: str) -> None: ...
+
+
+@task(queue="q")
+def charge(order: int, card_number: str, note: str = "") -> None: ...

@@ -9,11 +9,9 @@ from typing import Any
 import django
 import pytest
 
-from resty_django.qless import eager, schedule
-from resty_django.qless import results as states
-from resty_django.qless.results import AsyncResult
-from resty_django.qless.run import Run
-from resty_django.qless.task import Task
+from resty_django.qless import AsyncResult, Task, TaskContext
+from resty_django.qless.tasks import eager, schedule
+from resty_django.qless.tasks import results as states
 from tests.docs_reader import execute, page
 
 PAGE = "docs/qless/tasks.md"
@@ -26,33 +24,33 @@ def words(column: str, *others: str, name: str = PAGE) -> set[str]:
 
 @pytest.mark.django_db
 def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_commit_callbacks: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"EAGER": True}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"EAGER": True, "MODULES": ["docs"]}}
     before = dict(schedule.scheduled)
     namespace: dict[str, Any] = {"__name__": "docs"}
-    told = 0
+    count = 0
     try:
         for block in page(PAGE).blocks:
             if block.language == "python":
                 with django_capture_on_commit_callbacks(execute=True):
-                    told += execute(block.text, block.place, namespace)
+                    count += execute(block.text, block.place, namespace)
     finally:
         schedule.scheduled.clear()
         schedule.scheduled.update(before)
         eager.outcomes.clear()
-    assert told >= 12
+    assert count >= 12
     assert namespace["RESTY_DJANGO"] == {"QLESS": {"EAGER": True}}
 
 
 def test_all_options_are_told() -> None:
     assert words("argument of `task`", "default", "meaning") == set(inspect.signature(Task).parameters) - {"function"}
-    given = set(inspect.signature(Task.message).parameters) - {"self", "args", "kwargs", "client", "source"}
-    assert words("option of `apply_async`", "meaning") == given
+    options = set(inspect.signature(Task.message).parameters) - {"self", "args", "kwargs", "client", "source"}
+    assert words("option of `apply_async`", "meaning") == options
 
 
 def test_all_options_of_the_backend_are_told() -> None:
     if django.VERSION < (6, 0):
         pytest.importorskip("django_tasks")
-    from resty_django.qless.tasks_backend import OPTIONS
+    from resty_django.qless.integrations.django_tasks.backend import OPTIONS
 
     assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == OPTIONS
 
@@ -62,10 +60,13 @@ def test_all_attributes_are_told() -> None:
     twins = {name for name in names if name[0] == "a" and (name[1:] in names or name in ("astate", "aprogress"))}
     assert words("attribute", "tells") >= names - twins
     assert twins <= set(page(PAGE).spans)
-    told = words("attribute of the run", "tells or does")
-    assert told >= {name for name in dir(Run) if name[0] != "_"} - {"aupdate_progress", "called_directly"}
+    names = {name for name in dir(TaskContext) if name[0] != "_"}
+    twins = {name for name in names if name[0] == "a" and name[1:] in names}
+    assert words("attribute of `TaskContext`", "meaning") >= names - twins
+    assert twins <= set(page(PAGE).spans)
 
 
 def test_all_states_are_told() -> None:
-    names = {name for name in states.__all__ if name.isupper()}
+    names = {name for name, constant in vars(states).items() if constant == name}
+    assert len(names) == 6
     assert words("state", "the job") == names

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.qless import eager
-from resty_django.qless.results import AsyncResult
-from resty_django.qless.task import chain, chord, task
+from resty_django.qless import AsyncResult, chain, chord, task
+from resty_django.qless.tasks import eager
 from resty_django.txid import bound, txid
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, abound, add, fails, note, third_time, total
@@ -17,7 +16,7 @@ from tests.integration.qless.tasks.examples import aadd, abound, add, fails, not
 
 @pytest.fixture(autouse=True)
 def _eager(settings: Any) -> None:
-    section = {"URL": "redis://127.0.0.1:1/0", "EAGER": True}
+    section = {"URL": "redis://127.0.0.1:1/0", "EAGER": True, "MODULES": [examples.__name__]}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
     examples.TRAIL.clear()
     examples.GO.clear()
@@ -28,8 +27,8 @@ async def test_tasks_run_where_they_are_put() -> None:
     assert add.delay(1, 2).get() == 3
     assert await (await add.adelay(1, 2)).aget() == 3
     assert await (await aadd.adelay(1, 2)).aget() == 3
-    found = note.delay("x")
-    assert (found.state, found.ready(), AsyncResult[Any](found.id).get()) == ("SUCCESS", True, ["x", {}])
+    result = note.delay("x")
+    assert (result.state, result.ready(), AsyncResult[Any](result.id).get()) == ("SUCCESS", True, ["x", {}])
 
 
 def test_async_tasks_from_sync_code() -> None:
@@ -75,15 +74,15 @@ def test_the_txid_is_the_one_of_the_caller() -> None:
 @pytest.mark.django_db
 def test_on_commit(django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
-        found = add.delay_on_commit(1, 2)
-        assert found.id not in eager.outcomes
-    assert found.get() == 3
+        result = add.delay_on_commit(1, 2)
+        assert result.id not in eager.outcomes
+    assert result.get() == 3
 
 
 def test_so_many_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager, "KEPT", 3)
-    found = [add.delay(n) for n in range(5)]
-    assert [each.id in eager.outcomes for each in found] == [False, False, True, True, True]
+    results = [add.delay(n) for n in range(5)]
+    assert [result.id in eager.outcomes for result in results] == [False, False, True, True, True]
 
 
 def test_a_nested_function_is_refused() -> None:

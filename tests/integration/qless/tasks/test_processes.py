@@ -1,4 +1,4 @@
-"""A worker process: it finds the tasks of the site by itself, and those that come by themselves do."""
+"""A worker process finds the tasks of the site, and runs the periodic ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
-from resty_django.qless.declared import of_tasks
+from resty_django.qless.tasks.abandoned import of_tasks
 from tests.integration.qless.worker.conftest import Workers, wait_for
 
 pytestmark = pytest.mark.redis

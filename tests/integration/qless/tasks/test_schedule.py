@@ -1,4 +1,4 @@
-"""Tasks that come by themselves: recurring, and by cron, also where the clock changes."""
+"""Periodic tasks: at an interval, and by cron, also where the clock changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from resty_django.qless import client
-from resty_django.qless.recurring import RecurringJob
-from resty_django.qless.schedule import Scheduler, declare, occurrences, scheduled
-from resty_django.qless.task import Task
+from resty_django.qless import Task, client
+from resty_django.qless.clients.recurring import RecurringJob
+from resty_django.qless.tasks.schedule import Scheduler, declare, occurrences, scheduled
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import wait_for
 
@@ -27,8 +26,8 @@ PATH = "tests.integration.qless.tasks.examples"
 def times(cron: str, after: datetime, count: int) -> list[str]:
     """The next times, in that time zone with its offset."""
     assert after.tzinfo is not None
-    found = itertools.islice(occurrences(cron, after.timestamp(), after.tzinfo), count)
-    return [datetime.fromtimestamp(each, after.tzinfo).strftime("%m-%d %H:%M%z") for each in found]
+    moments = itertools.islice(occurrences(cron, after.timestamp(), after.tzinfo), count)
+    return [datetime.fromtimestamp(moment, after.tzinfo).strftime("%m-%d %H:%M%z") for moment in moments]
 
 
 def test_plain_times() -> None:
@@ -70,7 +69,7 @@ def test_every_occurrence_of_a_year_is_told_once_whenever_one_asks() -> None:
     start = datetime(2026, 1, 1, tzinfo=BERLIN).timestamp()
     end = datetime(2027, 1, 1, tzinfo=BERLIN).timestamp()
     for cron in ("30 2 * * *", "*/17 2,3 * * *", "0 * * * *"):
-        at_once = list(itertools.takewhile(lambda each: each < end, occurrences(cron, start, BERLIN)))
+        at_once = list(itertools.takewhile(lambda moment: moment < end, occurrences(cron, start, BERLIN)))
         step, now = [], start
         while (now := next(occurrences(cron, now, BERLIN))) < end:
             step.append(now)
@@ -82,7 +81,7 @@ def test_what_is_no_cron_expression(site: Any) -> None:
     for cron, text in (
         ("* * * *", "five fields"),
         ("* * * * * *", "five fields"),
-        ("61 * * * *", "no cron expression"),
+        ("61 * * * *", "not a cron expression"),
     ):
         with pytest.raises(ValueError, match=text):
             Task(examples.nightly.function, cron=cron)
@@ -106,12 +105,12 @@ def test_tasks_at_an_interval_are_declared_once(site: Any) -> None:
     jid = f"every-{PATH}.every_so_often"
     assert declare(client, ["other"]) == 0
     declare(client, ["timed"])
-    found = client.jobs.get(jid)
-    assert isinstance(found, RecurringJob)
-    assert (found.queue_name, found.klass, found.interval, found.tags, found.retries, found.backlog, found.data) == (
+    job = client.jobs.get(jid)
+    assert isinstance(job, RecurringJob)
+    assert (job.queue_name, job.klass, job.interval, job.tags, job.retries, job.backlog, job.data) == (
         *("timed", f"{PATH}.every_so_often", 30, ["tick"], 1, 1, {"args": [], "kwargs": {}}),
     )
-    due = found.next()
+    due = job.next()
     declare(client, ["timed"])
     same = client.jobs.get(jid)
     assert isinstance(same, RecurringJob)
@@ -136,10 +135,10 @@ def test_cron_tasks_are_put_once_by_many_workers(site: Any) -> None:
             declare(client, ["timed"], now)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     jids = client.queues["timed"].jobs.scheduled()
     assert sorted(jids) == [f"cron-{PATH}.nightly-20261025T0030Z", f"cron-{PATH}.nightly-20261026T0130Z"]
     job = client.jobs.get(jids[0])
@@ -166,11 +165,11 @@ def test_a_worker_whose_clock_is_late_does_not_put_it_again(site: Any) -> None:
 @pytest.mark.redis
 def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
     idle, busy = Scheduler(client, ["other"]), Scheduler(client, ["timed"])
-    for each in (idle, busy):
-        each.start()
+    for scheduler in (idle, busy):
+        scheduler.start()
     wait_for(lambda: len(client.queues["timed"].jobs.scheduled()) == 2)
-    assert not idle._thread.is_alive()
-    for each in (idle, busy):
-        each.stop()
-    busy._thread.join(20)
-    assert not busy._thread.is_alive()
+    assert not idle.thread.is_alive()
+    for scheduler in (idle, busy):
+        scheduler.stop()
+    busy.thread.join(20)
+    assert not busy.thread.is_alive()

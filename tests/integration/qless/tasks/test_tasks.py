@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from resty_django.qless import DependencyError, InvalidArgument, NoSuchJob, client
-from resty_django.qless.message import ResultGone
-from resty_django.qless.results import AsyncResult
-from resty_django.qless.run import MaxRetriesExceeded
-from resty_django.qless.task import TaskFailed, task
+from resty_django.qless import (
+    AsyncResult,
+    DependencyError,
+    InvalidArgument,
+    MaxRetriesExceeded,
+    NoSuchJob,
+    ResultGone,
+    Task,
+    TaskFailed,
+    client,
+    task,
+)
+from resty_django.qless.tasks.base import TaskOptions
+from resty_django.qless.tasks.message import EnqueueOptions
 from resty_django.txid import bound, txid
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import TRAIL
@@ -24,6 +38,7 @@ from tests.integration.qless.worker.conftest import Here, wait_for
 
 pytestmark = pytest.mark.redis
 
+ROOT = Path(__file__).resolve().parents[4]
 PATH = "tests.integration.qless.tasks.examples"
 LONG = 60.0
 
@@ -34,6 +49,24 @@ async def test_delay_and_get(running: Here, which: Any) -> None:
     assert which.delay(a=5).get(LONG) == 6
     assert await (await which.adelay(1, b=4)).aget(LONG) == 5
     assert await (await which.aapply_async([1], {"b": 6})).aget(LONG) == 7
+
+
+def test_delay_takes_few_steps(site: Any) -> None:
+    """Each function of ours on the way costs every caller time, and each module costs every reader."""
+    examples.add.delay(1)
+    frames: list[tuple[str, str]] = []
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and "/resty_django/" in frame.f_code.co_filename:
+            frames.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    sys.setprofile(profile)
+    try:
+        examples.add.delay(1)
+    finally:
+        sys.setprofile(None)
+    assert len(frames) <= 16, frames
+    assert len({path for path, _ in frames}) <= 8, frames
 
 
 def test_a_task_is_the_function_when_it_is_called(site: Any) -> None:
@@ -56,11 +89,11 @@ def test_the_job_has_what_the_task_says(site: Any) -> None:
 
 def test_options_of_apply_async(site: Any) -> None:
     first = examples.add.delay(1)
-    found = examples.optioned.apply_async(
+    result = examples.optioned.apply_async(
         queue="p", priority=-1, task_id="mine", depends=[first, "unknown"], tags=["two"], retries=0
     )
-    job = found.job()
-    assert found.id == "mine"
+    job = result.job()
+    assert result.id == "mine"
     assert job is not None
     assert (job.queue_name, job.priority, job.original_retries, job.tags, job.dependencies, job.state) == (
         *("p", -1, 0, ["one", "two"], [first.id], "depends"),
@@ -68,7 +101,7 @@ def test_options_of_apply_async(site: Any) -> None:
     late = examples.add.apply_async((1,), countdown=100).job()
     later = examples.add.apply_async((1,), eta=timezone.now() + timedelta(seconds=200)).job()
     past = examples.add.apply_async((1,), eta=timezone.now() - timedelta(seconds=200)).job()
-    assert [each and each.state for each in (late, later, past)] == ["scheduled", "scheduled", "waiting"]
+    assert [job and job.state for job in (late, later, past)] == ["scheduled", "scheduled", "waiting"]
     when = client.call("due", "q")
     assert float(when) <= time.time()
     with pytest.raises(TypeError, match="cannot be used together"):
@@ -77,9 +110,9 @@ def test_options_of_apply_async(site: Any) -> None:
 
 def test_arguments_are_checked_where_the_task_is_put(site: Any) -> None:
     for args, kwargs in (((), {}), ((1, 2, 3), {}), ((1,), {"c": 1}), ((1,), {"a": 1})):
-        with pytest.raises(TypeError, match="cannot be called so"):
+        with pytest.raises(TypeError, match="invalid arguments: "):
             examples.add.delay(*args, **kwargs)
-    with pytest.raises(TypeError, match="cannot be called so"):
+    with pytest.raises(TypeError, match="invalid arguments: "):
         examples.bound.delay()
     with pytest.raises(InvalidArgument, match=r"builtins\.object"):
         examples.add.delay(object())
@@ -87,26 +120,26 @@ def test_arguments_are_checked_where_the_task_is_put(site: Any) -> None:
 
 
 def test_a_failure_is_raised_by_get(running: Here) -> None:
-    found = examples.fails.delay("oh")
+    result = examples.fails.delay("oh")
     with pytest.raises(TaskFailed, match="ValueError: oh") as caught:
-        found.get(LONG)
+        result.get(LONG)
     assert caught.value.group == "q-ValueError"
     assert "in fails" in str(caught.value)
-    assert (found.state, found.ready(), found.failed(), found.successful()) == ("FAILURE", True, True, False)
+    assert (result.state, result.ready(), result.failed(), result.successful()) == ("FAILURE", True, True, False)
     with pytest.raises(TaskFailed, match="async no"):
         examples.afails.delay().get(LONG)
 
 
-async def test_states(site: Any, here: Callable[..., Here]) -> None:
+async def test_states(site: Any, start_worker: Callable[..., Here]) -> None:
     examples.GO.clear()
-    found = examples.once.delay(1)
-    assert (found.state, found.status, await found.astate()) == ("PENDING", "PENDING", "PENDING")
-    here()
-    wait_for(lambda: found.state == "STARTED")
-    assert not found.ready()
+    result = examples.once.delay(1)
+    assert (result.state, result.status, await result.astate()) == ("PENDING", "PENDING", "PENDING")
+    start_worker()
+    wait_for(lambda: result.state == "STARTED")
+    assert not result.ready()
     examples.GO.set()
-    assert found.get(LONG) == 3
-    assert (found.state, await found.asuccessful()) == ("SUCCESS", True)
+    assert result.get(LONG) == 3
+    assert (result.state, await result.asuccessful()) == ("SUCCESS", True)
     assert AsyncResult("nobody").state == "GONE"
     with pytest.raises(NoSuchJob):
         AsyncResult("nobody").get(1)
@@ -118,10 +151,10 @@ def test_get_waits_no_longer_than_told(site: Any) -> None:
 
 
 def test_results_live_as_long_as_told(running: Here, valkey: Any) -> None:
-    kept, brief, silent = examples.add.delay(1), examples.brief.delay(), examples.silent.delay()
-    assert kept.get(LONG) == 2
+    lasting, brief, silent = examples.add.delay(1), examples.brief.delay(), examples.silent.delay()
+    assert lasting.get(LONG) == 2
     assert brief.get(LONG) == 1
-    assert 86_000 < valkey.ttl(f"ql:x:{kept.id}") <= 86_400
+    assert 86_000 < valkey.ttl(f"ql:x:{lasting.id}") <= 86_400
     assert 0 < valkey.ttl(f"ql:x:{brief.id}") <= 3
     with pytest.raises(ResultGone):
         silent.get(LONG)
@@ -129,35 +162,35 @@ def test_results_live_as_long_as_told(running: Here, valkey: Any) -> None:
 
 
 def test_exceptions_are_retried_where_it_says_so(running: Here) -> None:
-    found = examples.third_time.delay("x")
-    assert found.get(LONG) == 3
+    result = examples.third_time.delay("x")
+    assert result.get(LONG) == 3
     with pytest.raises(TaskFailed, match="not to be retried"):
         examples.picky.delay().get(LONG)
     assert TRAIL.count("picky") == 1
 
 
 def test_retry_and_progress(running: Here) -> None:
-    found = examples.bound.delay(2)
-    assert found.get(LONG) == [found.id, 2, f"{PATH}.bound"]
+    result = examples.bound.delay(2)
+    assert result.get(LONG) == [result.id, 2, f"{PATH}.bound"]
     assert TRAIL == [1, 2, 3]
-    assert found.progress == (1.0, "run 3")
+    assert result.progress == (1.0, "run 3")
     lost = examples.bound.delay(5)
     with pytest.raises(TaskFailed, match="OSError: run 3"):
         lost.get(LONG)
 
 
 async def test_retry_and_progress_of_async_tasks(running: Here) -> None:
-    found = await examples.abound.adelay(1)
-    assert await found.aget(LONG) == 1
-    assert await found.aprogress() == (0.5, "half")
+    result = await examples.abound.adelay(1)
+    assert await result.aget(LONG) == 1
+    assert await result.aprogress() == (0.5, "half")
     with pytest.raises(TaskFailed, match=MaxRetriesExceeded.__name__):
         await (await examples.abound.adelay(5)).aget(LONG)
 
 
 def test_a_task_between_two_runs(running: Here) -> None:
-    found = examples.bound.apply_async((1,))
-    wait_for(lambda: found.state in ("RETRY", "SUCCESS"))
-    assert found.get(LONG)[1] == 1
+    result = examples.bound.apply_async((1,))
+    wait_for(lambda: result.state in ("RETRY", "SUCCESS"))
+    assert result.get(LONG)[1] == 1
 
 
 def test_timeout(running: Here) -> None:
@@ -165,11 +198,11 @@ def test_timeout(running: Here) -> None:
         examples.slow.delay().get(LONG)
 
 
-def test_an_expired_task_is_not_run(site: Any, here: Callable[..., Here]) -> None:
+def test_an_expired_task_is_not_run(site: Any, start_worker: Callable[..., Here]) -> None:
     late = examples.note.apply_async(("late",), expires=0.01)
     fine = examples.note.apply_async(("fine",), expires=timezone.now() + timedelta(hours=1))
     time.sleep(0.02)
-    here()
+    start_worker()
     with pytest.raises(TaskFailed, match="TaskExpired"):
         late.get(LONG)
     assert fine.get(LONG) == ["fine", {}]
@@ -189,33 +222,33 @@ def test_revoke(site: Any) -> None:
 def test_the_txid_goes_with_it(running: Here) -> None:
     mine = txid()
     with bound(mine):
-        found = examples.txid.delay()
-    assert found.get(LONG) == mine
+        result = examples.txid.delay()
+    assert result.get(LONG) == mine
 
 
 @pytest.mark.django_db(transaction=True)
 def test_on_commit(running: Here) -> None:
     with transaction.atomic():
-        found = examples.add.delay_on_commit(1, 2)
-        other = examples.add.apply_async_on_commit((1,), {"b": 3}, priority=1)
+        result = examples.add.delay_on_commit(1, 2)
+        with_options = examples.add.apply_async_on_commit((1,), {"b": 3}, priority=1)
         chained = (examples.add.s(1) | examples.add.s(1)).delay_on_commit()
-        assert (found.state, other.state, chained.state) == ("GONE", "GONE", "GONE")
-    assert (found.get(LONG), other.get(LONG), chained.get(LONG)) == (3, 4, 3)
+        assert (result.state, with_options.state, chained.state) == ("GONE", "GONE", "GONE")
+    assert (result.get(LONG), with_options.get(LONG), chained.get(LONG)) == (3, 4, 3)
     assert examples.add.delay_on_commit(5).get(LONG) == 6
 
 
 @pytest.mark.django_db(transaction=True)
 def test_no_job_after_a_rollback(site: Any) -> None:
     with transaction.atomic():
-        found = examples.add.delay_on_commit(1)
+        result = examples.add.delay_on_commit(1)
         transaction.set_rollback(True)
     with transaction.atomic(), pytest.raises(TypeError):
         examples.add.delay_on_commit()
-    assert found.state == "GONE"
+    assert result.state == "GONE"
     assert client.queues["q"].length() == 0
 
 
-def test_unique_tasks_under_many_enqueuers(site: Any, here: Callable[..., Here]) -> None:
+def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: Callable[..., Here]) -> None:
     ids: list[str] = []
     start = threading.Barrier(8)
 
@@ -225,21 +258,21 @@ def test_unique_tasks_under_many_enqueuers(site: Any, here: Callable[..., Here])
             ids.append(examples.once.delay(a % 4, b=2).id)
 
     threads = [threading.Thread(target=put) for _ in range(8)]
-    for each in threads:
-        each.start()
-    here(concurrency=4)
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    start_worker(concurrency=4)
+    for thread in threads:
+        thread.join()
     assert len(set(ids)) == 4
     wait_for(lambda: len(TRAIL) == 4)
     assert examples.once.delay(0).id in ids  # still one runs
     examples.GO.set()
-    for found in [AsyncResult[int](each) for each in set(ids)]:
-        found.get(LONG)
+    for task_id in set(ids):
+        AsyncResult[int](task_id).get(LONG)
     assert sorted(TRAIL) == [("once", a, 2) for a in range(4)]
-    again = examples.once.delay(0)
-    assert again.id in ids
-    assert again.get(LONG) == 2
+    second = examples.once.delay(0)
+    assert second.id in ids
+    assert second.get(LONG) == 2
     assert len(TRAIL) == 5
 
 
@@ -254,9 +287,9 @@ def test_unique_by_some_arguments(site: Any) -> None:
 
 def test_rate(running: Here) -> None:
     began = time.monotonic()
-    found = [examples.limited.delay(number) for number in range(30)]
-    for each in found:
-        each.get(LONG)
+    results = [examples.limited.delay(number) for number in range(30)]
+    for result in results:
+        result.get(LONG)
     assert sorted(TRAIL) == list(range(30))
     assert time.monotonic() - began > 29 / 20 * 0.9
 
@@ -275,5 +308,74 @@ def test_what_cannot_be_a_task(site: Any) -> None:
         task(unique=["b"])(examples.total.function)
     with pytest.raises(ValueError, match="at least 0"):
         task(backoff=-1)(examples.total.function)
-    with pytest.raises(TypeError, match="cannot be called so"):
+    with pytest.raises(TypeError, match="invalid arguments: "):
         task(every=5)(examples.total.function)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quue": "mail"}, r"@task has no option 'quue'\. Did you mean 'queue'\?"),
+        ({"retry": 3}, r"@task has no option 'retry'\. Did you mean 'retry_on'\?"),
+        ({"xyz": 3}, r"@task has no option 'xyz'\. Options are backoff, bind, cron, "),
+    ],
+)
+def test_options_of_task_that_do_not_exist_are_errors_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        task(**options)
+
+
+def test_options_of_apply_async_that_do_not_exist_are_errors(site: Any) -> None:
+    for call in (examples.add.apply_async, examples.add.apply_async_on_commit):
+        with pytest.raises(TypeError, match="countdwn"):
+            call((1,), countdwn=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"not put with the option 'countdwn'\. Options are countdown, depends, "):
+        examples.add.s(1).set(countdwn=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'countdwn'"):
+        examples.add.signature((1,), countdwn=3)  # type: ignore[call-arg]
+
+
+def test_all_options_of_task_are_typed() -> None:
+    """The TypedDicts, which mypy reads, name the options that there are at run time."""
+    parameters = set(inspect.signature(Task).parameters) - {"function", "bind"}
+    assert set(TaskOptions.__annotations__) == parameters
+    parameters = set(inspect.signature(Task.message).parameters) - {"self", "args", "kwargs", "client", "source"}
+    assert set(EnqueueOptions.__annotations__) == parameters
+
+
+def test_the_package_exports_the_decorator_also_after_the_import_of_its_module() -> None:
+    code = (
+        "import resty_django.qless.tasks.base, resty_django.qless as qless\n"
+        "from resty_django.qless import task\n"
+        "import resty_django.qless.tasks\n"
+        "assert task is qless.task is resty_django.qless.tasks.base.task, task\n"
+        "assert callable(task)\n"
+    )
+    settings = "from django.conf import settings; settings.configure()\n"
+    subprocess.run([sys.executable, "-c", settings + code], check=True, cwd=ROOT)
+
+
+def test_the_package_has_what_tasks_need() -> None:
+    import resty_django.qless
+    from resty_django.qless import AsyncResult as Result
+    from resty_django.qless import chain, chord, group
+    from resty_django.qless import task as decorator
+    from resty_django.qless.tasks.base import task as of_module
+
+    plain_task: Any = decorator(plain)
+    assert isinstance(plain_task, Task)
+    with_options: Any = decorator(queue="other", retries=3)(plain)
+    assert (with_options.queue, with_options.retries, with_options(2)) == ("other", 3, 4)
+    assert type(of_module(plain)) is Task
+    assert {Result, chain, chord, group} <= {getattr(resty_django.qless, name) for name in resty_django.qless.__all__}
+
+
+def plain(number: int) -> int:
+    return number * 2
+
+
+@pytest.mark.parametrize("ttl", ["abc", float("nan"), float("inf"), -1, object()])
+def test_how_long_a_result_is_kept_is_a_number(ttl: Any) -> None:
+    """Said where the task is made, and not by the server after its first run."""
+    with pytest.raises(TypeError, match="result_ttl= is seconds"):
+        task(result_ttl=ttl)(plain)

@@ -1,8 +1,8 @@
-"""A task that comes by itself, soon."""
+"""A periodic task with a short interval."""
 
 from __future__ import annotations
 
-from resty_django.qless.task import task
+from resty_django.qless import task
 
 
 @task(queue="ticks", every=0.3)

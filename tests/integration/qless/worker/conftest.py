@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
-from resty_django.qless.worker.entries import entry_of
+from resty_django.qless.worker.handlers import resolve_handler
+from resty_django.qless.worker.main import build
 from resty_django.qless.worker.options import Options
-from resty_django.qless.worker.process import build
+from resty_django.qless.worker.running_job import RunningJob
+from tests import processes
 from tests.integration.qless.worker import jobs
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -26,29 +29,71 @@ JOBS = "tests.integration.qless.worker.jobs"
 
 
 def wait_for(check: Callable[[], Any], what: str = "", seconds: float = 40.0) -> Any:
-    """What `check` gives once it is true."""
+    """Return what `check` returns once it is true."""
     end = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < end, f"{what}: {found!r}"
+    while not (result := check()):
+        assert time.monotonic() < end, f"{what}: {result!r}"
         time.sleep(0.01)
-    return found
+    return result
 
 
-def options(**given: Any) -> Options:
-    usual: dict[str, Any] = {
+def put(client: Client, name: str, data: Any = None, queue: str = "q", **options: Any) -> str:
+    return client.queues[queue].put(f"{JOBS}.{name}", data, **options)
+
+
+def state(client: Client, jid: str) -> str:
+    job = client.jobs.get(jid)
+    assert job is not None
+    return job.state
+
+
+def until(client: Client, jid: str, end_state: str) -> Any:
+    wait_for(lambda: state(client, jid) == end_state, f"{jid} is to be {end_state}")
+    return client.jobs.get(jid)
+
+
+def written_lines(client: Client) -> list[str]:
+    """What jobs have written with `jobs.write`: their worker and their data."""
+    return [line.decode() for line in client.source.sync().lrange("told", 0, -1)]
+
+
+def started(client: Client, count: int = 1) -> None:
+    wait_for(lambda: len(written_lines(client)) >= count, "jobs are to start")
+
+
+def options(**overrides: Any) -> Options:
+    defaults: dict[str, Any] = {
         **{"queues": ("q",), "reserver": "ordered", "concurrency": 4, "processes": 1},
         **{"interval": 60.0, "grace": 5.0, "interrupt": False, "name": "tests"},
     }
-    return Options(**{**usual, **given})
+    return Options(**{**defaults, **overrides})
+
+
+def traced_code_runs() -> bool:
+    """Whether a thread with a trace function, as debuggers and coverage.py have one, comes to its end."""
+
+    def trace(*_: object) -> Any:
+        return trace
+
+    def code() -> None:
+        sys.settrace(trace)
+        for number in range(100):
+            (lambda number: number)(number)
+        sys.settrace(None)
+
+    thread = threading.Thread(target=code, daemon=True)
+    thread.start()
+    thread.join(20)
+    return not thread.is_alive()
 
 
 class Here:
     """A worker in a thread of this process."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.time, **given: Any) -> None:
-        name = given.pop("name", f"here-{id(self)}")
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time, **overrides: Any) -> None:
+        name = overrides.pop("name", f"here-{id(self)}")
         self.client = Client(url, worker_name=name, clock=clock)
-        self.desk, self.listener = build(self.client, options(**given))
+        self.loop, self.listener = build(self.client, options(**overrides))
         self.code: int | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -58,60 +103,96 @@ class Here:
         return self
 
     def _run(self) -> None:
-        self.code = self.desk.run()
+        self.code = self.loop.run()
 
     def do(self, function: Callable[..., object], *args: Any) -> None:
-        """In the thread of the desk."""
-        self.desk.inbox.put(lambda: function(*args))
+        """Call it in the thread of the worker loop."""
+        self.loop.inbox.put(lambda: function(*args))
 
     def pause(self) -> None:
-        self.do(self.desk.pause, True)
-        wait_for(lambda: self.desk.paused)
+        self.do(self.loop.pause, True)
+        wait_for(lambda: self.loop.paused)
 
-    def go_on(self) -> None:
-        """And look at all queues."""
-        self.do(self.desk.missed)
-        self.do(self.desk.pause, False)
+    def resume(self) -> None:
+        """And poll all queues."""
+        self.do(self.loop.on_reconnect)
+        self.do(self.loop.pause, False)
+
+    # What tests look at, or change, of the worker's state: in this one place.
+
+    @property
+    def name(self) -> str:
+        return self.loop.name
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Jobs by how they ended."""
+        return self.loop.in_flight.counts
+
+    @property
+    def running(self) -> dict[str, RunningJob]:
+        """By jid; also jobs whose end the server has not confirmed."""
+        return self.loop.in_flight.running
+
+    @property
+    def unsent(self) -> list[RunningJob]:
+        """Jobs whose end is to be sent."""
+        return self.loop.in_flight.finished
+
+    def snapshot(self) -> dict[str, Any]:
+        return self.loop.snapshot()
+
+    def lease(self, queue: str) -> float:
+        return self.loop.in_flight.leases.length(queue)
+
+    def check_leases(self) -> None:
+        """At once, and not when it is time."""
+        self.do(setattr, self.loop.in_flight.leases, "next_check", 0.0)
+
+    def ask_when_due(self, queue: str) -> None:
+        """Let it ask when a job of the queue is due, as after a poll that gave less than asked for."""
+        self.do(self.loop.short_queues.add, queue)
+        wait_for(lambda: not self.loop.short_queues)
 
     def stop(self, grace: float | None = 5.0) -> int | None:
-        self.do(self.desk.stop, grace)
+        self.do(self.loop.stop, grace)
         return self.join()
 
     def join(self) -> int | None:
         self.thread.join(40)
         self.listener.stop()
-        self.listener._thread.join(20)
+        self.listener.thread.join(20)
         self.client.close()
         assert not self.thread.is_alive()
         return self.code
 
 
 @pytest.fixture
-def here(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callable[..., Here]]:
+def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callable[..., Here]]:
     """Starts workers in threads, which end with the test."""
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "MODULES": [JOBS]}}
     jobs.GO.clear()
     jobs.TRAIL.clear()
     while not jobs.SEEN.empty():
         jobs.SEEN.get()
-    entry_of.cache_clear()
-    made: list[Here] = []
+    resolve_handler.cache_clear()
+    started: list[Here] = []
 
-    def start(**given: Any) -> Here:
-        made.append(Here(valkey_url, **given).start())
-        return made[-1]
+    def start(**overrides: Any) -> Here:
+        started.append(Here(valkey_url, **overrides).start())
+        return started[-1]
 
     yield start
     jobs.GO.set()
-    for each in made:
-        each.stop(0)
+    for worker in started:
+        worker.stop(0)
 
 
 @pytest.fixture
 def client(valkey: Any, valkey_url: str) -> Iterator[Client]:
-    found = Client(valkey_url, worker_name="the tests")
-    yield found
-    found.close()
+    test_client = Client(valkey_url, worker_name="the tests")
+    yield test_client
+    test_client.close()
 
 
 class Workers:
@@ -136,14 +217,14 @@ class Workers:
             "PYTHONPATH": str(ROOT),
         }
         command = [sys.executable, "manage.py", "runqless", *arguments]
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
+        with log.open("ab") as output:
+            self.process = processes.Process(
                 command,
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=out if terminal < 0 else terminal,
-                stderr=out,
+                stdout=output if terminal < 0 else terminal,
+                stderr=output,
             )
 
     def text(self) -> str:
@@ -154,7 +235,7 @@ class Workers:
 
     def children(self) -> list[int]:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(each) for each in path.read_text().split()]
+        return [int(pid) for pid in path.read_text().split()]
 
     def ready(self, count: int = 1) -> list[int]:
         """The worker processes, once so many hear of jobs."""
@@ -183,12 +264,13 @@ class Workers:
 
 @pytest.fixture
 def workers(valkey: Any, valkey_url: str, tmp_path: Path) -> Iterator[Callable[..., Workers]]:
-    made: list[Workers] = []
+    started: list[Workers] = []
 
-    def start(*arguments: str, **given: Any) -> Workers:
-        made.append(Workers(given.pop("url", valkey_url), tmp_path / f"log{len(made)}", *arguments, **given))
-        return made[-1]
+    def start(*arguments: str, **options: Any) -> Workers:
+        log = tmp_path / f"log{len(started)}"
+        started.append(Workers(options.pop("url", valkey_url), log, *arguments, **options))
+        return started[-1]
 
     yield start
-    for each in made:
-        each.end()
+    for run in started:
+        run.end()

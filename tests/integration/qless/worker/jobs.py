@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import ctypes
+import json
+import os
 import threading
 import time
+from decimal import Decimal
 from queue import SimpleQueue
 from typing import Any
 
@@ -185,7 +189,7 @@ class AsyncSlow:
 
 
 class Deaf:
-    """Does not heed its timeout."""
+    """Ignores its timeout."""
 
     middleware = [Timeout(0.1, kill_after=0.1)]
     perform = staticmethod(blind)
@@ -321,9 +325,113 @@ class Flaky:
 
     @staticmethod
     def perform(job: Any) -> None:
-        for other in job.data["after"]:
-            assert job.client.jobs.get(other).state == "complete"
+        for jid in job.data["after"]:
+            assert job.client.jobs.get(jid).state == "complete"
         if job.attempt <= job.data["fails"]:
             raise OSError("not this time")
         if job.data.get("seconds"):
             time.sleep(job.data["seconds"])
+
+
+def forks(job: Any) -> None:
+    """Forks a process that returns from here, and one that sleeps; tells of both in a file."""
+    returns = os.fork()
+    if not returns:
+        return
+    sleeps = os.fork()
+    if not sleeps:
+        time.sleep(600)
+        return
+    with open(job.data, "w") as file:
+        file.write(f"{returns} {sleeps} {os.getpid()}\n")
+
+
+async def aforks(job: Any) -> None:
+    forks(job)
+
+
+# --- ends that the server refuses, and exceptions that cannot be shown ---
+
+
+class Nasty(Exception):
+    """Its text is `text`, which may not be one, or an exception to raise."""
+
+    def __init__(self, text: Any) -> None:
+        super().__init__()
+        self.text = text
+
+    def __str__(self) -> str:
+        if isinstance(self.text, BaseException):
+            raise self.text
+        return self.text  # type: ignore[no-any-return]
+
+    __repr__ = __str__
+
+
+class Ending:
+    """Ends as `ENDINGS` says."""
+
+    keep_result = True
+
+    @staticmethod
+    def perform(job: Any) -> Any:
+        return ENDINGS[job.data](job)
+
+
+class OddTtl:
+    keep_result = True
+    result_ttl = "abc"
+
+    @staticmethod
+    def perform(job: Any) -> str:
+        return "fine"
+
+
+def _raises(make: Any) -> Any:
+    def end(job: Any) -> None:
+        raise make()
+
+    return end
+
+
+def _sets(data: Any) -> Any:
+    def end(job: Any) -> None:
+        job.data = data
+
+    return end
+
+
+ENDINGS: dict[str, Any] = {
+    "retry nan": _raises(lambda: RetryLater(float("nan"))),
+    "retry infinity": _raises(lambda: RetryLater(float("inf"))),
+    "requeue nan": _raises(lambda: RequeueLater(float("nan"))),
+    "requeue retries": _raises(lambda: RequeueLater(0, "many")),  # type: ignore[arg-type]
+    "retry decimal": _raises(lambda: RetryLater(Decimal(1))),  # type: ignore[arg-type]
+    "retry group": _raises(lambda: RetryLater(0, object())),  # type: ignore[arg-type]
+    "retry message": _raises(lambda: RetryLater(0, "group", object())),  # type: ignore[arg-type]
+    "long result": lambda job: "x" * 5000,
+    "long data": _sets("x" * 5000),
+    "data false": _sets(False),
+    "data object": _sets(object()),
+    "deep data": _sets(json.loads("[" * 100 + "]" * 100)),
+    "key of another type": lambda job: job.client.source.sync().set(f"ql:x:{job.jid}", "somebody's"),
+    "surrogate": _raises(lambda: ValueError("\ud800 \udcff")),
+    "surrogate in group": _raises(lambda: RetryLater(0, "\ud800", "\udfff")),
+    "surrogate in log": lambda job: job.log("\ud800"),
+    "surrogate in progress": lambda job: job.progress(0.5, "\ud800"),
+    "surrogate in result": lambda job: "\ud800",
+    "surrogate in data": _sets({"a": "\ud800"}),
+    "bad str": _raises(lambda: Nasty(RuntimeError("no text"))),
+    "str exits": _raises(lambda: Nasty(SystemExit(3))),
+    "str of no text": _raises(lambda: Nasty(7)),
+    "long text": _raises(lambda: ValueError("\ud800" * 100_000)),
+    "long name": _raises(lambda: type("N" * 100_000, (Exception,), {})("x")),
+    "data whose items raise": _sets(Nasty(RuntimeError("no data"))),
+}
+"""What a job does that ends badly, each in a way of its own."""
+
+
+def hold_interpreter(job: Any) -> None:
+    """As C code does that does not release the interpreter lock: no other thread of the process runs meanwhile."""
+    write(job)
+    ctypes.PyDLL(None).usleep(ctypes.c_uint(int(job.data * 1_000_000)))

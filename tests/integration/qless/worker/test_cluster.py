@@ -14,9 +14,8 @@ from redis import RedisCluster
 from redis.crc import key_slot
 
 from resty_django.qless import Client
-from resty_django.qless.declared import of_tasks
-from tests.integration.qless.worker.conftest import JOBS, Workers, wait_for
-from tests.integration.qless.worker.test_jobs import put, state, until
+from resty_django.qless.tasks.abandoned import of_tasks
+from tests.integration.qless.worker.conftest import JOBS, Workers, put, state, until, wait_for
 from tests.servers import Server, cluster
 from tests.servers import until as until_up
 
@@ -29,8 +28,8 @@ Start = Callable[..., Workers]
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[Server]]:
-    with cluster() as found:
-        yield found
+    with cluster() as servers:
+        yield servers
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def client(nodes: list[Server]) -> Iterator[Client]:
 @pytest.fixture
 def workers(client: Client, nodes: list[Server], tmp_path: Path) -> Iterator[Start]:
     """`interval`: 600 seconds, where it is not given."""
-    made: list[Workers] = []
+    runs: list[Workers] = []
     cache = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": [node.url for node in nodes],
@@ -55,21 +54,21 @@ def workers(client: Client, nodes: list[Server], tmp_path: Path) -> Iterator[Sta
 
     def start(*arguments: str, qless: dict[str, Any] | None = None) -> Workers:
         section = {"URL": None, "ALIAS": "jobs", "PREFIX": PREFIX, **(qless or {})}
-        log = tmp_path / f"log{len(made)}"
-        made.append(Workers(None, log, "--interval", "600", *arguments, qless=section, caches={"jobs": cache}))
-        return made[-1]
+        log = tmp_path / f"log{len(runs)}"
+        runs.append(Workers(None, log, "--interval", "600", *arguments, qless=section, caches={"jobs": cache}))
+        return runs[-1]
 
     yield start
-    for each in made:
-        each.end()
+    for run in runs:
+        run.end()
 
 
 def listed(client: Client, name: str) -> list[str]:
-    return [each.decode() for each in client.source.sync().lrange(name, 0, -1)]
+    return [line.decode() for line in client.source.sync().lrange(name, 0, -1)]
 
 
 def started(client: Client, count: int = 1) -> list[str]:
-    return list(wait_for(lambda: (told := listed(client, "told"))[count - 1 :] and told, "jobs are to start"))
+    return list(wait_for(lambda: (lines := listed(client, "told"))[count - 1 :] and lines, "jobs are to start"))
 
 
 def heard_by(nodes: list[Server], channel: str) -> int:
@@ -139,9 +138,9 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client:
 
 
 @pytest.mark.parametrize("what", ["cancel", "timeout"])
-@pytest.mark.parametrize(("name", "told"), [("keeps", "lost"), ("along", "cancelled")])
-def test_a_job_that_was_taken_away_is_told_at_once(
-    workers: Start, client: Client, nodes: list[Server], name: str, told: str, what: str
+@pytest.mark.parametrize(("name", "key"), [("keeps", "lost"), ("along", "cancelled")])
+def test_a_job_that_was_taken_away_is_interrupted_at_once(
+    workers: Start, client: Client, nodes: list[Server], name: str, key: str, what: str
 ) -> None:
     """Long before the next heartbeat, which comes in half a minute at the earliest."""
     run = workers()
@@ -151,7 +150,7 @@ def test_a_job_that_was_taken_away_is_told_at_once(
     wait_for(lambda: heard_by(nodes, f"w:{line.split()[0]}") == 1, run.text())
     began = time.monotonic()
     getattr(client.jobs.get(jid), what)()
-    wait_for(lambda: listed(client, told) == [jid], run.text())
+    wait_for(lambda: listed(client, key) == [jid], run.text())
     assert time.monotonic() - began < 20
     assert f"job {jid} has lost its lock" in run.text()
 
@@ -172,33 +171,33 @@ def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start
     lost.process.wait(20)
     for jid in jids:
         until(client, jid, "complete")
-    (left,) = stays.children()
-    again = listed(client, "told")[2:]
-    assert again
-    assert all(line.split()[0].endswith(f"-{left}") for line in again)
+    (survivor,) = stays.children()
+    restarts = listed(client, "told")[2:]
+    assert restarts
+    assert all(line.split()[0].endswith(f"-{survivor}") for line in restarts)
 
 
-def test_a_task_at_an_interval(workers: Start, client: Client) -> None:
+def test_a_periodic_task_runs_once_an_interval(workers: Start, client: Client) -> None:
     run = workers("--processes", "2", qless={"MODULES": [TICK], "WORKER": {"QUEUES": ["ticks"]}})
     wait_for(lambda: len(client.jobs.complete()) >= 3, run.text())
     run.signal(signal.SIGTERM)
     assert run.wait() == 0
     assert client.queues["ticks"].counts().recurring == 1
-    assert [each.job.jid for each in of_tasks(client)] == [f"every-{TICK}.tick"]
+    assert [entry.job.jid for entry in of_tasks(client)] == [f"every-{TICK}.tick"]
     jids = client.jobs.complete()
     assert all(jid.startswith(f"every-{TICK}.tick-") for jid in jids)
     assert len(set(jids)) == len(jids)
 
 
-def test_the_node_of_the_jobs_comes_back(workers: Start, client: Client, nodes: list[Server]) -> None:
+def test_the_worker_survives_a_restart_of_its_node(workers: Start, client: Client, nodes: list[Server]) -> None:
     """It has lost all, and its scripts."""
     run = workers()
     until(client, put(client, "write", "before"), "complete")
     node = home(nodes)
     node.kill()
-    wait_for(lambda: "cannot be used" in run.text() or "hears no events" in run.text(), "the worker is to notice")
+    wait_for(lambda: "cannot be used" in run.text() or "receives no events" in run.text(), "the worker is to notice")
     node.start()
-    until_up(lambda: b"cluster_state:ok" in nodes[0].call("CLUSTER", "INFO"))
+    until_up(lambda: all(b"cluster_state:ok" in each.call("CLUSTER", "INFO") for each in nodes))
     wait_for(lambda: heard_by(nodes, "wake:q") == 1, run.text())
     for count in range(3):
         until(client, until_up(lambda count=count: put(client, "write", count)), "complete")  # type: ignore[misc]
@@ -207,7 +206,7 @@ def test_the_node_of_the_jobs_comes_back(workers: Start, client: Client, nodes: 
     assert run.wait() == 0
 
 
-def test_the_jobs_move_to_another_node(workers: Start, client: Client, nodes: list[Server]) -> None:
+def test_the_worker_follows_its_jobs_to_another_node(workers: Start, client: Client, nodes: list[Server]) -> None:
     run = workers()
     listening(run, nodes)
     running = put(client, "long", 3.0)

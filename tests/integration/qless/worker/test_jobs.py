@@ -1,4 +1,4 @@
-"""What becomes of a job, by what it does."""
+"""How jobs end, by what they do."""
 
 from __future__ import annotations
 
@@ -7,70 +7,57 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import policy
+from resty_django.limits.policies import registry
 from resty_django.qless import Client
 from resty_django.qless.worker import job_failed
-from resty_django.qless.worker.perform import LONGEST_MESSAGE
+from resty_django.qless.worker.error_text import LONGEST_MESSAGE
 from resty_django.shdict import shdicts
 from resty_django.txid import bound
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import JOBS, Here, wait_for
+from tests.integration.qless.worker.conftest import JOBS, Here, put, traced_code_runs, until, wait_for
 
 pytestmark = pytest.mark.redis
 
 Start = Callable[..., Here]
 
 
-def put(client: Client, name: str, data: Any = None, queue: str = "q", **given: Any) -> str:
-    return client.queues[queue].put(f"{JOBS}.{name}", data, **given)
-
-
-def state(client: Client, jid: str) -> str:
-    job = client.jobs.get(jid)
-    assert job is not None
-    return job.state
-
-
-def until(client: Client, jid: str, wanted: str) -> Any:
-    wait_for(lambda: state(client, jid) == wanted, f"{jid} is to be {wanted}")
-    return client.jobs.get(jid)
-
-
 BOTH = pytest.mark.parametrize("prefix", ["", "a"])
 
 
 @BOTH
-def test_a_job_runs_and_is_complete(here: Start, client: Client, prefix: str) -> None:
-    here()
+def test_a_job_runs_and_is_complete(start_worker: Start, client: Client, prefix: str) -> None:
+    start_worker()
     jid = put(client, f"{prefix}note", {"order": 7})
     assert jobs.SEEN.get(timeout=20) == {"order": 7}
     job = until(client, jid, "complete")
     assert job.data == {"order": 7}
-    found = client.jobs.result(jid)
-    assert found is not None
-    assert found.result is None
+    record = client.jobs.result(jid)
+    assert record is not None
+    assert record.result is None
 
 
 @BOTH
-def test_a_job_that_raises_fails_in_the_group_of_its_exception(here: Start, client: Client, prefix: str) -> None:
-    told: list[Any] = []
+def test_a_job_that_raises_fails_in_the_group_of_its_exception(
+    start_worker: Start, client: Client, prefix: str
+) -> None:
+    signals: list[Any] = []
 
-    def tell(sender: Any, **facts: Any) -> None:
-        told.append((sender.__name__, facts["job"].jid, str(facts["error"]), facts["group"]))
+    def receiver(sender: Any, **facts: Any) -> None:
+        signals.append((sender.__name__, facts["job"].jid, str(facts["error"]), facts["group"]))
 
-    job_failed.connect(tell)
+    job_failed.connect(receiver)
     try:
-        here()
+        start_worker()
         jid = put(client, f"{prefix}boom", "x" * 20_000)
         failure = until(client, jid, "failed").failure
     finally:
-        job_failed.disconnect(tell)
+        job_failed.disconnect(receiver)
     assert failure["group"] == "q-ValueError"
     assert failure["message"].startswith("ValueError: boom xxx")
     assert "Traceback" not in failure["message"][:100]
     assert f"in {prefix}boom" in failure["message"] or len(failure["message"]) == LONGEST_MESSAGE
     assert len(failure["message"]) <= LONGEST_MESSAGE
-    assert [(name, which, group) for name, which, _, group in told] == [(f"{prefix}boom", jid, "q-ValueError")]
+    assert [(name, which, group) for name, which, _, group in signals] == [(f"{prefix}boom", jid, "q-ValueError")]
 
 
 @pytest.mark.parametrize(
@@ -83,54 +70,56 @@ def test_a_job_that_raises_fails_in_the_group_of_its_exception(here: Start, clie
         ("Misfit", "q-MiddlewareError"),
     ],
 )
-def test_what_cannot_be_run_fails(here: Start, client: Client, name: str, group: str) -> None:
-    here()
+def test_a_job_that_cannot_be_run_fails_in_the_group_of_the_reason(
+    start_worker: Start, client: Client, name: str, group: str
+) -> None:
+    start_worker()
     assert until(client, put(client, name), "failed").failure["group"] == group
 
 
-def test_no_class_outside_of_the_allowed_modules_is_run(here: Start, client: Client) -> None:
-    here()
+def test_no_class_outside_of_the_allowed_modules_is_run(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = client.queues["q"].put("os.system", "true")
     failure = until(client, jid, "failed").failure
     assert failure["group"] == "q-NotAllowed"
     assert "MODULES" in failure["message"]
 
 
-def test_a_class_has_functions_for_queues(here: Start, client: Client) -> None:
-    here(queues=("special", "q"))
+def test_a_class_has_functions_for_queues(start_worker: Start, client: Client) -> None:
+    start_worker(queues=("special", "q"))
     put(client, "Named", queue="special")
     assert jobs.SEEN.get(timeout=20) == "special"
     put(client, "Named")
     assert jobs.SEEN.get(timeout=20) == "perform"
 
 
-def test_a_result_is_kept_if_asked_for(here: Start, client: Client) -> None:
-    here()
+def test_a_result_is_kept_if_asked_for(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = put(client, "Answer", 21)
     until(client, jid, "complete")
-    found = client.jobs.result(jid)
-    assert found is not None
-    assert found.result == {"answer": 42}
+    record = client.jobs.result(jid)
+    assert record is not None
+    assert record.result == {"answer": 42}
 
 
-def test_changed_data_are_kept(here: Start, client: Client) -> None:
-    here()
+def test_changed_data_are_kept(start_worker: Start, client: Client) -> None:
+    start_worker()
     job = until(client, put(client, "change", {"old": 1}), "complete")
     assert job.data == {"old": 1, "changed": True}
 
 
-def test_a_job_may_end_itself(here: Start, client: Client) -> None:
-    worker = here()
+def test_a_job_may_end_itself(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
     jid = put(client, "by_itself")
     wait_for(lambda: client.queues["next"].length() == 1)
     assert until(client, jid, "waiting").queue_name == "next"
     assert worker.stop() == 0
-    assert worker.desk.held.counts == {"by itself": 1}
+    assert worker.counts == {"by itself": 1}
 
 
 @BOTH
-def test_hooks_are_called(here: Start, client: Client, prefix: str) -> None:
-    here()
+def test_hooks_are_called(start_worker: Start, client: Client, prefix: str) -> None:
+    start_worker()
     jid = put(client, f"{prefix}hooked")
     until(client, jid, "complete")
     assert jobs.SEEN.get(timeout=20) == "before"
@@ -138,32 +127,32 @@ def test_hooks_are_called(here: Start, client: Client, prefix: str) -> None:
         assert jobs.SEEN.get(timeout=20) == "after"
 
 
-def test_retry_later_takes_retries_and_then_fails(here: Start, client: Client) -> None:
-    here()
+def test_retry_later_takes_retries_and_then_fails(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = put(client, "later", retries=2)
     failure = until(client, jid, "failed").failure
     assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [2, 1, 0]
     assert (failure["group"], failure["message"]) == ("mine", "not yet")
 
 
-def test_requeue_later_takes_none(here: Start, client: Client) -> None:
-    here()
+def test_requeue_later_takes_none(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = put(client, "again", {"n": 0}, retries=3)
     job = until(client, jid, "complete")
     assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [(0, 3), (1, 3), (2, 3)]
     assert job.data == {"n": 3}
 
 
-def test_the_retry_middleware(here: Start, client: Client) -> None:
-    here()
+def test_the_retry_middleware_retries_until_none_is_left(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = put(client, "Retried", retries=2)
     failure = until(client, jid, "failed").failure
     assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [1, 2, 3]
     assert failure["group"] == "q-OSError"
 
 
-def test_the_requeue_middleware(here: Start, client: Client) -> None:
-    here()
+def test_the_requeue_middleware_counts_its_requeues(start_worker: Start, client: Client) -> None:
+    start_worker()
     jid = put(client, "Requeued", {}, retries=1)
     job = until(client, jid, "failed")
     assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [
@@ -174,27 +163,33 @@ def test_the_requeue_middleware(here: Start, client: Client) -> None:
     assert job.retries_left == 1
 
 
-@pytest.mark.parametrize(("name", "seen"), [("Slow", "JobTimeout"), ("AsyncSlow", "cancelled")])
-def test_a_timeout_interrupts_the_job(here: Start, client: Client, name: str, seen: str) -> None:
-    here()
+@pytest.mark.parametrize(("name", "outcome"), [("Slow", "JobTimeout"), ("AsyncSlow", "cancelled")])
+def test_a_timeout_interrupts_the_job(start_worker: Start, client: Client, name: str, outcome: str) -> None:
+    start_worker()
     jid = put(client, name)
     assert jobs.SEEN.get(timeout=20) == ("holds", jid)
     failure = until(client, jid, "failed").failure
-    assert jobs.SEEN.get(timeout=20) == (seen, jid)
+    assert jobs.SEEN.get(timeout=20) == (outcome, jid)
     assert failure["group"] == "q-JobTimeout"
     assert "0.2 s" in failure["message"]
 
 
-def test_a_job_that_does_not_heed_its_timeout_ends_the_process(here: Start, client: Client) -> None:
-    worker = here()
+def test_code_under_a_debugger_runs_on_after_an_interrupt(start_worker: Start, client: Client) -> None:
+    start_worker()
+    until(client, put(client, "Slow"), "failed")
+    assert traced_code_runs()
+
+
+def test_a_job_that_ignores_its_timeout_ends_the_process(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
     jid = put(client, "Deaf")
     failure = until(client, jid, "failed").failure
     assert failure["group"] == "q-JobTimeout"
     assert worker.join() == 73
 
 
-def test_middleware_of_settings_and_class(here: Start, client: Client, settings: Any) -> None:
-    worker = here()
+def test_middleware_of_settings_and_class(start_worker: Start, client: Client, settings: Any) -> None:
+    worker = start_worker()
     settings.RESTY_DJANGO = {
         **settings.RESTY_DJANGO,
         "QLESS": {**settings.RESTY_DJANGO["QLESS"], "WORKER": {"MIDDLEWARE": [f"{JOBS}.outer"]}},
@@ -207,8 +202,8 @@ def test_middleware_of_settings_and_class(here: Start, client: Client, settings:
     worker.stop()
 
 
-def test_exceptions_are_reported(here: Start, client: Client) -> None:
-    here()
+def test_exceptions_are_reported(start_worker: Start, client: Client) -> None:
+    start_worker()
     put(client, "Reported", tags=["new"])
     error, facts = jobs.SEEN.get(timeout=20)
     assert isinstance(error, ValueError)
@@ -216,8 +211,8 @@ def test_exceptions_are_reported(here: Start, client: Client) -> None:
     wait_for(lambda: client.jobs.failed() == {"q-ValueError": 1})
 
 
-def test_connections_are_renewed(here: Start, client: Client) -> None:
-    here(concurrency=1)
+def test_connections_are_renewed(start_worker: Start, client: Client) -> None:
+    start_worker(concurrency=1)
     until(client, put(client, "Reconnected"), "complete")
     until(client, put(client, "Reconnected"), "complete")
     assert [jobs.SEEN.get(timeout=20) for _ in range(4)] == ["alive?", "renewed", "alive?", "renewed"]
@@ -225,56 +220,58 @@ def test_connections_are_renewed(here: Start, client: Client) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["ByPolicy", "AsyncByPolicy"])
-def test_jobs_under_a_policy(here: Start, client: Client, name: str) -> None:
+def test_a_job_over_a_policy_limit_is_put_again_with_its_retries(
+    start_worker: Start, client: Client, name: str
+) -> None:
     shdicts["limits"].flush_all()
-    policy.declare("jobs-by-policy", "fixed_window", limit=1, window="1h")
+    registry.declare_policy("jobs-by-policy", "fixed_window", limit=1, window="1h")
     try:
-        here(concurrency=1)
+        start_worker(concurrency=1)
         first, second = put(client, name), put(client, name, retries=3)
         until(client, first, "complete")
         assert until(client, second, "scheduled").retries_left == 3
     finally:
-        policy.withdraw("jobs-by-policy")
-        policy.reset()
+        registry.withdraw_policy("jobs-by-policy")
+        registry.forget_policies()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_policy_that_does_not_exist_is_told(here: Start, client: Client) -> None:
-    here()
+def test_a_job_under_an_unknown_policy_fails(start_worker: Start, client: Client) -> None:
+    start_worker()
     failure = until(client, put(client, "ByPolicy"), "failed").failure
     assert failure["group"] == "q-LookupError"
     assert "'jobs-by-policy'" in failure["message"]
-    policy.reset()
+    registry.forget_policies()
 
 
-def test_round_robin_over_queues(here: Start, client: Client) -> None:
-    worker = here(queues=("a", "b", "c"), reserver="round_robin", concurrency=1)
+def test_round_robin_over_queues(start_worker: Start, client: Client) -> None:
+    worker = start_worker(queues=("a", "b", "c"), reserver="round_robin", concurrency=1)
     worker.pause()
     for queue in ("a", "a", "b", "b", "c", "c"):
         put(client, "note", queue, queue=queue)
-    worker.go_on()
-    found = [jobs.SEEN.get(timeout=20) for _ in range(6)]
-    assert sorted(found[:3]) == sorted(found[3:]) == ["a", "b", "c"]
+    worker.resume()
+    queues = [jobs.SEEN.get(timeout=20) for _ in range(6)]
+    assert sorted(queues[:3]) == sorted(queues[3:]) == ["a", "b", "c"]
 
 
-def test_the_txid_travels(here: Start, client: Client) -> None:
-    here()
-    with bound() as mine:
+def test_the_txid_of_the_put_is_bound_in_the_job(start_worker: Start, client: Client) -> None:
+    start_worker()
+    with bound() as txid:
         put(client, "txid")
-    assert jobs.SEEN.get(timeout=20) == (mine, mine)
+    assert jobs.SEEN.get(timeout=20) == (txid, txid)
     put(client, "txid")
     carried, current = jobs.SEEN.get(timeout=20)
     assert carried is None or carried == current
-    assert current not in (None, mine)
+    assert current not in (None, txid)
 
 
 @pytest.mark.django_db(transaction=True)
 @BOTH
 def test_database_connections_are_closed_as_around_a_request(
-    here: Start, client: Client, settings: Any, prefix: str
+    start_worker: Start, client: Client, settings: Any, prefix: str
 ) -> None:
-    """Their greatest age is 0 here, so each job has a connection of its own."""
-    here(concurrency=1)
+    """Their greatest age is 0 start_worker, so each job has a connection of its own."""
+    start_worker(concurrency=1)
     first, second = put(client, f"{prefix}query"), put(client, f"{prefix}query")
     until(client, first, "complete")
     until(client, second, "complete")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
+from resty_django.qless.worker.commands import Requeue
 from resty_django.redis import StoreDown
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import Here, wait_for
-from tests.integration.qless.worker.test_jobs import put, state, until
+from tests.integration.qless.worker.conftest import Here, put, state, until, wait_for
 from tests.servers import Server, running
 
 pytestmark = pytest.mark.redis
@@ -33,30 +33,30 @@ def short_locks(client: Client, seconds: float = 0.6, grace: float = 0.2) -> Non
 
 
 @pytest.mark.parametrize("name", ["blind", "ahold"])
-def test_locks_are_prolonged(here: Start, client: Client, name: str) -> None:
+def test_locks_are_prolonged(start_worker: Start, client: Client, name: str) -> None:
     short_locks(client)
-    here()
+    start_worker()
     jid = put(client, name)
     holds(jid)
     before = client.jobs.get(jid).expires_at  # type: ignore[union-attr]
-    other = Client(client.source.sync(), worker_name="other")
+    rival = Client(client.source.sync(), worker_name="other")
     end = time.monotonic() + 2
     while time.monotonic() < end:
-        assert other.queues["q"].pop() is None
+        assert rival.queues["q"].pop() is None
         time.sleep(0.02)
     job = client.jobs.get(jid)
     assert job is not None
     assert job.expires_at > before + 1
     jobs.GO.set()
-    assert [each["what"] for each in until(client, jid, "complete").raw_queue_history] == ["put", "popped", "done"]
+    assert [entry["what"] for entry in until(client, jid, "complete").raw_queue_history] == ["put", "popped", "done"]
 
 
 @pytest.mark.parametrize("what", ["cancel", "timeout", "move"])
-@pytest.mark.parametrize(("name", "seen"), [("hold", "lost"), ("ahold", "cancelled")])
-def test_a_job_that_was_taken_away_is_told_at_once(
-    here: Start, client: Client, name: str, seen: str, what: str
+@pytest.mark.parametrize(("name", "outcome"), [("hold", "lost"), ("ahold", "cancelled")])
+def test_a_job_that_was_taken_away_is_interrupted_at_once(
+    start_worker: Start, client: Client, name: str, outcome: str, what: str
 ) -> None:
-    worker = here()
+    worker = start_worker()
     jid = put(client, name)
     holds(jid)
     job = client.jobs.get(jid)
@@ -66,42 +66,42 @@ def test_a_job_that_was_taken_away_is_told_at_once(
         job.move("elsewhere")  # type: ignore[union-attr]
     else:
         getattr(job, what)()
-    assert jobs.SEEN.get(timeout=20) == (seen, jid)
-    wait_for(lambda: worker.desk.held.counts["lost"] == 1)
-    wanted = {"cancel": None, "timeout": "stalled", "move": "waiting"}[what]
-    found = client.jobs.get(jid)
-    assert (found and found.state) == wanted
+    assert jobs.SEEN.get(timeout=20) == (outcome, jid)
+    wait_for(lambda: worker.counts["lost"] == 1)
+    end_state = {"cancel": None, "timeout": "stalled", "move": "waiting"}[what]
+    taken_away = client.jobs.get(jid)
+    assert (taken_away and taken_away.state) == end_state
 
 
-def test_a_thread_is_interrupted_if_asked_for(here: Start, client: Client) -> None:
-    worker = here(interrupt=True)
+def test_a_thread_is_interrupted_if_asked_for(start_worker: Start, client: Client) -> None:
+    worker = start_worker(interrupt=True)
     jid = put(client, "spin")
     holds(jid)
     client.jobs.get(jid).cancel()  # type: ignore[union-attr]
     assert jobs.SEEN.get(timeout=20) == ("LostLock", jid)
     put(client, "note", "next")
     assert jobs.SEEN.get(timeout=20) == "next"
-    assert worker.desk.held.counts["lost"] == 1
+    assert worker.counts["lost"] == 1
 
 
-def test_the_result_of_a_lost_job_is_not_written(here: Start, client: Client) -> None:
-    worker = here(queues=("q",), concurrency=1)
+def test_the_result_of_a_lost_job_is_not_written(start_worker: Start, client: Client) -> None:
+    worker = start_worker(queues=("q",), concurrency=1)
     jid = put(client, "blind")
     holds(jid)
     worker.pause()
     client.queues["q"].put("x", {"new": 1}, jid=jid)
-    wait_for(lambda: next(iter(worker.desk.held.running.values())).job.lost)
+    wait_for(lambda: next(iter(worker.running.values())).job.lost)
     jobs.GO.set()
-    wait_for(lambda: not worker.desk.held.running)
-    found = client.jobs.get(jid)
-    assert found is not None
-    assert (found.state, found.data) == ("waiting", {"new": 1})
+    wait_for(lambda: not worker.running)
+    job = client.jobs.get(jid)
+    assert job is not None
+    assert (job.state, job.data) == ("waiting", {"new": 1})
 
 
-def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(here: Start, client: Client) -> None:
+def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(start_worker: Start, client: Client) -> None:
     """The job is in its time of grace, and its worker goes on with it."""
     client.config.set("grace-period", 30)
-    worker = here()
+    worker = start_worker()
     jid = put(client, "hold")
     holds(jid)
     late = Client(client.source.sync(), worker_name="late", clock=lambda: time.time() + 70)
@@ -109,93 +109,92 @@ def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(here: Start, cl
     wait_for(lambda: client.jobs.get(jid).expires_at > time.time() + 59)  # type: ignore[union-attr]
     jobs.GO.set()
     until(client, jid, "complete")
-    assert worker.desk.held.counts["lost"] == 0
+    assert worker.counts["lost"] == 0
 
 
-def test_a_heartbeat_config_that_changes_is_heeded(here: Start, client: Client) -> None:
-    worker = here()
+def test_a_changed_heartbeat_option_changes_the_lease(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
     assert worker.stop() == 0
     client.config.set("q-heartbeat", 2)
-    worker = here()
+    worker = start_worker()
     jid = put(client, "blind")
     holds(jid)
-    wait_for(lambda: worker.desk.held.leases.length("q") == 2)
+    wait_for(lambda: worker.lease("q") == 2)
 
 
-def test_jobs_of_a_pop_whose_answer_was_lost_are_given_back(here: Start, client: Client) -> None:
-    worker = here(name="mine")
+def test_jobs_of_a_pop_whose_reply_was_lost_are_given_back(start_worker: Start, client: Client) -> None:
+    worker = start_worker(name="mine")
     ghost = Client(client.source.sync(), worker_name="mine")
     jid = put(client, "note", "found", queue="other")
     assert ghost.queues["other"].pop() is not None
-    worker.do(setattr, worker.desk.held.leases, "next_look", 0.0)
+    worker.check_leases()
     wait_for(lambda: client.queues["other"].counts().waiting == 1)
     assert client.jobs.get(jid).retries_left == 5  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("offset", [-30.0, 30.0])
-def test_a_wrong_clock_steals_no_lock_where_the_time_is_the_servers(here: Start, client: Client, offset: float) -> None:
+def test_a_wrong_clock_steals_no_lock_with_server_time(start_worker: Start, client: Client, offset: float) -> None:
     client.config.set("server-time", 1)
     short_locks(client, seconds=10.0, grace=0)
-    right = here(concurrency=1)
+    right = start_worker(concurrency=1)
     jid = put(client, "blind")
     holds(jid)
-    wrong = here(clock=lambda: time.time() + offset, interval=0.05)
+    wrong = start_worker(clock=lambda: time.time() + offset, interval=0.05)
     second = put(client, "note", "second")
     assert jobs.SEEN.get(timeout=20) == "second"
     until(client, second, "complete")
-    asked = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
-    wait_for(lambda: client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] > asked + 20)
+    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    wait_for(lambda: client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] > calls + 20)
     assert state(client, jid) == "running"
-    assert client.jobs.get(jid).worker_name == right.desk.name  # type: ignore[union-attr]
+    assert client.jobs.get(jid).worker_name == right.name  # type: ignore[union-attr]
     later = put(client, "note", "later", delay=0.3)
     assert jobs.SEEN.get(timeout=20) == "later"
     until(client, later, "complete")
     jobs.GO.set()
     until(client, jid, "complete")
-    assert wrong.desk.held.counts == {"completed": 2}
+    assert wrong.counts == {"completed": 2}
 
 
 # --- when jobs are asked for ---
 
 
-def test_a_put_wakes_a_worker_that_would_sleep_for_a_minute(here: Start, client: Client) -> None:
-    worker = here()
+def test_a_put_wakes_an_idle_worker_before_its_interval(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
     wait_for(lambda: client.source.sync().pubsub_numsub(b"ql:wake:q")[0][1] == 1)
     before = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
     for number in range(20):
         put(client, "note", number)
         assert jobs.SEEN.get(timeout=20) == number
     calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
-    assert calls - before < 200, worker.desk.snapshot()
+    assert calls - before < 200, worker.snapshot()
 
 
-def test_a_wake_that_comes_late_hides_no_other(here: Start, client: Client) -> None:
+def test_a_late_notification_hides_no_other(start_worker: Start, client: Client) -> None:
     """It is heard while the slot is taken, and the queue is empty by then."""
-    worker = here(concurrency=1)
+    worker = start_worker(concurrency=1)
     wait_for(lambda: client.source.sync().pubsub_numsub(b"ql:wake:q")[0][1] == 1)
     for number in range(5):
         jobs.GO.clear()
         holds(put(client, "hold"))
         client.source.sync().publish("ql:wake:q", time.time())
-        worker.do(worker.desk._unsure.add, "q")
-        wait_for(lambda: not worker.desk._unsure)
+        worker.ask_when_due("q")
         jobs.GO.set()
-        wait_for(lambda: not worker.desk.held.running)
+        wait_for(lambda: not worker.running)
         put(client, "note", number)
         assert jobs.SEEN.get(timeout=20) == number
 
 
-def test_a_scheduled_job_starts_when_it_is_due(here: Start, client: Client) -> None:
-    here()
+def test_a_scheduled_job_starts_when_it_is_due(start_worker: Start, client: Client) -> None:
+    start_worker()
     due = time.time() + 0.5
     put(client, "note", "due", delay=0.5)
     assert jobs.SEEN.get(timeout=20) == "due"
     assert time.time() >= due - 0.01
 
 
-def test_puts_by_clients_that_tell_nobody_are_found(here: Start, client: Client) -> None:
+def test_puts_without_a_notification_are_found_by_polling(start_worker: Start, client: Client) -> None:
     """What another core writes: the keys alone."""
-    here(interval=0.2)
+    start_worker(interval=0.2)
     jid = put(client, "note", "quiet", queue="hidden")
     server = client.source.sync()
     server.hset(f"ql:j:{jid}", "queue", "q")
@@ -203,20 +202,20 @@ def test_puts_by_clients_that_tell_nobody_are_found(here: Start, client: Client)
     assert jobs.SEEN.get(timeout=20) == "quiet"
 
 
-def test_queues_in_their_order_and_within_the_slots(here: Start, client: Client) -> None:
-    worker = here(queues=("first", "second"), concurrency=1)
+def test_ordered_queues_are_emptied_in_their_order(start_worker: Start, client: Client) -> None:
+    worker = start_worker(queues=("first", "second"), concurrency=1)
     worker.pause()
     for queue in ("second", "first"):
         for number in range(3):
             put(client, "note", f"{queue} {number}", queue=queue)
-    worker.go_on()
-    found = [jobs.SEEN.get(timeout=20) for _ in range(6)]
-    assert found == [f"{queue} {number}" for queue in ("first", "second") for number in range(3)]
+    worker.resume()
+    notes = [jobs.SEEN.get(timeout=20) for _ in range(6)]
+    assert notes == [f"{queue} {number}" for queue in ("first", "second") for number in range(3)]
 
 
-def test_a_bound_on_running_jobs_is_no_reason_to_ask_all_the_time(here: Start, client: Client) -> None:
+def test_a_queue_at_its_concurrency_limit_is_polled_rarely(start_worker: Start, client: Client) -> None:
     client.queues["q"].max_concurrency = 1
-    here(concurrency=4, interval=30.0)
+    start_worker(concurrency=4, interval=30.0)
     first = put(client, "hold")
     holds(first)
     second = put(client, "hold")
@@ -236,8 +235,10 @@ def test_a_bound_on_running_jobs_is_no_reason_to_ask_all_the_time(here: Start, c
 
 
 @pytest.mark.parametrize("name", ["note", "boom", "later"])
-def test_an_end_that_was_told_before_the_connection_broke_counts(here: Start, client: Client, name: str) -> None:
-    worker = here()
+def test_an_end_that_was_sent_before_the_connection_broke_counts(
+    start_worker: Start, client: Client, name: str
+) -> None:
+    worker = start_worker()
     call_many, broken = worker.client.call_many, []
 
     def breaking(requests: Any) -> Any:
@@ -250,28 +251,28 @@ def test_an_end_that_was_told_before_the_connection_broke_counts(here: Start, cl
     worker.client.call_many = breaking  # type: ignore[method-assign]
     jid = put(client, name, retries=0)
     until(client, jid, "complete" if name == "note" else "failed")
-    wait_for(lambda: sum(worker.desk.held.counts.values()) == 1)
+    wait_for(lambda: sum(worker.counts.values()) == 1)
     assert broken
-    assert worker.desk.held.counts["lost"] == 0
+    assert worker.counts["lost"] == 0
 
 
-def test_a_requeue_takes_no_job_from_another_worker(here: Start, client: Client) -> None:
+def test_a_requeue_takes_no_job_from_another_worker(start_worker: Start, client: Client) -> None:
     """One that is not known yet to be lost."""
-    worker = here()
+    worker = start_worker()
     call_many = worker.client.call_many
-    other = Client(client.source.sync(), worker_name="other")
+    rival = Client(client.source.sync(), worker_name="other")
 
     def late(requests: Any) -> Any:
         if any(command == "requeue" for command, *_ in requests):
             raise AssertionError("the lock was not looked at")
-        if any(running.command and running.command[0] == "requeue" for running in worker.desk.held.ended):
+        if any(isinstance(running.command, Requeue) for running in worker.unsent):
             client.jobs.get(jid).move("elsewhere")  # type: ignore[union-attr]
-            assert other.queues["elsewhere"].pop() is not None
+            assert rival.queues["elsewhere"].pop() is not None
         return call_many(requests)
 
     worker.client.call_many = late  # type: ignore[method-assign]
     jid = put(client, "again", {"n": 0})
-    wait_for(lambda: worker.desk.held.counts["lost"] == 1)
+    wait_for(lambda: worker.counts["lost"] == 1)
     job = client.jobs.get(jid)
     assert job is not None
     assert (job.state, job.worker_name) == ("running", "other")
@@ -285,7 +286,9 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def test_jobs_go_on_while_the_server_is_down_and_are_told_later(here: Start, own_server: Server, settings: Any) -> None:
+def test_jobs_continue_while_the_server_is_down_and_are_completed_later(
+    start_worker: Start, own_server: Server, settings: Any
+) -> None:
     settings.RESTY_DJANGO = {
         **settings.RESTY_DJANGO,
         "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
@@ -297,19 +300,21 @@ def test_jobs_go_on_while_the_server_is_down_and_are_told_later(here: Start, own
         assert {jobs.SEEN.get(timeout=20), jobs.SEEN.get(timeout=20)} == {("holds", jid), ("holds", failing)}
         own_server.kill()
         jobs.GO.set()
-        wait_for(lambda: worker.desk.snapshot()["down"])
+        wait_for(lambda: worker.snapshot()["down"])
         own_server.start()
         until(client, jid, "complete")
         until(client, failing, "complete")
         put(client, "note", "after")
         assert jobs.SEEN.get(timeout=30) == "after"
-        wait_for(lambda: worker.desk.held.counts["completed"] == 3)
+        wait_for(lambda: worker.counts["completed"] == 3)
     finally:
         assert worker.stop() == 0
         client.close()
 
 
-def test_a_stop_while_the_server_is_down_does_not_take_for_ever(here: Start, own_server: Server, settings: Any) -> None:
+def test_a_stop_while_the_server_is_down_ends_after_the_grace_time(
+    start_worker: Start, own_server: Server, settings: Any
+) -> None:
     settings.RESTY_DJANGO = {
         **settings.RESTY_DJANGO,
         "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
@@ -326,10 +331,10 @@ def test_a_stop_while_the_server_is_down_does_not_take_for_ever(here: Start, own
     client.close()
 
 
-def test_jobs_that_cannot_be_read_fail_and_stop_no_others(here: Start, client: Client) -> None:
+def test_jobs_that_cannot_be_read_fail_and_block_no_others(start_worker: Start, client: Client) -> None:
     jid = put(client, "note", "bad")
     put(client, "note", "good")
     client.source.sync().hset(f"ql:j:{jid}", "tags", json.dumps("no list"))
-    here()
+    start_worker()
     assert jobs.SEEN.get(timeout=30) == "good"
     wait_for(lambda: client.jobs.failed() == {"q-UnreadableReply": 1})

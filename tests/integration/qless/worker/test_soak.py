@@ -32,23 +32,23 @@ def keeping_server(tmp_path: Path) -> Iterator[Server]:
 
 
 def make_jobs(client: Client, count: int, longest_delay: float, dice: random.Random) -> dict[str, str]:
-    """Put them; the state that each must end in, by its jid."""
-    wanted: dict[str, str] = {}
+    """Put them; return the state that each must end in, by its jid."""
+    end_states: dict[str, str] = {}
     fine: list[str] = []
     specs = []
     for _ in range(count):
         kind, jid = dice.random(), client.generate_jid()
         after = dice.sample(fine[-50:], min(2, len(fine[-50:]))) if kind > 0.8 else []
         delay = dice.uniform(0, longest_delay) if 0.4 < kind < 0.7 else 0
-        wanted[jid] = "failed" if kind < 0.05 else "complete"
+        end_states[jid] = "failed" if kind < 0.05 else "complete"
         fails = 10_000 if kind < 0.05 else 1 if kind < 0.2 else 0
         data = {"fails": fails, "after": after, "seconds": dice.choice((0, 0, 0.01, 0.05))}
         retries = 2 if kind < 0.05 else 10_000
         specs.append(JobSpec(klass=f"{JOBS}.Flaky", data=data, jid=jid, delay=delay, depends=after, retries=retries))
-        if wanted[jid] == "complete":
+        if end_states[jid] == "complete":
             fine.append(jid)
     client.queues["q"].put_many(specs)
-    return wanted
+    return end_states
 
 
 def open_jobs(client: Client) -> int | None:
@@ -66,7 +66,7 @@ def storm(
     client = Client(server.url, worker_name="the tests")
     client.config.set("heartbeat", 2)
     client.config.set("grace-period", 0.5)
-    wanted = make_jobs(client, jobs, delay, dice)
+    end_states = make_jobs(client, jobs, delay, dice)
     run = workers("--processes", "4", "--concurrency", "4", url=server.url)
     run.ready(1)
     kills, end = 0, time.monotonic() + seconds
@@ -85,18 +85,18 @@ def storm(
     run.signal(signal.SIGTERM)
     assert run.wait() == 0
 
-    found = {}
+    states = {}
     done: Counter[int] = Counter()
     lost = 0
-    jids = list(wanted)
+    jids = list(end_states)
     for first in range(0, len(jids), 500):
         for job in client.jobs.multiget(*jids[first : first + 500]):
-            found[job.jid] = job.state
-            what = Counter(each["what"] for each in job.raw_queue_history)
+            states[job.jid] = job.state
+            what = Counter(entry["what"] for entry in job.raw_queue_history)
             done[what["done"]] += 1
             lost += what["timed-out"]
-    assert {jid: state for jid, state in wanted.items() if found.get(jid) != state} == {}
-    completed = sum(state == "complete" for state in wanted.values())
+    assert {jid: state for jid, state in end_states.items() if states.get(jid) != state} == {}
+    completed = sum(state == "complete" for state in end_states.values())
     assert done == {1: completed, 0: jobs - completed}
     assert client.queues["q"].stats().run.count + client.queues["q"].stats(time.time() - 86400).run.count == completed
     assert sum(client.queues["q"].throughput().hours) == completed

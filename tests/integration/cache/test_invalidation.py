@@ -1,0 +1,538 @@
+"""How processes hear from each other: over events, over channels of the site, and with the middleware."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+from django.core.cache import caches as django_caches
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncRequestFactory, RequestFactory
+
+from resty_django import events
+from resty_django.cache import (
+    LRU,
+    ChannelFailed,
+    EventChannel,
+    MLCache,
+    NoChannel,
+    UnknownCache,
+    mlcaches,
+)
+from resty_django.cache.backend.store import Store
+from resty_django.cache.invalidation import events as channel_events
+from resty_django.cache.middleware import UpdateMiddleware
+from resty_django.sansio import run
+from resty_django.shdict import shdicts
+from tests.integration.cache.backends import OURS
+from tests.integration.cache.cancelling import Slow, cancelled
+from tests.integration.cache.conftest import Make, value
+from tests.integration.cache.tools import Hub, HubChannel, flushed
+
+# --- of the site's own ---
+
+
+class SyncHub:
+    """Joins its channels in this process. These have no calls for asyncio."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, str, str]] = []
+
+    def channel(self, polls: bool = True) -> Any:
+        hub = self
+
+        class Mine:
+            def __init__(self) -> None:
+                self.seen = 0
+                self.listeners: Mapping[str, Callable[[str], object]] = {}
+
+            def register_listeners(self, listeners: Mapping[str, Callable[[str], object]]) -> None:
+                self.listeners = listeners
+
+            def broadcast(self, channel: str, data: str) -> None:
+                hub.told.append((threading.get_ident(), channel, data))
+
+        class Polls(Mine):
+            def poll(self, timeout: float) -> None:
+                if timeout == 0.007:
+                    raise OSError("the line is dead")
+                for _, channel, data in hub.told[self.seen :]:
+                    self.listeners[channel](data)
+                self.seen = len(hub.told)
+
+        return Polls() if polls else Mine()
+
+
+async def test_a_channel_of_the_sites_own(make: Make) -> None:
+    hub = SyncHub()
+    a, b = make("A", ipc=hub.channel()), make("B", ipc=hub.channel())
+    await b.lookup("k", value(1))
+    await a.do("set", "k", 2)
+    assert (await b.lookup("k"))[0] == 1
+    assert await b.update() is None
+    assert (await b.lookup("k"))[0] == 2
+    assert [broadcast[1:] for broadcast in hub.told] == [("mlcache:invalidations:c", "k")]
+    assert (hub.told[0][0] == threading.get_ident()) is not a.twins, "in a loop it is called in a thread"
+    await a.do("purge")
+    assert await b.update() is None
+    assert b.cache.lru.count() == 0
+    assert hub.told[1][1:] == ("mlcache:purge:c", "")
+    assert await b.update(0.007) == "could not poll ipc events: the line is dead"
+
+
+async def test_a_channel_without_poll(make: Make) -> None:
+    a = make(ipc=SyncHub().channel(polls=False))
+    await a.do("set", "k", 1)
+    with pytest.raises(NoChannel, match=r"update\(\) of the cache 'c' needs a channel with poll"):
+        await a.do("update")
+
+
+async def test_a_channel_that_fails(make: Make) -> None:
+    class Broken:
+        def register_listeners(self, listeners: Any) -> None:
+            raise OSError("no line")
+
+        def broadcast(self, channel: str, data: str) -> None:
+            raise OSError("no line")
+
+    with pytest.raises(ChannelFailed, match=r"^could not initialize ipc: no line"):
+        make(ipc=Broken())
+
+    class Silent(Broken):
+        def register_listeners(self, listeners: Any) -> None:
+            pass
+
+    a = make(ipc=Silent())
+    with pytest.raises(ChannelFailed, match="could not broadcast the event 'mlcache:invalidations:c': no line"):
+        await a.do("set", "k", 1)
+    assert await a.lookup("k") == (1, None, 1)
+
+
+# --- over events ---
+
+
+@pytest.fixture
+def two(site: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[MLCache, MLCache, Callable[[str], None]]:
+    """Two caches of this process that hear each other over events, and a function to become another process."""
+    monkeypatch.setattr(channel_events.sender, "token", "A")
+    return (
+        MLCache("c", lru=LRU(9)),
+        MLCache("c", lru=LRU(9)),
+        lambda who: monkeypatch.setattr(channel_events.sender, "token", who),
+    )
+
+
+Two = tuple[MLCache, MLCache, Callable[[str], None]]
+
+
+def test_an_update_hears_in_a_process_that_does_not_listen(two: Two) -> None:
+    a, b, become = two
+    b.update()
+    b.get("k", value(1))
+    a.set("k", 2)
+    become("B")
+    assert b.get("k") == 1
+    b.update()
+    assert b.get("k") == 2
+    a.delete("k")
+    b.update()
+    assert b.get("k") == 2, "one's own events are skipped"
+    assert not events.running()
+
+
+async def test_the_twins_over_events(two: Two) -> None:
+    a, b, become = two
+    await b.aupdate()
+    await b.aget("k", value(1))
+    await a.aset("k", 2)
+    become("B")
+    await b.aupdate()
+    assert await b.aget("k") == 2
+    await a.apurge()
+    become("C")
+    await b.aupdate()
+    assert b.lru.count() == 0
+
+
+def test_what_l1_had_before_the_process_listened_is_forgotten(two: Two) -> None:
+    _, b, _ = two
+    b.get("k", value(1))
+    b.update()
+    assert b.lru.count() == 0
+    b.get("k")
+    b.update()
+    assert b.lru.count() == 1
+
+
+def test_an_update_waits_for_another_thread_that_polls(two: Two) -> None:
+    a, b, become = two
+    b.update()
+    b.get("k", value(1))
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(*event: Any) -> None:
+        started.set()
+        go_on.wait(20)
+
+    events.register(slow, "slow")
+    events.post("slow", "e")
+    a.set("k", 2)
+    become("B")
+    thread = threading.Thread(target=events.poll)
+    thread.start()
+    assert started.wait(20)
+    with pytest.raises(ChannelFailed, match="could not poll ipc events: timeout"):
+        b.update(timeout=0.01)
+    threading.Timer(0.05, go_on.set).start()
+    b.update(timeout=20)
+    assert b.get("k") == 2
+    thread.join()
+
+
+def test_a_key_that_is_not_utf_8_travels(two: Two) -> None:
+    a, b, become = two
+    b.update()
+    b.get(b"\xff", value(1))
+    a.set(b"\xff", 2)
+    become("B")
+    b.update()
+    assert b.get(b"\xff") == 2
+
+
+def test_a_listener_that_fails_is_logged_and_the_rest_goes_on(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    _, _, become = two
+    channel, heard = EventChannel(), []
+
+    def fails(data: str) -> None:
+        raise ValueError("a listener that fails")
+
+    channel.register_listeners({"bad": fails, "x": heard.append})
+    channel.poll()
+    channel.broadcast("bad", "1")
+    channel.broadcast("x", "2")
+    become("B")
+    channel.poll()
+    assert heard == ["2"]
+    assert "the listener of 'bad' failed for '1'" in caplog.text
+
+
+def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:
+    gone = MLCache("gone", lru=LRU(9))
+    assert isinstance(gone.channel, EventChannel)
+    del gone
+    two[0].set("k", 1)
+    two[0].update()
+
+
+# --- the middleware, and caches by name ---
+
+
+def test_the_middleware_hears_before_the_view(two: Two, site: Any) -> None:
+    _, _, become = two
+    cache = mlcaches["default"]
+    writer = MLCache("default", lru=LRU(9))
+    values = []
+
+    def view(request: HttpRequest) -> HttpResponse:
+        values.append(cache.get("k"))
+        return HttpResponse()
+
+    middleware = UpdateMiddleware(view)
+    request = RequestFactory().get("/")
+    cache.get("k", value(1))
+    middleware(request)
+    become("B")
+    writer.set("k", 2)
+    become("A")
+    middleware(request)
+    assert values == [1, 2]
+
+
+async def test_the_middleware_for_asyncio(two: Two, site: Any) -> None:
+    _, _, become = two
+    cache = mlcaches["default"]
+    writer = MLCache("default", lru=LRU(9))
+    values = []
+
+    async def view(request: HttpRequest) -> HttpResponse:
+        values.append(await cache.aget("k"))
+        return HttpResponse()
+
+    middleware = UpdateMiddleware(view)
+    request = AsyncRequestFactory().get("/")
+    assert iscoroutinefunction(middleware)
+    await cache.aget("k", value(1))
+    await middleware(request)  # type: ignore[misc]
+    become("B")
+    await writer.aset("k", 2)
+    become("A")
+    await middleware(request)  # type: ignore[misc]
+    assert values == [1, 2]
+
+
+def test_a_channel_that_is_down_fails_no_request(
+    site: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlcaches["default"].get("k", value(1))
+    calls = []
+
+    def dead(timeout: float) -> None:
+        calls.append(1)
+        raise OSError("the line is dead")
+
+    monkeypatch.setattr(mlcaches["default"].channel, "poll", dead, raising=False)
+    middleware = UpdateMiddleware(lambda request: HttpResponse(mlcaches["default"].get("k")))
+    with caplog.at_level(logging.ERROR, "resty_django.cache"):
+        for _ in range(3):
+            assert middleware(RequestFactory().get("/")).content == b"1"  # type: ignore[union-attr]
+    assert len(calls) == 1, "it is left alone for a while"
+    assert caplog.text.count("requests may see old values") == 1
+
+
+@pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
+async def test_a_channel_that_is_down_leaves_the_others_alone(
+    site: Any, caplog: pytest.LogCaptureFixture, twins: bool
+) -> None:
+    class Line:
+        """A channel of a site, which may be dead."""
+
+        def __init__(self, dead: bool) -> None:
+            self.dead = dead
+            self.polls = 0
+
+        def register_listeners(self, listeners: Mapping[str, Any]) -> None: ...
+
+        def broadcast(self, channel: str, data: str) -> None: ...
+
+        def poll(self, timeout: float) -> None:
+            self.polls += 1
+            if self.dead:
+                raise OSError("the line is dead")
+
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    async def aview(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    lines = [Line(dead=True), Line(dead=False), Line(dead=True), Line(dead=False)]
+    for number, line in enumerate(lines):
+        mlcaches[f"line{number}"] = MLCache(f"line{number}", ipc=line, lru=LRU(9))
+    middleware: Any = UpdateMiddleware(aview if twins else view)
+    with caplog.at_level(logging.ERROR, "resty_django.cache"):
+        for _ in range(3):
+            reply = middleware(RequestFactory().get("/"))
+            if twins:
+                await reply
+    assert [line.polls for line in lines] == [1, 3, 1, 3]
+    assert caplog.text.count("requests may see old values") == 2, "once for each that is down"
+    lines[0].dead = False
+    for which in middleware.down:
+        middleware.down[which] = 0.0  # the pause is over
+    reply = middleware(RequestFactory().get("/"))
+    if twins:
+        await reply
+    assert list(middleware.down) == [id(lines[2])]
+
+
+async def test_the_middleware_hands_in_what_all_caches_have_counted(site: Any) -> None:
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {}, "two": {}}}
+
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    for name, middleware in (
+        ("one", UpdateMiddleware(lambda request: HttpResponse())),
+        ("two", UpdateMiddleware(view)),
+    ):
+        for cache in (mlcaches["one"], mlcaches["two"]):
+            cache.get("k")
+            cache.counter.due_at = 0
+        reply = middleware(RequestFactory().get("/"))
+        if name == "two":
+            await reply  # type: ignore[misc]
+    for name in ("one", "two"):
+        assert flushed(name, shdicts["default"]).misses == 2
+
+
+def of_django(site: Any, *locations: str) -> list[Any]:
+    """Caches of Django on these dictionaries, whose L1 is kept as long as L2."""
+    dicts = site.RESTY_DJANGO["SHARED_DICTS"]
+    dictionaries = dict.fromkeys(locations, dicts["default"])
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "SHARED_DICTS": {**dicts, **dictionaries}}
+    configs = {name: {"BACKEND": OURS, "LOCATION": name, "OPTIONS": {"LRU_TTL": 0}} for name in locations}
+    site.CACHES = {"default": configs[locations[0]], **configs}
+    return [django_caches[name] for name in locations]
+
+
+def elsewhere(cache: Any, value: Any) -> None:
+    """Another process sets `k`: it has the dictionary and the channel of the cache in common, and no L1."""
+    store = Store(cache.store.location, cache.store.options)
+    run(store.set(cache.make_key("k"), value, 0))
+
+
+@pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
+async def test_the_middleware_hears_for_the_caches_of_django(two: Two, site: Any, twins: bool) -> None:
+    _, _, become = two
+    pages, parts = of_django(site, "pages", "parts")
+    values = []
+
+    def view(request: HttpRequest) -> HttpResponse:
+        values.append((pages.get("k"), parts.get("k")))
+        return HttpResponse()
+
+    async def aview(request: HttpRequest) -> HttpResponse:
+        return view(request)
+
+    middleware: Any = UpdateMiddleware(aview if twins else view)
+    for cache in (pages, parts):
+        cache.set("k", "old")
+    for expected in ("old", "new"):
+        reply = middleware(RequestFactory().get("/"))
+        if twins:
+            await reply
+        assert values[-1] == (expected, expected)
+        become("B")
+        for cache in (pages, parts):
+            elsewhere(cache, "new")
+        become("A")
+        assert (pages.get("k"), parts.get("k")) == (expected, expected), "nobody has told yet"
+
+
+def test_the_middleware_polls_each_channel_once(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    polled: list[object] = []
+    for kind in (EventChannel, HubChannel):
+        monkeypatch.setattr(kind, "poll", lambda self, timeout: polled.append(self))
+    for cache in of_django(site, "pages", "parts"):
+        cache.get("k")
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"default": {"TTL": 5}}}  # no cache is in use after this
+    middleware = UpdateMiddleware(lambda request: HttpResponse())
+    middleware(RequestFactory().get("/"))
+    assert polled == []
+    hub = Hub()
+    for name in ("one", "two"):
+        mlcaches[name] = MLCache(name, ipc=hub.channel("A"), lru=LRU(9))
+    pages, parts = django_caches["pages"], django_caches["parts"]
+    for used in (pages, parts, mlcaches["one"], mlcaches["two"], mlcaches["default"]):
+        used.get("k")
+    middleware(RequestFactory().get("/"))
+    assert len(polled) == 3
+    assert {mlcaches["one"].channel, mlcaches["two"].channel} < set(polled)
+
+
+async def test_the_middleware_hands_in_what_caches_of_django_have_counted(site: Any) -> None:
+    (pages,) = of_django(site, "pages")
+
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    for number, get_response in ((1, lambda request: HttpResponse()), (2, view)):
+        pages.get("k")
+        pages.store.counter.due_at = 0
+        reply: Any = UpdateMiddleware(get_response)(RequestFactory().get("/"))
+        if number == 2:
+            await reply
+        assert flushed("django-cache/pages", shdicts["pages"]).misses == number
+
+
+def upper(text: Any) -> Any:
+    return text.upper()
+
+
+class Reversed:
+    @staticmethod
+    def encode(text: str) -> str:
+        return text[::-1]
+
+    decode = encode
+
+
+HERE = "tests.integration.cache.test_invalidation"
+
+
+def test_caches_by_name(site: Any) -> None:
+    site.RESTY_DJANGO = {
+        **site.RESTY_DJANGO,
+        "CACHES": {
+            "pages": {
+                "SHM": "events",
+                "SHM_LOCKS": "default",
+                "LRU_SIZE": 7,
+                "TTL": 9,
+                "NEG_TTL": 2,
+                "RESURRECT_TTL": 4,
+                "STALE_WHILE_REVALIDATE": 3,
+                "JITTER": 0.1,
+                "SHM_SET_TRIES": 2,
+                "IPC": False,
+                "SERIALIZER": f"{HERE}.Reversed",
+                "L1_SERIALIZER": f"{HERE}.upper",
+                "FAILURES": [f"{HERE}.NoChannel"],
+                "LOCK": {"TIMEOUT": 1},
+            },
+            "parts": {"SHM": "events"},
+        },
+    }
+    pages = mlcaches["pages"]
+    assert mlcaches["pages"] is pages
+    assert list(mlcaches) == ["default", "pages", "parts"]
+    assert mlcaches.all(initialized_only=True) == [pages]
+    assert pages.channel is None
+    assert pages.lru.capacity() == 7
+    assert pages.get("k", value("abc")) == "ABC"
+    assert MLCache("pages", "events", lru=LRU(9)).get("k") == "cba"
+    options = pages.options
+    assert (options.ttl, options.neg_ttl, options.resurrect_ttl, options.stale_while_revalidate) == (9, 2, 4, 3)
+    assert (options.jitter, options.shm_set_tries, options.failures) == (0.1, 2, (NoChannel,))
+    assert options.lock_options["timeout"] == 1
+    assert isinstance(mlcaches["parts"].channel, EventChannel)
+    assert mlcaches["default"].options.ttl == 30
+    with pytest.raises(UnknownCache, match=r"There is no cache 'nowhere'.*which has default, pages, parts"):
+        mlcaches["nowhere"]
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {"TTL": 1}}}
+    assert mlcaches["pages"] is not pages
+    assert mlcaches["pages"].options.ttl == 1
+
+
+def test_all_caches_are_listed_whether_used_or_not(site: Any) -> None:
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {}}}
+    assert list(mlcaches) == list(mlcaches.keys()) == ["default", "pages"]
+    assert len(mlcaches) == 2
+    assert "pages" in mlcaches
+    assert "nowhere" not in mlcaches
+    assert mlcaches.all(initialized_only=True) == []
+    mlcaches["own"] = added = MLCache("own", lru=LRU(9))
+    assert list(mlcaches) == ["default", "pages", "own"]
+    assert "own" in mlcaches
+    assert mlcaches.get("own") is mlcaches["own"] is added
+    assert mlcaches.get("nowhere") is None
+    assert mlcaches.get("nowhere", added) is added
+    assert mlcaches.all(initialized_only=True) == [added]
+    assert [cache.name for cache in mlcaches.all()] == [cache.name for cache in mlcaches.values()]
+    assert dict(mlcaches.items()) == dict(mlcaches) == {name: mlcaches[name] for name in ("default", "pages", "own")}
+    mlcaches.clear()
+    assert list(mlcaches) == ["default", "pages"]
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+@pytest.mark.parametrize(("call", "args", "now"), [("aset", ("new",), "new"), ("adelete", (), None)])
+async def test_a_writer_of_django_that_is_cancelled_leaves_no_old_value_in_l1(
+    site: Any, monkeypatch: pytest.MonkeyPatch, call: str, args: Any, now: Any, lets_go: bool
+) -> None:
+    (pages,) = of_django(site, "pages")
+    broadcasts: list[str] = []
+
+    async def tell(self: object, channel: str, data: str) -> None:
+        broadcasts.append(data)
+
+    pages.set("k", "old")
+    assert [pages.get("k") for _ in range(2)] == ["old", "old"]
+    monkeypatch.setattr(EventChannel, "abroadcast", tell)
+    with monkeypatch.context() as patch:
+        await cancelled(getattr(pages, call)("k", *args), Slow(patch, shdicts["pages"], call), lets_go)
+    assert pages.get("k") == now
+    assert broadcasts == ([":1:k"] if lets_go else [])

@@ -1,0 +1,403 @@
+"""The events of this process: configuring, listening with a thread or a task, stores that fail, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from resty_django import events
+from resty_django.events import handlers, runtime
+from resty_django.shdict import Unavailable, shdicts
+from resty_django.shdict.lmdb import LmdbDict
+from tests.integration.events.conftest import eventually
+
+pytestmark = pytest.mark.usefixtures("site")
+
+
+@pytest.fixture
+def heard() -> list[str]:
+    """The names of the events that this process hears."""
+    names: list[str] = []
+    events.register(lambda data, event, source, pid: names.append(event))
+    return names
+
+
+# --- configure ---
+
+
+def test_configuring_starts_and_posts_started(heard: list[str]) -> None:
+    assert not events.configured()
+    events.configure()
+    assert events.configured()
+    assert events.running()
+    assert eventually(lambda: heard == ["started"])
+    events.post("s", "e")
+    assert eventually(lambda: heard == ["started", "e"])
+
+
+@pytest.mark.parametrize("options", [{"interval": 0.0}, {}])
+def test_nothing_runs_where_the_interval_is_0(settings: Any, heard: list[str], options: dict[str, float]) -> None:
+    if not options:
+        settings.RESTY_DJANGO = {
+            **settings.RESTY_DJANGO,
+            "EVENTS": {**settings.RESTY_DJANGO.get("EVENTS", {}), "INTERVAL": 0.0},
+        }
+        events.start()
+    else:
+        events.configure(**options)
+    assert not events.running()
+    events.configure(interval=0.01)
+    assert events.running()
+    events.configure(interval=0.0)
+    assert not events.running()
+
+
+def test_the_first_configuring_does_not_poll_in_the_foreground() -> None:
+    threads: list[str] = []
+    events.register(lambda *event_args: threads.append(threading.current_thread().name))
+    events.configure()
+    assert eventually(lambda: threads == ["resty-events"])
+
+
+def test_options_are_those_of_the_settings_and_of_the_call(settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "EVENTS": {"TIMEOUT": 7, "INTERVAL": 3}}
+    events.configure(interval=0, wait_max=0.25)
+    options = runtime.service().options
+    assert options is not None
+    assert (options.timeout, options.interval, options.wait_max, options.wait_interval) == (7, 0, 0.25, 0.01)
+    events.configure(timeout=5)
+    options = runtime.service().options
+    assert options is not None
+    assert (options.timeout, options.interval, options.wait_max) == (5, 0, 0.25)
+
+
+def test_a_later_configuring_polls_once(heard: list[str]) -> None:
+    events.configure(interval=0)
+    assert eventually(lambda: heard == ["started"])
+    events.post("s", "e")
+    time.sleep(0.05)
+    assert heard == ["started"]
+    events.configure()
+    assert heard == ["started", "e"]
+
+
+def test_polling_in_the_background_can_be_switched_on_later(heard: list[str]) -> None:
+    events.configure(interval=0)
+    events.post("s", "e")
+    events.configure(interval=0.01)
+    events.post("s", "f")
+    assert eventually(lambda: heard == ["started", "e", "f"])
+
+
+def test_the_dictionary_cannot_change(heard: list[str]) -> None:
+    with pytest.raises(events.BadOption, match=r'^shm "nowhere" not found'):
+        events.configure("nowhere")
+    assert not events.configured()
+    events.configure("events")
+    with pytest.raises(events.BadOption, match=r"^the shm cannot be changed after the start"):
+        events.configure("events")
+
+
+def test_a_wrong_option_changes_nothing() -> None:
+    with pytest.raises(events.BadOption, match=r"^timeout must be greater than 0"):
+        events.configure(timeout=0)
+    assert not events.configured()
+    events.configure(interval=0, timeout=3)
+    before = runtime.service().options
+    with pytest.raises(events.BadOption, match=r"^retries must be a whole number"):
+        events.configure(interval=5, retries=1.5)  # type: ignore[arg-type]
+    assert runtime.service().options == before
+    with pytest.raises(TypeError):
+        events.configure(shm="x")  # type: ignore[call-arg]
+
+
+def test_another_dictionary_may_be_given(settings: Any, tmp_path: Any, heard: list[str]) -> None:
+    path = {"PATH": str(tmp_path / "dicts")}
+    settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": path, "other": {**path, "SIZE": 2**20}}}
+    events.configure("other", interval=0)
+    assert shdicts["other"].get("last") is not None
+    assert shdicts["events"].get("last") is None
+
+
+# --- start and stop ---
+
+
+def test_starting_twice_is_starting_once(heard: list[str]) -> None:
+    events.start()
+    events.start()
+    events.post("s", "e")
+    assert eventually(lambda: heard == ["started", "e"])
+    assert [thread.name for thread in threading.enumerate()].count("resty-events") == 1
+
+
+def test_what_is_posted_after_the_start_is_heard(heard: list[str]) -> None:
+    events.start()
+    assert events.configured()
+    events.post("s", "e")
+    events.stop()
+    assert heard == ["started", "e", "stopping"]
+
+
+def test_a_stop_ends_the_thread_and_a_new_start_begins_anew(heard: list[str]) -> None:
+    events.start()
+    events.stop()
+    assert not events.running()
+    assert not events.configured()
+    with pytest.raises(events.NotConfigured):
+        events.poll()
+    heard.clear()
+    events.post("s", "unheard")
+    events.start()
+    assert eventually(lambda: heard == ["started"])
+
+
+def test_a_stop_of_what_polls_by_itself_tells_it_too(heard: list[str]) -> None:
+    runtime.ensure()
+    assert not events.running()
+    events.stop()
+    assert heard == ["started", "stopping"]
+    events.stop()
+    assert heard == ["started", "stopping"]
+
+
+def test_a_handler_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    hangs = threading.Event()
+    events.register(lambda *event_args: hangs.wait(60), "s", "hang")
+    events.start()
+    events.post("s", "hang")
+    time.sleep(0.05)
+    began = time.monotonic()
+    events.stop(0.2)
+    assert 0.1 < time.monotonic() - began < 20
+    hangs.set()
+
+
+async def test_a_task_listens_in_the_loop(heard: list[str]) -> None:
+    where: list[Any] = []
+
+    async def handler(data: Any, event: str, source: str, pid: int) -> None:
+        where.append((event, threading.current_thread() is threading.main_thread(), asyncio.get_running_loop()))
+
+    events.register(handler, "s")
+    await events.astart()
+    await events.astart()
+    assert events.running()
+    for _ in range(200):
+        if events.configured():
+            break
+        await asyncio.sleep(0.005)
+    await events.apost("s", "e")
+    events.post_local("s", "f")
+    for _ in range(200):
+        if len(where) == 2:
+            break
+        await asyncio.sleep(0.005)
+    assert sorted(where, key=lambda entry: entry[0]) == [
+        ("e", True, asyncio.get_running_loop()),
+        ("f", True, asyncio.get_running_loop()),
+    ]
+    await events.astop()
+    assert not events.running()
+    assert not events.configured()
+    assert heard[-1] == "stopping"
+    assert heard.count("started") == 1
+
+
+async def test_a_task_does_not_live_in_the_context_of_who_starts_it() -> None:
+    """Which under ASGI is the first request, with a thread of its own that ends with it."""
+    request = contextvars.ContextVar("request", default="none")
+    values: list[str] = []
+
+    async def handler(*event_args: Any) -> None:
+        values.append(request.get())
+
+    request.set("the first")
+    events.register(handler)
+    await events.astart()
+    while not values:
+        await asyncio.sleep(0.005)
+    await events.astop()
+    assert set(values) == {"none"}
+
+
+async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: list[str]) -> None:
+    await events.astart()
+    while not events.configured():
+        await asyncio.sleep(0.005)
+    await asyncio.to_thread(events.stop)
+    assert not events.running()
+    assert heard == ["started", "stopping"]
+
+
+# --- stores that fail ---
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Make every call of the dictionary fail, or no longer."""
+
+    def down(*args: Any, **options: Any) -> Any:
+        raise Unavailable("no answer")
+
+    def fail(on: bool) -> None:
+        for name in ("get", "add", "update"):
+            if on:
+                monkeypatch.setattr(LmdbDict, name, down)
+        if not on:
+            monkeypatch.undo()
+
+    return fail
+
+
+def test_a_listener_outlives_an_outage_and_tells_it_once(
+    fail: Callable[[bool], None], heard: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    events.start()
+    assert eventually(lambda: heard == ["started"])
+    fail(True)
+    with pytest.raises(events.Unavailable, match=r'^failed posting event "e" by "s"; no answer'):
+        events.post("s", "e")
+    time.sleep(0.5)
+    fail(False)
+    events.post("s", "f")
+    assert eventually(lambda: heard == ["started", "f"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "events are not heard until the store is back: Unavailable: no answer",
+        "events are heard again",
+    ]
+
+
+def test_a_start_with_a_store_that_is_down_comes_true_later(
+    fail: Callable[[bool], None], heard: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    fail(True)
+    began = time.monotonic()
+    events.start(wait=0.1)
+    assert time.monotonic() - began < 5
+    assert events.running()
+    assert not events.configured()
+    with pytest.raises(events.Unavailable, match=r"^The events cannot be started"):
+        events.configure()
+    fail(False)
+    assert eventually(events.configured)
+    assert eventually(lambda: heard == ["started"])
+
+
+def test_an_exit_with_a_store_that_is_down_is_quiet(
+    fail: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime.ensure()
+    fail(True)
+    events.stop()
+    assert caplog.records == []
+
+
+# --- registering ---
+
+
+def test_what_is_no_callback_is_refused() -> None:
+    for call in (events.register, events.register_weak, events.unregister, events.on_event()):
+        with pytest.raises(TypeError, match=r"^callback is not callable"):
+            call(7)
+
+
+def test_register_and_unregister(heard: list[str]) -> None:
+    called: list[str] = []
+
+    def handler(data: Any, event: str, source: str, pid: int) -> None:
+        called.append(event)
+
+    events.register(handler, "s", "e")
+    runtime.ensure()
+    events.post("s", "e")
+    events.poll()
+    assert events.unregister(handler, "s") is False
+    assert events.unregister(handler, "s", "e") is True
+    assert events.unregister(handler, "s", "e") is False
+    events.post("s", "e")
+    events.poll()
+    assert called == ["e"]
+
+
+def test_a_weak_handler_is_forgotten() -> None:
+    class Page:
+        heard: list[str] = []
+
+        def handler(self, data: Any, event: str, source: str, pid: int) -> None:
+            self.heard.append(event)
+
+    page = Page()
+    events.register_weak(page.handler, "s")
+    runtime.ensure()
+    events.post("s", "e")
+    events.poll()
+    del page
+    gc.collect()
+    events.post("s", "f")
+    events.poll()
+    assert Page.heard == ["e"]
+
+
+def test_declared_handlers_survive_a_new_service() -> None:
+    heard: list[str] = []
+    signal = Signal()
+
+    @events.on_event("s", "e", "f")
+    def handler(data: Any, event: str, source: str, pid: int) -> None:
+        heard.append(event)
+
+    assert events.on_event("s", "g")(signal) is signal
+    signal.connect(lambda event, **named: heard.append(event), weak=False)
+    try:
+        for _ in range(2):
+            runtime.reset()
+            runtime.ensure()
+            for name in "efg":
+                events.post("s", name)
+            events.poll()
+        assert heard == ["e", "f", "g"] * 2
+    finally:
+        assert events.unregister(handler, "s", "e", "f") is True
+        assert events.unregister(signal, "s", "g") is True
+    runtime.reset()
+    assert "handler" not in [getattr(declared[0], "__name__", "") for declared in runtime.declarations]
+
+
+def test_connections_of_handlers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(
+        "resty_django.events.listener.close_old_connections", lambda: closed.append(threading.current_thread().name)
+    )
+    events.register(lambda *event_args: None)
+    events.start()
+    assert eventually(lambda: set(closed) == {"resty-events"})
+
+
+async def test_connections_of_handlers_beside_a_loop_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(handlers, "close_old_connections", lambda: closed.append(threading.current_thread().name))
+    events.register(lambda *event_args: None)
+    await runtime.aensure()
+    await events.apoll()
+    assert set(closed) == {"resty-events-handlers_0"}
+
+
+def test_sys_exit_in_a_handler_ends_no_listener(heard: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    def leave(*event_args: Any) -> None:
+        raise SystemExit(3)
+
+    events.register(leave, "s")
+    events.start()
+    events.post("s", "e")
+    events.post("s", "f")
+    assert eventually(lambda: heard == ["started", "e", "f"])
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2

@@ -1,0 +1,113 @@
+"""An ID that cannot be had comes with the reason, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection, transaction
+from rest_framework.test import APIClient
+
+from resty_django.ids import anext_id, monitor, next_id, service
+from resty_django.ids.errors import Unavailable
+from resty_django.ids.models import IdRule
+from resty_django.ids.udp.server import UdpServer, bind
+
+pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
+
+MIGRATE = "The tables of the ID service are missing or out of date. Run manage.py migrate."
+
+
+@contextmanager
+def away(table: str) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO resty_ids_away")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE resty_ids_away RENAME TO {table}")
+
+
+@contextmanager
+def without_column() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN version TO versionn")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN versionn TO version")
+
+
+OUTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "no rules": lambda: away("resty_ids_idrule"),
+    "no counters": lambda: away("resty_ids_idcounter"),
+    "an old table": without_column,
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_unmigrated_tables_are_named_everywhere(order: IdRule, admin_user: User, outage: str) -> None:
+    client = APIClient()
+    client.force_authenticate(admin_user)
+    with OUTAGES[outage]():
+        for ask in (lambda: next_id("order"), lambda: asyncio.run(anext_id("order")), lambda: monitor("order")):
+            with pytest.raises(Unavailable) as refused:
+                ask()
+            assert str(refused.value) == MIGRATE
+        reply = client.post("/api/ids/rules/order/ids/", {}, format="json")
+        assert (reply.status_code, reply.json()["message"]) == (503, MIGRATE)
+        server = UdpServer(bind("127.0.0.1", 0), service.service())
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.connect(server.sock.getsockname())
+                sock.settimeout(20)
+                sock.send(b'{"action":"get","rule_name":"order","app_name":""}')
+                assert MIGRATE.encode() in sock.recv(65535)
+        finally:
+            server.stop()
+            thread.join(30)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_caller_that_holds_the_write_lock_is_told(order: IdRule, settings: Any) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"WAIT": 1.0}}
+    with transaction.atomic():
+        Group.objects.create(name="written by the caller")
+        if connection.vendor != "sqlite":
+            assert next_id("order")
+            return
+        for app in ("", "", "other"):
+            with pytest.raises(Unavailable, match="This thread's own transaction holds SQLite's write lock"):
+                next_id("order", app)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_lock_of_somebody_else_is_told(
+    order: IdRule, settings: Any, locked: Callable[[], AbstractContextManager[None]], eventually: Callable[..., bool]
+) -> None:
+    settings.RESTY_DJANGO = {"IDS": {"WAIT": 1.0}}
+    next_id("order", "before")
+    with locked():
+        with pytest.raises(Unavailable) as refused:
+            next_id("order")
+        assert ("SQLite's write lock" in str(refused.value)) == (connection.vendor == "sqlite")
+        assert "This thread" not in str(refused.value)
+
+    def served() -> bool:
+        try:
+            return bool(next_id("order"))
+        except Unavailable:
+            return False
+
+    assert eventually(served, 20)
+    assert service.service().reservations.reason == ""

@@ -1,0 +1,283 @@
+"""How tasks that were sent to Celery end otherwise than by themselves: each end reaches the job of the task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from resty_django.qless import AsyncResult, Client, TaskFailed
+from resty_django.qless import client as site_client
+from resty_django.qless.clients.default import default_client
+from resty_django.qless.integrations.celery import send, tracking
+from resty_django.qless.integrations.celery.tracking import BEGUN, FAR, GRACE, KLASS, LATE
+from resty_django.redis import StoreDown
+from tests.integration.qless.celery import celery_app
+from tests.integration.qless.celery.conftest import Cluster
+from tests.integration.qless.worker.conftest import wait_for
+
+LONG = 60.0
+
+
+def failure(jid: str) -> TaskFailed:
+    with pytest.raises(TaskFailed) as caught:
+        AsyncResult[Any](jid).get(LONG)
+    assert caught.value.jid == jid
+    return caught.value
+
+
+def began(path: Path) -> int:
+    """The process that runs the task."""
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), str(path))
+    return int(path.read_text().split()[-1])
+
+
+@pytest.mark.e2e
+def test_six_ends_that_the_task_itself_does_not_tell(cluster: Cluster, tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("limit", "child", "terminate")}
+    expired = send(celery_app.add, (1,), expires=0.2)
+    time.sleep(0.3)  # no worker may have it before
+    unknown = send(celery_app.add, (1,), task_id="unknown")
+    assert site_client.jobs.get(unknown).state == "scheduled"  # type: ignore[union-attr]
+    cluster.celery("one")
+    assert AsyncResult[Any](unknown).get(LONG) == 2
+    jids = {
+        "revoke": send(celery_app.add, (1,), countdown=2),
+        "reject": send(celery_app.rejects),
+        "limit": send(celery_app.overruns, (str(files["limit"]),)),
+    }
+    celery_app.app.control.revoke(jids["revoke"])
+    groups = {
+        "expired": (expired, "celery-TaskRevokedError", "expired"),
+        "reject": (jids["reject"], "celery-Reject", "no good"),
+        "revoke": (jids["revoke"], "celery-TaskRevokedError", "revoked"),
+        "limit": (jids["limit"], "celery-TimeLimitExceeded", "TimeLimitExceeded"),
+    }
+    for jid, group, text in groups.values():
+        error = failure(jid)
+        assert error.group == group
+        assert text in str(error)
+    jids["child"] = send(celery_app.naps, (str(files["child"]),))
+    os.kill(began(files["child"]), signal.SIGKILL)
+    assert failure(jids["child"]).group == "celery-WorkerLostError"
+    jids["terminate"] = send(celery_app.naps, (str(files["terminate"]),))
+    began(files["terminate"])
+    wait_for(lambda: site_client.jobs.get(jids["terminate"]).state == "running")  # type: ignore[union-attr]
+    celery_app.app.control.terminate(jids["terminate"], signal="SIGKILL")
+    assert failure(jids["terminate"]).group == "celery-TaskRevokedError"
+    assert AsyncResult[Any](send(celery_app.add, (2,))).get(LONG) == 3  # the worker goes on
+
+
+@pytest.mark.soak
+@pytest.mark.e2e
+def test_a_whole_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody is left to report it: another worker finds the lock that has expired. With `acks_late` the task is run
+    again, and so is its job."""
+    site_client.config.set("default-heartbeat", 1)
+    first = cluster.celery("first")
+    late, plain = tmp_path / "late", tmp_path / "plain"
+    jids = [send(celery_app.comes_again, (str(late),)), send(celery_app.naps, (str(plain),))]
+    began(late)
+    began(plain)
+    for jid in jids:
+        wait_for(lambda jid=jid: site_client.jobs.get(jid).state == "running")
+    cluster.kill(first)
+    cluster.celery("second")
+    error = failure(jids[1])
+    assert error.group == "celery-CeleryLost"
+    if cluster.broker.startswith("amqp"):  # Redis delivers it again after its visibility timeout, an hour
+        assert AsyncResult[Any](jids[0]).get(LONG) == "rested"
+
+
+# --- without processes ---
+
+
+@pytest.fixture
+def client(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    celery_app.app.set_current()
+    tracking.running_tasks.clear()
+    yield default_client()
+    site_client.close()
+
+
+def sent_job(client: Client, jid: str = "task", **options: Any) -> str:
+    data = json.dumps({"args": [], "kwargs": {}, "options": options})
+    return str(
+        client.call(
+            "put", "w", "default", jid, f"{KLASS}{celery_app.add.name}", data, FAR, "retries", tracking.RETRIES
+        ),
+        "utf-8",
+    )
+
+
+def in_a_worker(jid: str, what: Callable[..., None], *args: Any, task: Any = celery_app.add) -> None:
+    """A receiver of Celery's signals, as it is called for a task that runs."""
+
+    def call() -> None:
+        task.push_request(headers={tracking.HEADER: jid})
+        try:
+            what(task, jid, *args)
+        finally:
+            task.pop_request()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(call).result(60)
+
+
+@pytest.mark.redis
+def test_a_task_that_runs_has_the_lock_of_its_job(client: Client) -> None:
+    jid = sent_job(client)
+    in_a_worker(jid, tracking.on_prerun)
+    job: Any = client.jobs.get(jid)
+    assert (job.state, job.worker_name) == ("running", tracking.process_name())
+    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, None)
+    assert client.jobs.get(jid).state == "scheduled"  # type: ignore[union-attr]
+    in_a_worker(jid, tracking.on_prerun)
+    in_a_worker(jid, tracking.on_postrun, tracking.SUCCESS, 7)
+    assert AsyncResult[Any](jid).get(LONG) == 7
+    in_a_worker(jid, tracking.on_prerun)  # the message came twice
+    in_a_worker(jid, tracking.on_postrun, tracking.FAILURE, ValueError("late"))
+    assert AsyncResult[Any](jid).get(LONG) == 7
+    assert client.source.sync().zcard("ql:celery-sent") == 0
+    assert not tracking.running_tasks
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("late", [False, True])
+def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs whose process is gone fail; those of others are left alone, however often it looks."""
+    monkeypatch.setattr(celery_app.add, "acks_late", late)
+    gone, alive, waiting, expiring = (sent_job(client, name) for name in ("gone", "alive", "waiting", "expiring"))
+    in_a_worker(alive, tracking.on_prerun)
+    in_a_worker(gone, tracking.on_prerun)
+    tracking.running_tasks.pop(gone)[1].close()
+    start = client.clock()
+    tracking.watch(client, expiring, start + GRACE)
+    monkeypatch.setattr(client, "clock", lambda: start + 59)
+    assert tracking.fail_abandoned(client) == 1  # the one that has expired
+    assert failure(expiring).group == "celery-TaskRevokedError"
+    client.call("heartbeat", alive, tracking.process_name())
+    monkeypatch.setattr(client, "clock", lambda: start + 80)
+    assert tracking.fail_abandoned(client) == 2
+    if late:
+        assert client.jobs.get(gone).state == "running"  # type: ignore[union-attr]
+        monkeypatch.setattr(client, "clock", lambda: start + 80 + LATE)
+        client.call("heartbeat", alive, tracking.process_name())
+        tracking.fail_abandoned(client)
+    assert failure(gone).group == "celery-CeleryLost"
+    assert client.jobs.get(alive).state == "running"  # type: ignore[union-attr]
+    assert client.jobs.get(waiting).state == "scheduled"  # type: ignore[union-attr]
+    assert tracking.fail_abandoned(client) == 0
+    # the task is delivered again after all
+    in_a_worker(gone, tracking.on_prerun)
+    in_a_worker(gone, tracking.on_postrun, tracking.SUCCESS, 8)
+    assert AsyncResult[Any](gone).get(LONG) == 8
+    in_a_worker(alive, tracking.on_postrun, tracking.SUCCESS, 9)
+
+
+@pytest.mark.redis
+def test_the_sweep_is_bounded(client: Client) -> None:
+    for number in range(tracking.PAGE + 20):
+        tracking.watch(client, f"gone-{number}", 1.0)
+    assert [tracking.fail_abandoned(client), tracking.fail_abandoned(client), tracking.fail_abandoned(client)] == [
+        tracking.PAGE,
+        20,
+        0,
+    ]
+
+
+@pytest.mark.redis
+def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[str] = []
+    monkeypatch.setattr(tracking, "_publish", lambda client, task, jid, *args: published.append(jid))
+    performer = tracking.CelerySend(celery_app.add)
+    jid = sent_job(client, "task")
+    in_a_worker(jid, tracking.on_prerun)
+    tracking.running_tasks.pop(jid)[1].close()
+    with pytest.raises(tracking.CeleryLost, match="is gone"):
+        performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
+    assert not published
+    # a person lets it run again
+    client.jobs.get(jid).move("default")  # type: ignore[union-attr]
+    for _ in range(2):
+        with pytest.raises(tracking.RetryLater):
+            performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
+    assert published == [jid]
+
+
+@pytest.mark.redis
+def test_signals_of_other_tasks_are_nothing_to_us(client: Client) -> None:
+    jid = client.queues["q"].put("somebody.else", jid="plain")
+    tracking.on_failure(celery_app.add, jid, type("WorkerLostError", (Exception,), {})("gone"))
+    tracking.on_revoked(SimpleNamespace(id=jid, headers=None), False, None, False)
+    tracking.on_rejected(SimpleNamespace(headers={}))
+    assert client.jobs.get(jid).state == "waiting"  # type: ignore[union-attr]
+    sent = sent_job(client)
+    tracking.on_failure(celery_app.add, sent, ValueError("its own process tells of that"))
+    assert client.jobs.get(sent).state == "scheduled"  # type: ignore[union-attr]
+    tracking.on_rejected(SimpleNamespace(headers={tracking.HEADER: sent}), KeyError("x"), "no.such.task")
+    assert failure(sent).group == "celery-NotRegistered"
+
+
+@pytest.mark.redis
+def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery's loop does not wait for it, and a task that ends tells again."""
+    jid, second = sent_job(client, "first"), sent_job(client, "second")
+    downs = {"get": 2}
+    call = type(client).call
+
+    def faulty(self: Client, command: str, *args: Any) -> Any:
+        if downs.get(command, 0):
+            downs[command] -= 1
+            raise StoreDown("down")
+        return call(self, command, *args)
+
+    monkeypatch.setattr(type(client), "call", faulty)
+    sweep = tracking.Sweep()
+    sweep.start()
+    try:
+        sweep.report(jid, "celery-group", "message")
+        assert failure(jid).group == "celery-group"
+    finally:
+        sweep.stop()
+    downs["get"] = 2
+    in_a_worker(second, tracking.on_postrun, tracking.SUCCESS, 1)
+    assert AsyncResult[Any](second).get(LONG) == 1
+    assert BEGUN not in [entry["what"] for entry in client.jobs.get(second).raw_queue_history]  # type: ignore[union-attr]
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("state", [None, tracking.RETRY, tracking.FAILURE])
+def test_a_process_that_is_ended_takes_nothing_back(client: Client, state: str | None) -> None:
+    """The main process has told of the end when the task, interrupted, tells its own."""
+    jid = sent_job(client)
+    in_a_worker(jid, tracking.on_prerun)
+    tracking.on_failure(celery_app.add, "other", type("TimeLimitExceeded", (Exception,), {})(1))
+    held = tracking.running_tasks.pop(jid)
+    tracking.on_failure(celery_app.add, jid, type("TimeLimitExceeded", (Exception,), {})(1))
+    tracking.running_tasks[jid] = held
+    in_a_worker(jid, tracking.on_postrun, state, ValueError("late"))
+    assert failure(jid).group == "celery-TimeLimitExceeded"
+
+
+@pytest.mark.redis
+def test_a_process_that_is_ended_leaves_its_job_to_the_sweep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery may send no signal when a hard time limit is over."""
+    jid = sent_job(client)
+    in_a_worker(jid, tracking.on_prerun)
+    in_a_worker(jid, tracking.on_postrun, None, None)
+    start = client.clock()
+    monkeypatch.setattr(client, "clock", lambda: start + 80)
+    assert tracking.fail_abandoned(client) == 1
+    assert failure(jid).group == "celery-CeleryLost"

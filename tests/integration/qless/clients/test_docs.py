@@ -1,0 +1,81 @@
+"""The page of the client is true: its code runs, and it tells all calls, errors and fields."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from redis import Redis
+
+import resty_django.qless
+from resty_django.conf import conf
+from resty_django.qless import Client, Events, Job, QlessError, Queue, RecurringJob, client
+from resty_django.qless.clients.client import Config
+from resty_django.qless.clients.jobs import Jobs
+from resty_django.qless.clients.queue import QueueJobs
+from tests.docs_reader import execute, page
+
+PAGE = "docs/qless/client.md"
+UNTOLD = {
+    "add_hook",
+    "run",
+    "arun",
+    "acall",
+    "acall_many",
+    "client",
+    "call",
+    "raw_data",
+    "stopped",
+    "state",
+}
+
+
+@pytest.mark.redis
+def test_the_code_runs_and_tells_the_truth(settings: Any, valkey: Redis, valkey_url: str) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    snippets = 0
+    for block in page(PAGE).blocks:
+        if block.language == "python" and "RESTY_DJANGO" not in block.text:
+            snippets += execute(block.text, block.place, namespace)
+    assert snippets > 15
+    client.close()
+
+
+def test_the_settings_are_right(settings: Any) -> None:
+    (block,) = (block for block in page(PAGE).blocks if "RESTY_DJANGO" in block.text)
+    namespace: dict[str, Any] = {}
+    execute(block.text, block.place, namespace)
+    settings.RESTY_DJANGO = namespace["RESTY_DJANGO"]
+    try:
+        assert conf.qless.alias == "default"
+    except ImproperlyConfigured as error:
+        pytest.fail(str(error))
+
+
+@pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, QueueJobs, Config, Events])
+def test_all_calls_are_told(kind: type) -> None:
+    names = {name for name in dir(kind) if name[0] != "_"} - UNTOLD
+    names -= {name for name in names if name[0] == "a" and name[1:] in names}  # twins
+    names -= {name for name in names if re.match("(before|after)_|get_", name)}
+    if kind is not Client:
+        names -= {"config_get_all"}
+    documented = set(re.findall(r"\w+", " ".join(page(PAGE).spans)))
+    assert names - documented == set()
+
+
+ERRORS_OF_TASKS = {"MaxRetriesExceeded", "ResultGone", "TaskExpired", "TaskFailed"}
+
+
+def test_all_errors_are_told() -> None:
+    documented = {name for row in page(PAGE).table("error", "meaning") for name in re.findall(r"`(\w+)`", row[0])}
+    errors = {
+        name
+        for name in resty_django.qless.__all__
+        if inspect.isclass(exported := getattr(resty_django.qless, name)) and issubclass(exported, QlessError)
+    }
+    assert documented | ERRORS_OF_TASKS == errors - {"QlessError"}
+    assert set(page("docs/qless/tasks.md").spans) >= ERRORS_OF_TASKS

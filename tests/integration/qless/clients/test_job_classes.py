@@ -1,0 +1,133 @@
+"""From the name of a job's class to the function that runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.qless import Client, Job, MethodMissing, MethodType, NotAllowed
+from resty_django.qless.tasks.registry import allowed, find, function_of
+from tests.integration.qless.conftest import Invoke
+
+from . import sample_jobs
+
+HERE = sample_jobs.__name__
+
+
+@pytest.fixture(autouse=True)
+def _allowed(settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"MODULES": [HERE]}}
+
+
+def job_of(klass: str, queue: str = "q", data: Any = 4) -> Job:
+    return Job.build(Client("redis://127.0.0.1:1"), klass, queue=queue, data=data)
+
+
+@pytest.mark.parametrize(
+    ("name", "queue", "result"),
+    [
+        ("double", "q", 8),
+        ("adouble", "q", 8),
+        ("decorated", "q", ["wrapped", 4]),
+        ("ByQueue", "q", "ByQueue perform"),
+        ("ByQueue", "slow", "slow"),
+        ("ByQueue", "fast", "ByQueue perform"),
+        ("ByQueue", "__init__", "ByQueue perform"),
+        ("Processing", "q", "process"),
+        ("Processing.Inner", "q", "inner"),
+        ("ByQueue.slow", "q", "slow"),
+    ],
+)
+def test_what_is_run(name: str, queue: str, result: Any) -> None:
+    assert job_of(f"{HERE}.{name}", queue).perform() == result
+
+
+async def test_what_is_run_in_asyncio() -> None:
+    for name in ("double", "adouble"):
+        assert await job_of(f"{HERE}.{name}").aperform() == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("NotStatic", MethodType, "NotStatic.perform is not static"),
+        ("Nothing", MethodMissing, "no static method q or perform or process"),
+        ("LIMIT", NotAllowed, "neither a class nor a function nor a task, but a int"),
+        ("partial", NotAllowed, "neither a class nor a function nor a task, but a partial"),
+        ("run", NotAllowed, "not of that module, but of subprocess"),
+        ("Job", NotAllowed, r"not of that module, but of resty_django\.qless\.clients\.job"),
+        ("os.system", NotAllowed, "no module from which"),
+        ("os.path.join", NotAllowed, "no module from which"),
+        ("functools.partial", NotAllowed, "no module from which"),
+        ("LIMIT.bit_length", NotAllowed, "leads through a int"),
+        ("double.__globals__", NotAllowed, "no module from which"),
+        ("Nothing.__init__", NotAllowed, "no module from which"),
+        ("_hidden", NotAllowed, "no module from which"),
+        ("missing", ImportError, "has no missing"),
+        ("Nothing.missing", ImportError, "Nothing has no missing"),
+        ("", NotAllowed, "no module from which"),
+    ],
+)
+async def test_what_is_refused(name: str, kind: type[Exception], message: str) -> None:
+    job = job_of(f"{HERE}.{name}")
+    with pytest.raises(kind, match=message):
+        job.perform()
+    with pytest.raises(kind, match=message):
+        await job.aperform()
+
+
+@pytest.mark.parametrize("klass", ["os.system", "Mail::Send", "", "jobs.x", "tests", HERE, "resty_django.qless.Client"])
+def test_names_of_other_modules_are_refused(klass: str) -> None:
+    with pytest.raises(NotAllowed, match=r'\["QLESS"\]\["MODULES"\]'):
+        find(klass)
+
+
+def test_nothing_is_imported_for_a_name_that_is_not_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "never_imported.py").write_text("raise AssertionError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(NotAllowed):
+        find("never_imported.Job")
+    assert "never_imported" not in sys.modules
+
+
+def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    app = tmp_path / "own_app"
+    (app / "jobs").mkdir(parents=True)
+    (app / "__init__.py").touch()
+    (app / "jobs" / "__init__.py").write_text("from .mail import send\n")
+    (app / "jobs" / "mail.py").write_text("def send(job): return 'sent'\n")
+    (app / "tasks.py").write_text("class Task:\n    @staticmethod\n    def perform(job): return 'done'\n")
+    (app / "views.py").write_text("raise AssertionError\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(NotAllowed):
+        find("own_app.tasks.Task")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "own_app"]
+    assert {"own_app.jobs", "own_app.tasks", HERE} <= set(allowed())
+    assert job_of("own_app.tasks.Task").perform() == "done"
+    assert job_of("own_app.jobs.send").perform() == "sent"
+    assert job_of("own_app.jobs.mail.send").perform() == "sent"
+    with pytest.raises(ModuleNotFoundError):
+        find("own_app.jobs.nothing.send")
+    with pytest.raises(NotAllowed):
+        find("own_app.views.index")
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "own_app"]
+    with pytest.raises(NotAllowed):
+        find("own_app.tasks.Task")
+
+
+def test_a_class_is_put_under_the_name_by_which_it_is_found() -> None:
+    from resty_django.qless.clients.put_options import class_name
+
+    for klass in (sample_jobs.double, sample_jobs.ByQueue, sample_jobs.Processing.Inner):
+        assert find(class_name(klass)) is klass
+
+
+@pytest.mark.redis
+async def test_from_put_to_result(client: Client, invoke: Invoke) -> None:
+    await invoke(client.queues["q"].put, sample_jobs.double, 21)
+    job = await invoke(client.queues["q"].pop)
+    await invoke(job.complete, result=function_of(find(job.klass), "q")(job))
+    assert (await invoke(job.result)).result == 42

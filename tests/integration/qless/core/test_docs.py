@@ -1,0 +1,49 @@
+"""The page of the core tells all commands, options, fixes and events."""
+
+from __future__ import annotations
+
+import re
+
+from resty_django.qless.core import source
+from tests.docs_reader import code, page
+
+from .test_contract import COMMANDS
+
+PAGE = "docs/qless/core.md"
+
+
+def test_all_commands_are_told() -> None:
+    documented: set[str] = set()
+    for table in re.findall(r"^\| command \|.*\n(?:\|.*\n)+", page(PAGE).text, re.MULTILINE):
+        for row in table.splitlines()[2:]:
+            documented |= set(re.findall(r"`([\w.]+)`", row.split("|")[1]))
+    assert documented == COMMANDS
+
+
+def test_all_fixes_are_told_with_the_profile_shared() -> None:
+    text = source()
+    used = set(re.findall(r"fixed\('([\w-]+)'\)", text))
+    match = re.search(r"local SHARED = '([^']+)'", text)
+    assert match
+    rows = page(PAGE).table("name", "in `shared`", "the original", "mended")
+    assert {code(row[0]) for row in rows} == used
+    assert {code(row[0]) for row in rows if row[1] == "yes"} == set(match[1].split())
+
+
+def test_all_options_are_told() -> None:
+    documented = {
+        name for row in page(PAGE).table("option", "default", "meaning") for name in re.findall(r"`([^`]+)`", row[0])
+    }
+    used = set(
+        re.findall(
+            r"'((?:[a-z]+-)?(?:heartbeat|grace-period|max-[a-z-]+|[a-z]+-history[a-z-]*|server-time|fixes))'", source()
+        )
+    )
+    assert used - documented - {"-heartbeat"} == set()
+    assert {"<queue>-heartbeat", "<queue>-max-concurrency"} <= documented
+
+
+def test_all_events_are_told() -> None:
+    sent = set(re.findall(r'"event":"(\w+)"', source()))
+    documented = set(re.findall(r"`(\w+)`", next(row[1] for row in page(PAGE).table("channel", "payload", "sent"))))
+    assert documented - {"event"} == sent

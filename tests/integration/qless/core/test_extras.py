@@ -1,0 +1,251 @@
+"""What this core has beyond the contract: many jobs in one call, search, results, throughput, limits, server time."""
+
+from __future__ import annotations
+
+import json
+import time
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from resty_django.qless.core import source
+from tests.integration.qless.conftest import NOW, Core, CoreError
+
+pytestmark = pytest.mark.redis
+
+
+def test_put_many(core: Core, events: Any) -> None:
+    core.put("old", queue="p", tags=["x"], priority=4)
+    events()
+    options = {"priority": 2, "tags": ["a"], "retries": 1, "depends": ["j1"], "txid": "t1"}
+    jobs = [
+        ["j1", "K1", '{"n":1}', 0, ""],
+        ["j2", "K2", '{"n":2}', 0, json.dumps(options)],
+        ["j3", "K3", "{}", 60, "{}"],
+        ["old", "K4", "{}", 0, ""],
+    ]
+    assert core("put.many", "w", "q", *(argument for job in jobs for argument in job)) == 4
+    assert [(channel, payload["jid"]) for channel, payload in events()] == [
+        ("ql:log", jid) for jid in ("j1", "j2", "j3", "old")
+    ]
+    second = core.get("j2")
+    assert (second["priority"], second["tags"], second["retries"], second["txid"]) == (2, ["a"], 1, "t1")
+    assert (second["state"], second["dependencies"], second["klass"]) == ("depends", ["j1"], "K2")
+    assert core.get("j3")["state"] == "scheduled"
+    assert (core.get("old")["queue"], core.get("old")["tags"]) == ("q", ["x"])
+    assert core.popped(count=9) == ["old", "j1"]
+    core.put("alone")
+    batched, same = core.hash("j:j1"), core.hash("j:alone")
+    assert {name: batched[name] for name in batched if name not in ("jid", "klass", "data")}.keys() <= same.keys()
+    assert core("put.many", "w", "q") == 0
+
+
+def test_ten_thousand_jids_in_one_call(core: Core) -> None:
+    core.put("j")
+    jids = [f"{n}" for n in range(10_000)]
+    assert [job["jid"] for job in core.json("multiget", *jids, "j")] == ["j"]
+    assert core("cancel", *jids) == jids
+
+
+def test_a_thousand_in_one_call(core: Core) -> None:
+    parts = [argument for n in range(1000) for argument in (f"j{n}", "K", "{}", 0, "")]
+    assert core("put.many", "w", "q", *parts) == 1000
+    assert len(core.popped(count=5000)) == 1000
+    assert core("length", "q") == 1000
+    core.config(heartbeat=1, grace_period=0)
+    core.now += 100
+    assert len(core.popped("v", count=5000)) == 1000
+    assert core("cancel", *(f"j{n}" for n in range(1000)))
+    assert core("length", "q") == 0
+
+
+def test_txid_is_a_field_that_other_clients_never_see(core: Core) -> None:
+    core.put("a")
+    core.put("b", txid="0123")
+    assert "txid" not in core.get("a")
+    assert "txid" not in core.hash("j:a")
+    assert core.get("b")["txid"] == core.hash("j:b")["txid"] == "0123"
+
+
+def test_search(core: Core) -> None:
+    for number in range(4):
+        core("put", "w", "q", f"w{number}", f"K{number % 2}", "{}", 0)
+        core("put", "w", "p", f"p{number}", f"K{number % 2}", "{}", 60)
+    core("put", "w", "q", "d", "K1", "{}", 0, "depends", ["w0"])
+    core("recur", "q", "r", "K1", "{}", "interval", 60, 60)
+    core.popped(count=3)
+    core.complete("w3")
+    core("fail", "w2", "w", "g", "m")
+
+    def search(**options: Any) -> Any:
+        page = core.json("search", *(argument for pair in options.items() for argument in pair))
+        assert page.pop("cursor") == ""
+        return page["jobs"]
+
+    assert sorted(search(klass="K1")) == ["d", "p1", "p3", "r", "w1", "w3"]
+    assert sorted(search(klass="K1", queue="q")) == ["d", "r", "w1"]
+    assert search(klass="K1", state="running") == ["w1"]
+    assert search(klass="K0", state="running") == {}
+    assert search(state="waiting") == ["w0"]
+    assert search(state="scheduled", klass="K1", queue="p") == ["p1", "p3"]
+    assert search(state="failed") == ["w2"]
+    assert search(state="complete", klass="K1") == ["w3"]
+    assert search(state="recurring") == ["r"]
+    assert search(state="depends") == ["d"]
+    assert len(search()) == 10
+
+
+def test_search_looks_at_no_more_than_asked(core: Core) -> None:
+    parts = [argument for n in range(250) for argument in (f"{n:03d}", f"K{n % 50}", "{}", 0, "")]
+    core("put.many", "w", "q", *parts)
+    jids: list[str] = []
+    cursor, calls = "1:0", 0
+    while cursor:
+        answer = core.json("search", "klass", "K7", "scan", 60, "cursor", cursor)
+        jids += answer["jobs"] or []
+        cursor, calls = answer["cursor"], calls + 1
+    assert sorted(jids) == [f"{n:03d}" for n in range(7, 250, 50)]
+    assert 5 <= calls <= 12
+    jids, cursor = [], "1:0"
+    while cursor:
+        answer = core.json("search", "count", 7, "cursor", cursor)
+        assert len(answer["jobs"]) <= 7
+        jids += answer["jobs"] or []
+        cursor = answer["cursor"]
+    assert sorted(jids) == [f"{n:03d}" for n in range(250)]
+
+
+def test_results_and_progress(core: Core, valkey: Redis) -> None:
+    core.put()
+    assert core.json("result", "j") == {
+        **{"jid": "j", "state": "waiting", "result": False},
+        **{"progress": False, "message": False, "at": False},
+    }
+    core.popped()
+    core.now += 2
+    assert core("progress", "j", "w", 0.5, "half") == 1
+    assert valkey.ttl("ql:x:j") == pytest.approx(604800 + 86400, abs=5)
+    core.complete(result='{"sum": [1,2]}')
+    outcome = core.json("result", "j")
+    assert (outcome["state"], outcome["result"]) == ("complete", '{"sum": [1,2]}')
+    assert (outcome["progress"], outcome["message"], outcome["at"]) == (0.5, "half", NOW + 2)
+    core.put()
+    assert core.json("result", "j")["result"] is False
+    core.popped()
+    core("progress", "j", "w", 1)
+    core("cancel", "j")
+    assert valkey.keys("ql:x:*") == []
+    core.config(jobs_history=0)
+    core.put("k")
+    core.popped()
+    core.complete("k", result="1")
+    assert valkey.keys("ql:x:*") == []
+
+
+def test_payloads_have_a_limit(core: Core) -> None:
+    core.put("j", data='{"long":"long"}')
+    core.config(max_payload=10)
+    core.popped()
+    text = '{"a":"567"}'
+    calls = [
+        ("Put", "data", ["put", "w", "q", "x", "K", text, 0]),
+        ("Put", "data", ["put.many", "w", "q", "x", "K", "{}", 0, "", "y", "K", text, 0, ""]),
+        ("Complete", "data", ["complete", "j", "w", "q", text]),
+        ("Complete", "result", ["complete", "j", "w", "q", "{}", "result", text]),
+        ("Fail", "data", ["fail", "j", "w", "g", "m", text]),
+        ("Heartbeat", "data", ["heartbeat", "j", "w", text]),
+        ("Log", "data", ["log", "j", "m", text]),
+        ("Recur", "data", ["recur", "q", "r", "K", text, "interval", 1, 0]),
+    ]
+    for title, name, arguments in calls:
+        with pytest.raises(CoreError) as caught:
+            core(*arguments)
+        assert str(caught.value) == f'{title}(): Arg "{name}" longer than max-payload, 10: 11'
+    assert core("length", "q") == 1
+    core("heartbeat", "j", "w", '{"a":"56"}')
+
+
+def test_time_of_the_server(core: Core) -> None:
+    core("config.set", "server-time", "1")
+    start = time.time()
+    core.put()
+    core.now = 5.0
+    (job,) = core.pop()
+    assert start - 1 <= job["expires"] - 60 <= time.time() + 1
+    core.now = 9e9
+    assert core.popped("thief") == []
+    assert core("heartbeat", "j", "w") <= time.time() + 62
+    core.complete()
+    assert abs(core.zset("completed")["j"] - time.time()) < 60
+    core("config.set", "server-time", "0")
+    core.now = 50.0
+    core.put("k")
+    assert float(core.hash("j:k")["time"]) == 50
+    core.now = float("nan")
+    with pytest.raises(CoreError, match='Arg "now"'):
+        core.put("k")
+
+
+# --- throughput --------------------------------------------------------------------------------------------------
+
+SPANS = st.lists(st.sampled_from([0, 1, 59, 61, 600, 3600, 5000, 40_000, 90_000, 700_000, 3_000_000]), max_size=25)
+
+
+@settings(deadline=None, max_examples=40)
+@given(spans=SPANS)
+def test_throughput_is_a_sum_over_the_time_it_covers(valkey_url: str, spans: list[int]) -> None:
+    with Redis.from_url(valkey_url) as client:
+        client.flushdb()
+        core = Core(client)
+        done: list[float] = []
+        for span in spans:
+            core.now += span
+            core.put()
+            core.popped()
+            core.complete()
+            done.append(core.now)
+        throughput = core.json("throughput", "q")
+        for name, seconds, length in (("minutes", 60, 60), ("hours", 3600, 48), ("days", 86400, 30)):
+            present = int(core.now // seconds)
+            expected = [sum(at // seconds == unit for at in done) for unit in range(present - length + 1, present + 1)]
+            assert throughput[name] == expected
+        assert client.hlen("ql:h:q") <= 60 + 48 + 30
+
+
+def test_throughput_counts_advances_too(core: Core) -> None:
+    core.put()
+    core.popped()
+    core.complete(next="p")
+    core.popped(queue="p")
+    core.complete(queue="p")
+    for queue in "qp":
+        throughput = core.json("throughput", queue)
+        assert (throughput["minutes"][-1], throughput["hours"][-1], throughput["days"][-1]) == (1, 1, 1)
+        assert sum(throughput["minutes"]) == 1
+    core.now += 3 * 3600
+    throughput = core.json("throughput", "q")
+    assert (sum(throughput["minutes"]), throughput["hours"][-4], sum(throughput["days"])) == (0, 1, 1)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_core(valkey: Redis) -> None:
+    def printed(*arguments: str) -> str:
+        output = StringIO()
+        call_command("qless_core", *arguments, stdout=output)
+        return output.getvalue()
+
+    assert printed("--print") == source()
+    assert valkey.script_load(printed("--print")) == printed().strip()
+    other_source = printed("--print", "--prefix", "{jobs}ql:")
+    assert other_source == source("{jobs}ql:")
+    assert valkey.eval(other_source, 0, "put", NOW, "w", "q", "j", "K", "{}", 0) == b"j"
+    assert all(key.startswith(b"{jobs}ql:") for key in valkey.keys("*"))
+    with pytest.raises(CommandError, match="--prefix"):
+        printed("--prefix", "a b")

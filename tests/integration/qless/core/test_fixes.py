@@ -1,0 +1,324 @@
+"""Weaknesses of the original core: as they are, mended one by one, and by the profiles of the option `fixes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.docs_reader import code, page
+from tests.integration.qless.conftest import NOW, Core, CoreError
+
+pytestmark = pytest.mark.redis
+
+OFF, ON, SHARED = "none", "single", "shared"
+EACH = pytest.mark.parametrize("fixes", [OFF, ON, SHARED])
+SHARED_FIXES = frozenset(
+    (
+        *("keep-text", "cancel-unknown", "stats-expiry", "history-limit"),
+        *("expired-keys", "pop-count", "recur-fraction", "spawn-jid"),
+    )
+)
+
+
+def configure(core: Core, name: str, fixes: str) -> bool:
+    """Turn on the fix `name` alone, no fix, or the profile `shared`. Return whether `name` is on then."""
+    core.config(fixes=name if fixes == ON else fixes)
+    return fixes == ON or (fixes == SHARED and name in SHARED_FIXES)
+
+
+@pytest.mark.parametrize(("fixes", "retry_clean"), [(None, False), ("shared", False), ("all", True)])
+def test_profiles(core: Core, fixes: str | None, retry_clean: bool) -> None:
+    if fixes is not None:
+        core.config(fixes=fixes)
+    core.put()
+    core.popped()
+    core("heartbeat", "j", "w", "[ ]")
+    assert core.get()["data"] == "[ ]"
+    core("retry", "j", "q", "w")
+    assert core.get()["worker"] == ("" if retry_clean else "w")
+
+
+def test_the_single_names_of_the_profile_shared_are_documented() -> None:
+    rows = page("docs/qless/core.md").table("name", "in `shared`", "the original", "mended")
+    assert {code(row[0]) for row in rows if row[1] == "yes"} == SHARED_FIXES
+
+
+@EACH
+def test_advance_with_a_delay_is_scheduled(core: Core, fixes: str) -> None:
+    mended = configure(core, "advance-state", fixes)
+    core.put()
+    core.popped()
+    assert core.complete(next="p", delay=5) == "scheduled"
+    assert core.get()["state"] == ("scheduled" if mended else "waiting")
+    core.now += 5
+    assert core.popped(queue="p") == ["j"]
+
+
+@EACH
+def test_advance_keeps_its_delay_where_nothing_is_waited_for(core: Core, fixes: str) -> None:
+    mended = configure(core, "advance-delay", fixes)
+    core.put()
+    core.popped()
+    assert core.complete(next="p", delay=5, depends=["nobody"]) == ("scheduled" if mended else "waiting")
+    assert core.zset("q:p-scheduled") == ({"j": NOW + 5} if mended else {})
+
+
+@EACH
+def test_put_of_a_failed_job_counts_in_the_queue_it_failed_in(core: Core, fixes: str) -> None:
+    mended = configure(core, "failed-stats", fixes)
+    core.put()
+    core.popped()
+    core("fail", "j", "w", "g", "m")
+    core.put(queue="p")
+    assert (core.stats("q")["failed"], core.stats("p")["failed"]) == ((0, 0) if mended else (1, -1))
+
+
+@EACH
+def test_retry_leaves_nothing_of_the_worker(core: Core, fixes: str) -> None:
+    mended = configure(core, "retry-clean", fixes)
+    core.put()
+    core.popped()
+    core("retry", "j", "p", "w")
+    job = core.get()
+    assert (job["queue"], job["worker"], job["expires"]) == (("p", "", 0) if mended else ("q", "w", NOW + 60))
+    assert ("p" in core.zset("queues")) == mended
+    assert core.popped(queue="p") == ["j"]
+
+
+@EACH
+def test_timeout_takes_the_job_from_its_worker(core: Core, fixes: str) -> None:
+    mended = configure(core, "timeout-clean", fixes)
+    core.put()
+    core.popped()
+    core("timeout", "j")
+    assert core.zset("w:w:jobs") == ({} if mended else {"j": NOW + 60})
+
+
+@EACH
+def test_data_keeps_its_text(core: Core, fixes: str) -> None:
+    mended = configure(core, "keep-text", fixes)
+    core.put()
+    core.popped()
+    text = '{"list": [], "id": 12345678901234567}'
+    core("heartbeat", "j", "w", text)
+    assert (core.get()["data"] == text) == mended
+    core("fail", "j", "w", "g", "m", "[]")
+    assert core.get()["data"] == ("[]" if mended else "{}")
+
+
+@EACH
+def test_tags_are_counted_as_they_change(core: Core, fixes: str) -> None:
+    mended = configure(core, "tag-counts", fixes)
+    core.put(tags=["a"])
+    core("tag", "add", "j", "a", "b", "b")
+    core("tag", "remove", "j", "zero")
+    assert core.zset("tags") == ({"a": 1, "b": 1} if mended else {"a": 2, "b": 2, "zero": -1})
+    core("tag", "remove", "j", "b")
+    core("cancel", "j")
+    assert core.zset("tags") == ({} if mended else {"a": 1, "b": 1, "zero": -1})
+
+
+@EACH
+def test_cancel_of_an_unknown_job_is_silent(core: Core, events: Any, fixes: str) -> None:
+    mended = configure(core, "cancel-unknown", fixes)
+    events()
+    core("cancel", "nobody")
+    payload = {"event": "canceled", "jid": "nobody", "worker": False, "queue": False}
+    assert events() == ([] if mended else [("ql:log", payload)])
+
+
+@EACH
+def test_statistics_expire(core: Core, valkey: Redis, fixes: str) -> None:
+    mended = configure(core, "stats-expiry", fixes)
+    core.put("a")
+    core.put("b")
+    core.popped(count=2)
+    core.complete("a")
+    core("fail", "b", "w", "g", "m")
+    day = f"{NOW - NOW % 86400:.0f}"
+    keys = [f"ql:s:{kind}:{day}:q" for kind in ("wait", "run", "stats")]
+    lives = [valkey.ttl(key) for key in keys]
+    assert lives == pytest.approx([31 * 86400] * 3, abs=5) if mended else lives == [-1] * 3
+
+
+def test_statistics_expire_as_configured(core: Core, valkey: Redis) -> None:
+    day = f"{NOW - NOW % 86400:.0f}"
+    core.config(stats_history=2, histogram_history=4)
+    core.put()
+    core.popped()
+    assert valkey.ttl(f"ql:s:wait:{day}:q") == pytest.approx(5 * 86400, abs=5)
+    core("fail", "j", "w", "g", "m")
+    assert valkey.ttl(f"ql:s:stats:{day}:q") == pytest.approx(3 * 86400, abs=5)
+    core.config(stats_history=0, histogram_history=0)
+    core.put("k", queue="p")
+    core.popped(queue="p")
+    assert valkey.ttl(f"ql:s:wait:{day}:p") == -1
+
+
+@EACH
+@pytest.mark.parametrize(("limit", "mended", "upstream"), [(1, ["put"], ["put", "m8"]), (2, ["put", "m8"], None)])
+def test_short_histories(core: Core, fixes: str, limit: int, mended: list[str], upstream: list[str] | None) -> None:
+    expected = mended if configure(core, "history-limit", fixes) else upstream or ["put", *(f"m{n}" for n in range(9))]
+    core.config(max_job_history=limit)
+    core.put()
+    for number in range(9):
+        core("log", "j", f"m{number}")
+    assert [entry["what"] for entry in core.get()["history"]] == expected
+
+
+@EACH
+def test_a_new_priority_keeps_the_age(core: Core, fixes: str) -> None:
+    mended = configure(core, "priority-order", fixes)
+    core.put("a")
+    core.now += 10
+    core.put("b", priority=-5)
+    core.put("stalled")
+    core("priority", "b", 0)
+    assert core.popped(count=1) == (["a"] if mended else ["b"])
+    if mended:
+        assert core.zset("q:q-work")["b"] == pytest.approx(-core.now / 1e10, abs=1e-15)
+    core.popped(count=9)
+    core("timeout", "stalled")
+    core("priority", "stalled", 3)
+    assert core.zset("q:q-work") == {"stalled": float("inf") if mended else 3}
+
+
+@EACH
+def test_unfail_leaves_nothing_of_the_failure(core: Core, fixes: str) -> None:
+    mended = configure(core, "unfail-clean", fixes)
+    for jid in "abc":
+        core.put(jid)
+    for jid in core.popped(count=3)[::-1]:
+        core("fail", jid, "w", "g", "m")
+    assert core("unfail", "p", "g", 2) == 2
+    assert core.json("failed", "g") == {"total": 1, "jobs": ["c"]}
+    assert core.get("a")["failure"] == ({} if mended else {"group": "g", "message": "m", "when": NOW, "worker": "w"})
+    assert core.stats()["failed"] == (1 if mended else 3)
+    assert ("p" in core.zset("queues")) == mended
+
+
+@EACH
+def test_jobs_that_are_gone_are_not_tracked(core: Core, fixes: str) -> None:
+    mended = configure(core, "tracked-clean", fixes)
+    core.config(jobs_history=10)
+    for jid in "ab":
+        core.put(jid)
+        core("track", "track", jid)
+    core.popped(count=1)
+    core.complete("b")
+    core("cancel", "a")
+    core.now += 11
+    core.put("c")
+    core.popped()
+    core.complete("c")
+    assert core.json("track")["expired"] == ({} if mended else ["a", "b"])
+    if mended:
+        assert core("track", "untrack", "a") == "0"
+    else:
+        with pytest.raises(CoreError, match="does not exist"):
+            core("track", "untrack", "a")
+
+
+@EACH
+def test_expiry_leaves_no_key(core: Core, valkey: Redis, fixes: str) -> None:
+    mended = configure(core, "expired-keys", fixes)
+    core.config(jobs_history=0)
+    core.put()
+    core.popped()
+    valkey.sadd("ql:j:j-dependencies", "old")
+    core.complete()
+    assert valkey.keys("ql:j:*") == ([] if mended else [b"ql:j:j-dependencies"])
+
+
+@EACH
+def test_negative_numbers_of_jobs(core: Core, fixes: str) -> None:
+    mended = configure(core, "pop-count", fixes)
+    for jid in "abcd":
+        core.put(jid)
+    if mended:
+        for arguments in (["pop", "q", "w", -1], ["peek", "q", -1]):
+            with pytest.raises(CoreError, match=r'(Pop|Peek)\(\): Arg "count" must not be negative: -1'):
+                core(*arguments)
+    else:
+        assert len(core.json("peek", "q", -1)) == 3
+        assert core.popped(count=-1) == ["d", "c", "b"]
+        assert core.popped(count=-2) == []
+
+
+@EACH
+def test_fractions_of_intervals_are_kept(core: Core, fixes: str) -> None:
+    mended = configure(core, "recur-fraction", fixes)
+    core("recur", "q", "r", "K", "{}", "interval", 0.5, 0.25)
+    for step in range(8):
+        core.now = NOW + 0.25 + step * 0.5
+        core.popped(count=9)
+    assert core.json("recur.get", "r")["count"] == (8 if mended else 12)
+    assert core.zset("q:q-recur")["r"] == NOW + (4.25 if mended else 4.0)
+
+
+@EACH
+def test_a_job_that_would_wait_for_itself_is_refused(core: Core, fixes: str) -> None:
+    mended = configure(core, "cycles", fixes)
+    core.put("a")
+    core.put("b", depends=["a"])
+    core.put("c", depends=["b"])
+    core.put("d")
+    calls = [
+        ["put", "w", "q", "new", "K", "{}", 0, "depends", ["new"]],
+        ["put", "w", "q", "a", "K", "{}", 0, "depends", ["d", "c"]],
+        ["put.many", "w", "q", "d", "K", "{}", 0, '{"depends":["d"]}'],
+        ["put.many", "w", "q", "x", "K", "{}", 0, '{"depends":["y"]}', "y", "K", "{}", 0, '{"depends":["x"]}'],
+        ["depends", "b", "on", "d", "c"],
+        ["complete", "e", "w", "q", "{}", "next", "p", "depends", ["c", "e"]],
+    ]
+    core.put("e", queue="q", priority=9)
+    assert core.popped() == ["e"]
+    for arguments in calls:
+        if mended:
+            with pytest.raises(CoreError, match=r"\(\): Job \w+ would wait for itself"):
+                core(*arguments)
+        else:
+            core(*arguments)
+    assert (core.get("new") is None) == mended
+    if not mended:
+        assert core.get("a")["state"] == core.get("d")["state"] == "depends"
+        core("cancel", "a", "b", "c", "d", "e", "new", "x", "y")
+        assert core.client.keys("ql:j:*") == []
+
+
+@EACH
+def test_a_child_takes_no_jid_that_is_taken(core: Core, fixes: str) -> None:
+    """A recurring job that is declared anew after unrecur begins to count anew."""
+    mended = configure(core, "spawn-jid", fixes)
+    core("recur", "q", "r", "K", "{}", "interval", 60, 0)
+    assert core.popped() == ["r-1"]
+    core("unrecur", "r")
+    core("recur", "q", "r", "K", "{}", "interval", 60, 0)
+    assert core.popped() == (["r-2"] if mended else ["r-1"])
+    assert len(core.get("r-1")["history"]) == (2 if mended else 4)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
+def test_a_pop_tells_the_history_that_is_kept(core: Core, limit: int) -> None:
+    core("config.set", "max-job-history", limit)
+    core.put()
+    (popped,) = core.pop()
+    assert popped["history"] == core.get()["history"]
+    assert popped["history"][0]["what"] == "put"
+
+
+def test_differences_without_a_name(core: Core) -> None:
+    """docs/qless/core.md tells of them: they are there whatever the option says."""
+    core.config(fixes="none")
+    core.put("first")
+    core.put("second", depends=["first"], delay=500)
+    assert "scheduled" in core.hash("j:second")
+    core.put("second", depends=["first"])
+    assert "scheduled" not in core.hash("j:second")
+    core.pop()
+    core.complete("first")
+    assert core.get("second")["state"] == "waiting"
+    core("recur", "q", "r", "Klass", "{}", "interval", 60, 0, "tags", ["a"])
+    assert core.json("recur.tag", "r", "a", "b", "b") == ["a", "b"]

@@ -1,0 +1,275 @@
+"""The backend of Django's tasks, as their documentation says, on whichever Django there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import django
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from resty_django.qless import Client, client
+from resty_django.qless.worker.handlers import resolve_handler
+from resty_django.txid import bound, txid
+from tests.integration.qless.worker.conftest import Here, wait_for
+
+if django.VERSION < (6, 0):
+    pytest.importorskip("django_tasks")
+
+from resty_django.qless.integrations.django_tasks import compat
+
+pytestmark = pytest.mark.redis
+
+BACKEND = "resty_django.qless.integrations.django_tasks.QlessBackend"
+MODULE = "tests.integration.qless.tasks.django_examples"
+Status = compat.Status
+
+
+@pytest.fixture(autouse=True)
+def examples(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Any]:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "MODULES": [MODULE]}}
+    settings.TASKS = {
+        "default": {"BACKEND": BACKEND, "QUEUES": ["q", "p"]},
+        "again": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"RETRIES": 2, "BACKOFF": 0.02}},
+    }
+    resolve_handler.cache_clear()
+    module = import_module(MODULE)
+    module.FAILURES.clear()
+    yield module
+    client.close()
+
+
+@pytest.fixture
+def start_worker(examples: Any, valkey_url: str) -> Iterator[Callable[..., Here]]:
+    workers: list[Here] = []
+
+    def start(**options: Any) -> Here:
+        workers.append(Here(valkey_url, **options).start())
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        if worker.thread.is_alive():
+            worker.stop(0)
+        worker.client.close()
+
+
+def finished(result: Any) -> Any:
+    def check() -> bool:
+        result.refresh()
+        return bool(result.is_finished)
+
+    wait_for(check)
+    return result
+
+
+def test_all_capabilities_are_there() -> None:
+    backend = compat.task_backends["default"]
+    assert backend.supports_defer
+    assert backend.supports_async_task
+    assert backend.supports_get_result
+    assert backend.supports_priority
+    assert list(backend.check()) == []
+
+
+@pytest.mark.parametrize("name", ["add", "aadd"])
+async def test_enqueue_and_result(examples: Any, start_worker: Callable[..., Here], name: str) -> None:
+    task = getattr(examples, name)
+    before = timezone.now()
+    result = await task.aenqueue(1, b=2)
+    assert (result.status, result.args, result.kwargs, result.backend) == (Status.READY, [1], {"b": 2}, "default")
+    assert result.task == task
+    assert before <= result.enqueued_at <= timezone.now()
+    assert (result.started_at, result.finished_at, result.last_attempted_at, result.attempts) == (None, None, None, 0)
+    with pytest.raises(ValueError, match="not finished"):
+        _ = result.return_value
+    stored = await task.aget_result(result.id)
+    assert (stored.id, stored.status, stored.enqueued_at) == (result.id, Status.READY, result.enqueued_at)
+    worker = start_worker()
+    end = time.monotonic() + 40
+    while not result.is_finished:
+        assert time.monotonic() < end
+        await result.arefresh()
+    assert (result.status, result.return_value, result.errors, result.attempts) == (Status.SUCCESSFUL, 3, [], 1)
+    assert result.worker_ids == [worker.client.worker_name]
+    assert before <= result.started_at <= result.finished_at <= timezone.now()
+    assert result.last_attempted_at == result.started_at
+
+
+def test_enqueue_of_sync_code(examples: Any, start_worker: Callable[..., Here]) -> None:
+    result = examples.add.enqueue(4)
+    second = examples.add.using(queue_name="p").enqueue(1)
+    start_worker(queues=("q", "p"))
+    assert finished(result).return_value == 5
+    assert finished(second).return_value == 2
+    assert examples.add.get_result(result.id).return_value == 5
+
+
+def test_the_function_is_called_as_before(examples: Any) -> None:
+    assert examples.add.call(1, 2) == 3
+
+
+def test_defer_and_priority(examples: Any) -> None:
+    at = timezone.now() + timedelta(seconds=600)
+    result = examples.add.using(run_after=at, priority=7).enqueue(1)
+    job = client.jobs.get(result.id)
+    assert job is not None
+    assert (job.state, job.priority, job.klass) == ("scheduled", 7, f"{MODULE}.add")
+    assert 599 < client.queues["q"].due() - client.clock() <= 600  # type: ignore[operator]
+    stored = examples.add.get_result(result.id)
+    assert (stored.status, stored.task.priority, stored.task.queue_name) == (Status.READY, 7, "q")
+    assert abs(stored.task.run_after - at) < timedelta(milliseconds=1)
+
+
+def test_contexts(examples: Any, start_worker: Callable[..., Here]) -> None:
+    result, async_result = examples.attempt.enqueue("x"), examples.aattempt.enqueue()
+    name = start_worker().client.worker_name
+    assert finished(result).return_value == ["x", 1, result.id, "RUNNING", [name], 1]
+    assert finished(async_result).return_value == 1
+
+
+def test_failure(examples: Any, start_worker: Callable[..., Here]) -> None:
+    result = examples.fails.enqueue()
+    start_worker()
+    finished(result)
+    assert (result.status, result.attempts) == (Status.FAILED, 1)
+    (error,) = result.errors
+    assert error.exception_class is ValueError
+    assert "this is wrong" in error.traceback
+    assert "in fails" in error.traceback
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+    assert result.finished_at >= result.started_at
+
+
+def test_what_is_no_json(examples: Any, start_worker: Callable[..., Here]) -> None:
+    with pytest.raises(TypeError):
+        examples.add.enqueue(object())
+    result = examples.no_json.enqueue()
+    start_worker()
+    assert finished(result).status == Status.FAILED
+    assert result.errors[0].exception_class is TypeError
+
+
+@pytest.mark.parametrize("name", ["third_time", "athird_time"])
+def test_retries(examples: Any, start_worker: Callable[..., Here], name: str) -> None:
+    task = getattr(examples, name)
+    fine, lost = task.enqueue(3), task.enqueue(9)
+    start_worker()
+    assert finished(fine).return_value == 3
+    assert finished(lost).status == Status.FAILED
+    assert fine.attempts == lost.attempts == 3
+    assert [error.traceback.splitlines()[-1] for error in fine.errors] == ["OSError: run 1", "OSError: run 2"]
+    assert len(lost.errors) == 3
+    assert fine.last_attempted_at > fine.started_at
+
+
+def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
+    client.config.set("heartbeat", 1)
+    client.config.set("grace-period", 0)
+    result = examples.add.enqueue(1)
+    now = [client.clock()]
+    dying = Client(valkey_url, clock=lambda: now[0])
+    for _ in range(7):  # each pop finds the lock of the one before expired
+        dying.queues["q"].pop()
+        now[0] += 10
+    dying.close()
+    stored = examples.add.get_result(result.id)
+    assert (stored.status, stored.attempts) == (Status.FAILED, 6)
+    assert stored.errors[0].exception_class_path.endswith("LostLock")
+    assert "exhausted" in stored.errors[0].traceback
+    assert stored.finished_at is not None
+
+
+def test_results_that_are_not_there(examples: Any, start_worker: Callable[..., Here], valkey: Any) -> None:
+    Gone, mismatch = compat.TaskResultDoesNotExist, "does not match"
+    with pytest.raises(Gone):
+        examples.add.get_result("nothing")
+    client.queues["q"].put("some.Klass", {}, jid="other")
+    with pytest.raises(Gone):
+        examples.add.get_result("other")
+    result = examples.add.enqueue(1)
+    exceptions = import_module(f"{compat.API}.exceptions")
+    with pytest.raises(exceptions.TaskResultMismatch, match=mismatch):
+        examples.fails.get_result(result.id)
+    with pytest.raises(Gone):
+        compat.task_backends["again"].get_result(result.id)
+    client.jobs.get("other").cancel()  # type: ignore[union-attr]
+    start_worker()
+    finished(result)
+    valkey.delete(f"ql:x:{result.id}")
+    with pytest.raises(Gone):
+        examples.add.get_result(result.id)
+
+
+def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
+    Invalid = compat.InvalidTask
+    with pytest.raises(Invalid, match="not valid for backend"):
+        examples.add.using(queue_name="nowhere")
+    with pytest.raises(Invalid, match="whole number"):
+        examples.add.using(priority=101)
+    with pytest.raises(Invalid, match="aware"):
+        examples.add.using(run_after=timezone.now().replace(tzinfo=None))
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], "MODULES": []}}
+    with pytest.raises(Invalid, match="in no module from which jobs may come"):
+        examples.add.enqueue(1)
+
+
+def test_signals(examples: Any, start_worker: Callable[..., Here]) -> None:
+    heard: list[tuple[str, str, str]] = []
+    receivers = []
+    for name in ("task_enqueued", "task_started", "task_finished"):
+
+        def receiver(sender: Any, task_result: Any, name: str = name, **kwargs: Any) -> None:
+            assert sender.__name__ == "QlessBackend"
+            heard.append((name, task_result.id, str(task_result.status)))
+
+        getattr(compat.signals, name).connect(receiver)
+        receivers.append((name, receiver))
+    try:
+        result, failing, retried = examples.add.enqueue(1), examples.fails.enqueue(), examples.third_time.enqueue(2)
+        start_worker()
+        for task_result in (result, failing, retried):
+            finished(task_result)
+    finally:
+        for name, receiver in receivers:
+            getattr(compat.signals, name).disconnect(receiver)
+
+    def of(task_result: Any) -> list[tuple[str, str]]:
+        return [(name, status) for name, id, status in heard if id == task_result.id]
+
+    began = [("task_enqueued", "READY"), ("task_started", "RUNNING")]
+    assert of(result) == [*began, ("task_finished", "SUCCESSFUL")]
+    assert of(failing) == [*began, ("task_finished", "FAILED")]
+    assert of(retried) == [*began, ("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_on_commit(examples: Any) -> None:
+    with transaction.atomic():
+        transaction.on_commit(lambda: examples.add.enqueue(1))
+        transaction.set_rollback(True)
+    assert client.queues["q"].length() == 0
+    with transaction.atomic():
+        transaction.on_commit(lambda: examples.add.enqueue(1))
+    assert client.queues["q"].length() == 1
+
+
+def test_the_txid_goes_with_it(examples: Any, start_worker: Callable[..., Here]) -> None:
+    mine = txid()
+    with bound(mine):
+        result = examples.txid.enqueue()
+    start_worker()
+    assert finished(result).return_value == mine
+
+
+def test_checks(settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"RETRY": 1}}}
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "resty_django.qless"]
+    backend = compat.task_backends["default"]
+    assert [message.id for message in backend.check()] == ["resty_qless.E004", "resty_qless.E005"]

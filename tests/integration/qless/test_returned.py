@@ -1,0 +1,183 @@
+"""A task may return any JSON, and nothing else: the same by each way to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from resty_django.qless import AsyncResult, Client, InvalidArgument, ResultGone, TaskFailed
+from resty_django.qless import client as site_client
+from resty_django.qless.clients.serialization import encode
+from resty_django.qless.integrations.celery import put_task, tracking
+from resty_django.qless.integrations.celery.runner import run_borrowed
+from resty_django.qless.tasks import eager
+from resty_django.qless.tasks.registry import find
+from resty_django.qless.worker.handlers import resolve_handler
+from tests.integration.qless.celery import celery_app
+from tests.integration.qless.returned import NOT_FINITE, REFUSED, RETURNED, VALUES
+from tests.integration.qless.tasks import examples
+from tests.integration.qless.worker.conftest import Here
+
+pytestmark = pytest.mark.redis
+
+EXAMPLES = "tests.integration.qless.tasks.examples"
+LONG = 60.0
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
+    section = {"URL": valkey_url, "MODULES": [EXAMPLES]}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    celery_app.app.set_current()
+    for cached in (resolve_handler, find):
+        cached.cache_clear()
+    eager.outcomes.clear()
+    yield site_client
+    site_client.close()
+
+
+def by_a_worker(start: Callable[[], Here], name: str) -> str:
+    start()
+    return examples.returns.delay(name).id
+
+
+def by_a_worker_for_asyncio(start: Callable[[], Here], name: str) -> str:
+    start()
+    return examples.areturns.delay(name).id
+
+
+def as_a_task_of_celery(start: Callable[[], Here], name: str) -> str:
+    start()
+    return put_task(celery_app.returns, (name,), queue="q")
+
+
+def in_a_process_of_celery(start: Callable[[], Here], name: str) -> str:
+    """As `runqless --via celery` lets it run there."""
+    jid = examples.returns.delay(name).id
+    holder, runner = Client(site_client.source.sync()), Client(site_client.source.sync(), worker_name="celery")
+    assert holder.queues["q"].pop() is not None
+    with ThreadPoolExecutor() as threads:  # the thread has no connection of the database that tests may not use
+        threads.submit(run_borrowed, runner, jid, holder.worker_name, 0).result(LONG)
+    return jid
+
+
+def sent_to_celery(start: Callable[[], Here], name: str) -> str:
+    """What a worker of Celery does after a task that was sent."""
+    site_client.call("put", "w", tracking.QUEUE, "sent", "celery-send:x", "{}", tracking.FAR)
+    celery_app.returns.push_request(headers={tracking.HEADER: "sent"})
+    try:
+        tracking.on_postrun(celery_app.returns, "sent", tracking.SUCCESS, RETURNED[name])
+    finally:
+        celery_app.returns.pop_request()
+    return "sent"
+
+
+WAYS = pytest.mark.parametrize(
+    "run", [by_a_worker, by_a_worker_for_asyncio, as_a_task_of_celery, in_a_process_of_celery, sent_to_celery]
+)
+
+
+@pytest.fixture
+def start(site: Client, valkey_url: str) -> Iterator[Callable[[], Here]]:
+    workers: list[Here] = []
+
+    def begin() -> Here:
+        workers.append(Here(valkey_url).start())
+        return workers[-1]
+
+    yield begin
+    for worker in workers:
+        worker.stop(0)
+
+
+@WAYS
+@pytest.mark.parametrize("name", [name for name in VALUES if name not in ("true", "zero point", "deep")])
+def test_any_json_is_a_result(start: Callable[[], Here], run: Callable[..., str], name: str) -> None:
+    jid = run(start, name)
+    returned = AsyncResult[Any](jid).get(LONG)
+    assert (returned, type(returned)) == (VALUES[name], type(VALUES[name]))
+    job = site_client.jobs.get(jid)
+    assert job is not None
+    assert [entry["what"] for entry in job.raw_queue_history].count("popped") <= 1
+    assert site_client.jobs.result(jid).result == VALUES[name]  # type: ignore[union-attr]
+
+
+@WAYS
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_what_is_not_finite_fails_at_once(start: Callable[[], Here], run: Callable[..., str], name: str) -> None:
+    jid = run(start, name)
+    with pytest.raises(TaskFailed, match=REFUSED) as caught:
+        AsyncResult[Any](jid).get(LONG)
+    assert caught.value.group.endswith("-InvalidArgument")
+    job = site_client.jobs.get(jid)
+    assert [entry["what"] for entry in job.raw_queue_history].count("popped") <= 1  # type: ignore[union-attr]
+
+
+class TestEager:
+    """No server, and the same answers."""
+
+    @pytest.fixture(autouse=True)
+    def _eager(self, settings: Any) -> None:
+        section = {"URL": "redis://127.0.0.1:1/0", "EAGER": True, "MODULES": [EXAMPLES]}
+        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+        eager.outcomes.clear()
+
+    @pytest.mark.parametrize("name", VALUES)
+    async def test_any_json_is_a_result(self, name: str) -> None:
+        for task in (examples.returns, examples.areturns):
+            result = await task.adelay(name)
+            returned = await result.aget()
+            assert (returned, type(returned)) == (VALUES[name], type(VALUES[name]))
+
+    @pytest.mark.parametrize("name", NOT_FINITE)
+    def test_what_is_not_finite_fails(self, name: str) -> None:
+        with pytest.raises(InvalidArgument, match=REFUSED):
+            examples.returns.apply_async((name,), task_id="refused")
+        assert AsyncResult[Any]("refused").state == "FAILURE"
+        with pytest.raises(InvalidArgument, match=REFUSED):
+            asyncio.run(examples.areturns.aapply_async((name,)))
+
+    def test_a_result_that_a_worker_would_not_keep_is_gone(self) -> None:
+        result = examples.drops.delay("nan")
+        assert result.state == "SUCCESS"
+        with pytest.raises(ResultGone):
+            result.get()
+
+
+def test_a_result_that_nobody_wants_may_be_anything(start: Callable[[], Here]) -> None:
+    start()
+    result = examples.drops.delay("nan")
+    with pytest.raises(ResultGone):
+        result.get(LONG)
+    assert result.state == "SUCCESS"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=JSON)
+def test_results_come_back_as_they_were(client: Client, value: Any) -> None:
+    """Through the core, by the client, for values of all shapes."""
+    queue = client.queues["q"]
+    jid = queue.put("Klass", jid="j")
+    queue.pop().complete(result=value)  # type: ignore[union-attr]
+    assert encode(client.jobs.result(jid).result) == encode(value)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["NaN", "nan", "Infinity", "-Infinity", "inf", "", "{", "nope"])
+def test_the_core_refuses_what_is_no_json(client: Client, text: str) -> None:
+    """From a client in any language: nothing has changed then."""
+    jid = client.queues["q"].put("Klass")
+    client.queues["q"].pop()
+    with pytest.raises(InvalidArgument, match='Arg "result" not JSON'):
+        client.call("complete", jid, "w", "q", "{}", "result", text)
+    assert client.jobs.get(jid).state == "running"  # type: ignore[union-attr]

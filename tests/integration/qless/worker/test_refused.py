@@ -1,0 +1,217 @@
+"""Ends of jobs that the server refuses, or that cannot even be sent: the job fails at once, the others go on.
+
+Private names: no job makes `WorkerLoop._run_once` raise, since it handles all that is known to go wrong; and
+`Client._arguments` is what redis-py gets, which is looked at for hundreds of examples without a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from resty_django.qless import Client, InvalidArgument
+from resty_django.qless.clients import serialization
+from resty_django.qless.integrations.celery.runner import run_borrowed
+from resty_django.qless.worker import execution
+from resty_django.qless.worker.commands import Complete, Fail
+from resty_django.qless.worker.control import RequeueLater, RetryLater
+from resty_django.qless.worker.error_text import LONGEST_GROUP, LONGEST_MESSAGE
+from resty_django.qless.worker.exit_codes import OK
+from resty_django.qless.worker.handlers import REFUSED
+from resty_django.qless.worker.loop import WorkerLoop
+from resty_django.qless.worker.running_job import RunningJob
+from tests.integration.qless.worker import jobs
+from tests.integration.qless.worker.conftest import Here, put, until, wait_for
+
+pytestmark = pytest.mark.redis
+
+Start = Callable[..., Here]
+SERVER_SAYS = {
+    "retry nan": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: nan'),
+    "retry infinity": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: inf'),
+    "requeue nan": ("q-InvalidArgument", 'Put(): Arg "delay" not a number: nan'),
+    "requeue retries": ("q-InvalidArgument", 'Put(): Arg "retries" not a number: many'),
+    "long result": ("q-InvalidArgument", 'Complete(): Arg "result" longer than max-payload, 1000: 5002'),
+    "long data": ("q-InvalidArgument", 'Complete(): Arg "data" longer than max-payload, 1000: 5002'),
+    "data false": ("q-InvalidArgument", 'Complete(): Arg "data" not JSON: false'),
+    "key of another type": ("q-StoreError", "WRONGTYPE"),
+}
+"""The group and a part of the message of failures whose reason the server gave."""
+FINE = {"surrogate in log", "surrogate in progress", "deep data"}
+RETRIED = {"surrogate in group"}
+
+
+def check(client: Client, jid: str, how: str) -> None:
+    job: Any = client.jobs.get(jid)
+    whats = [entry["what"] for entry in job.raw_queue_history]
+    assert whats.count("popped") == (2 if how in RETRIED else 1)
+    if how in FINE:
+        assert job.state == "complete"
+        return
+    failure = job.failure
+    assert len(failure["message"]) <= LONGEST_MESSAGE
+    assert len(failure["group"]) <= LONGEST_GROUP
+    (failure["message"] + failure["group"]).encode()
+    group, message = SERVER_SAYS.get(how, ("q-", ""))
+    assert failure["group"].startswith(group if how not in RETRIED else "\ufffd")
+    assert message in failure["message"]
+
+
+def ended(client: Client, jid: str) -> bool:
+    job = client.jobs.get(jid)
+    return job is not None and job.state in ("failed", "complete")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_refused_end_fails_the_job_at_once_and_no_other(start_worker: Start, client: Client) -> None:
+    client.config.set("max-payload", 1000)
+    worker = start_worker(concurrency=3)
+    neighbour = put(client, "blind")
+    assert jobs.SEEN.get(timeout=20) == ("holds", neighbour)
+    jids = {how: put(client, "Ending", how, retries=1 if how in RETRIED else 5) for how in jobs.ENDINGS}
+    jids["ttl"] = put(client, "OddTtl")
+    for how, jid in jids.items():
+        wait_for(lambda jid=jid: ended(client, jid), how)
+        if how != "ttl":
+            check(client, jid, how)
+    failure = client.jobs.get(jids["ttl"]).failure  # type: ignore[union-attr]
+    assert failure["message"].startswith('InvalidArgument: Complete(): Arg "ttl" not a number: abc')
+    jobs.GO.set()
+    until(client, neighbour, "complete")
+    assert client.jobs.get(neighbour).retries_left == 5  # type: ignore[union-attr]
+    assert worker.stop() == OK
+    assert worker.counts["lost"] == 0
+    assert worker.counts["completed"] == 1 + len(FINE)
+
+
+def test_a_refused_end_in_a_celery_process_fails_the_job(client: Client, start_worker: Start) -> None:
+    client.config.set("max-payload", 1000)
+    for how in jobs.ENDINGS:
+        jid = put(client, "Ending", how, retries=0 if how in RETRIED else 5)
+        assert client.queues["q"].pop() is not None
+        runner = Client(client.source.sync(), worker_name="celery")
+        with ThreadPoolExecutor() as threads:  # the thread has no connection of the database that tests may not use
+            ran = threads.submit(run_borrowed, runner, jid, "the tests", 0).result(60)
+        job: Any = client.jobs.get(jid)
+        assert job.state == ("complete" if how in FINE else "failed"), how
+        assert SERVER_SAYS.get(how, ("", ""))[1] in job.failure.get("message", ""), how
+        assert [ran_jid for ran_jid, _ in ran] == [jid]
+
+
+def test_refused_ends_are_replaced_while_the_worker_stops(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
+    jid = put(client, "hold")
+    assert jobs.SEEN.get(timeout=20) == ("holds", jid)
+
+    def refused_at_the_end() -> None:
+        (running,) = worker.running.values()
+        running.job.data = False
+        execution.finish(running, None)
+        worker.unsent.append(running)
+
+    worker.do(refused_at_the_end)
+    assert worker.stop(0) == OK
+    assert "not JSON: false" in client.jobs.get(jid).failure["message"]  # type: ignore[union-attr]
+
+
+def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_worker: Start, client: Client) -> None:
+    """Whatever slips through: each call of the pipeline is sent alone then."""
+    worker = start_worker()
+    first, second = put(client, "blind"), put(client, "blind")
+    assert {jobs.SEEN.get(timeout=20)[1] for _ in range(2)} == {first, second}
+
+    def broken() -> None:
+        running = worker.running[first]
+        execution.finish(running, None)
+        running.command = Complete(first, worker.name, "q", object())
+        worker.unsent.append(running)
+
+    worker.do(broken)
+    failure = until(client, first, "failed").failure
+    assert failure["group"] == "q-InvalidArgument"
+    jobs.GO.set()
+    until(client, second, "complete")
+    assert worker.thread.is_alive()
+
+
+def test_the_loop_continues_after_an_unexpected_exception(
+    start_worker: Start, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even then the process goes on, unless it meets nothing else any more."""
+    faults = [RuntimeError("a fault"), RuntimeError("another")]
+    run_once = WorkerLoop._run_once
+
+    def faulty(self: WorkerLoop, now: float) -> None:
+        if faults:
+            raise faults.pop()
+        run_once(self, now)
+
+    monkeypatch.setattr(WorkerLoop, "_run_once", faulty)
+    start_worker()
+    until(client, put(client, "note", 1), "complete")
+    assert not faults
+
+
+# --- nasty texts and objects, without a server ---
+
+TEXTS = st.text(st.characters(codec=None), max_size=50) | st.text("\ud800\udfff\udc80\x00\n\u202ea", max_size=20)
+ERRORS = st.one_of(
+    TEXTS.map(ValueError),
+    TEXTS.map(lambda text: ValueError(text * 2000)),
+    TEXTS.map(jobs.Nasty),
+    st.sampled_from([RuntimeError("x"), SystemExit(2), KeyboardInterrupt(), RecursionError()]).map(jobs.Nasty),
+    st.builds(jobs.Nasty, st.none() | st.integers()),
+    st.builds(RetryLater, st.floats(), TEXTS, TEXTS),
+    st.builds(RetryLater, st.floats(), st.integers() | TEXTS, st.binary() | st.integers()),
+    st.builds(RequeueLater, st.floats(), st.none() | TEXTS | st.integers() | st.booleans()),
+    TEXTS.map(lambda text: ExceptionGroup("group", [ValueError(text), jobs.Nasty(RuntimeError())])),
+)
+DATA = st.recursive(
+    st.none() | st.booleans() | st.floats() | TEXTS | st.builds(object) | st.builds(lambda: jobs.Nasty(RuntimeError())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+class FakeJob(SimpleNamespace):
+    def __init__(self, data: Any) -> None:
+        super().__init__(jid="j", klass="K", worker_name="w", priority=0, tags=[], original_retries=5)
+        self.state_changed = False
+        self.data = data
+
+    @property
+    def raw_data(self) -> str:
+        return serialization.encode(self.data).decode()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(error=st.none() | ERRORS, result=DATA, data=DATA)
+@pytest.mark.filterwarnings("ignore")
+def test_the_end_of_a_job_can_be_sent_whatever_it_leaves(error: BaseException | None, result: Any, data: Any) -> None:
+    """Each part is a text or a number that redis-py takes, bounded, and what people read is UTF-8."""
+    client = Client("redis://127.0.0.1:1/0")
+    handler = SimpleNamespace(**{**{name: getattr(REFUSED, name) for name in REFUSED.__slots__}, "keep_result": True})
+    running = RunningJob(FakeJob(data), "j", "q", handler, 0.0, 0.0, 0.0)  # type: ignore[arg-type]
+    execution.finish(running, error, result)
+    assert running.end
+    for _ in range(execution.MAX_REFUSALS + 2):
+        command = running.command
+        assert command is not None
+        request = command.request
+        assert all(type(argument) in (str, bytes, int, float) for argument in request)
+        assert all(type(word) in (bytes, int, float) for word in client._arguments(request))
+        if isinstance(command, Fail):
+            _, _, _, group, message, *_ = request
+            assert len(group) <= LONGEST_GROUP
+            assert len(message) <= LONGEST_MESSAGE
+            message.encode()
+        if not execution.refuse(running, InvalidArgument("Fail(): refused \ud800")):
+            break
+    else:
+        raise AssertionError("it is told for ever")

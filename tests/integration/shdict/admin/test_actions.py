@@ -1,0 +1,187 @@
+"""What operators do to a shared dictionary in the admin: who may, and what is noted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.test import Client
+
+from resty_django.models import SharedDictionary
+from resty_django.shdict import SharedDict, shdicts
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db]
+
+LIST = "/admin/resty_django/shareddictionary/"
+PAGE = f"{LIST}default/change/"
+ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "delete-key": ("delete_dictionary_item", {"key": "kept"}),
+    "flush-expired": ("flush_expired_items", {}),
+    "flush-all": ("flush_dictionary", {"confirmation": "default"}),
+}
+
+
+def url(action: str) -> str:
+    return f"{LIST}default/{action}/"
+
+
+def logged() -> list[str]:
+    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+
+
+def state(dictionary: SharedDict) -> Any:
+    """What the actions may change."""
+    return dictionary.get("kept"), dictionary.get_stale("gone")
+
+
+@pytest.fixture
+def filled(dictionary: SharedDict) -> SharedDict:
+    dictionary.set("kept", 1)
+    dictionary.set("gone", 2, 0.001)
+    time.sleep(0.01)
+    assert dictionary.get_stale("gone") is not None
+    return dictionary
+
+
+def test_delete_a_key(admin_client: Client, filled: SharedDict) -> None:
+    reply = admin_client.post(url("delete-key"), {"key": "kept"}, follow=True)
+    assert reply.redirect_chain == [(PAGE, 302)]
+    assert 'Deleted the key <code class="resty-id">kept</code>.' in reply.content.decode()
+    assert filled.get("kept") is None
+    entry = LogEntry.objects.get()
+    assert entry.get_change_message() == "Deleted the key “kept”."
+    assert entry.content_type == ContentType.objects.get_for_model(SharedDictionary)
+    assert entry.object_id == "default"
+    assert entry.get_admin_url() == PAGE
+    assert "Deleted the key" in admin_client.get(f"{LIST}default/history/").content.decode()
+
+
+def test_deleting_a_key_that_is_not_there_is_told_and_not_noted(admin_client: Client, filled: SharedDict) -> None:
+    reply = admin_client.post(url("delete-key"), {"key": " kept"})
+    assert "Not done: there is no key “ kept”." in reply.content.decode()
+    assert admin_client.post(url("delete-key"), {"key": ""}).status_code == 200
+    assert filled.get("kept") == 1
+    assert logged() == []
+
+
+def test_hostile_keys_are_escaped_in_messages_and_notes(admin_client: Client, filled: SharedDict) -> None:
+    key = "<script>alert(1)</script>" + "x" * 300
+    filled.set(key, 1)
+    text = admin_client.post(url("delete-key"), {"key": key}, follow=True).content.decode()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert filled.get(key) is None
+    assert logged() == [f"Deleted the key “{key[:200]}…”."]
+    assert "<script>alert" not in admin_client.get(f"{LIST}default/history/").content.decode()
+
+
+def test_flush_expired(admin_client: Client, filled: SharedDict) -> None:
+    assert "get_stale()" in admin_client.get(url("flush-expired")).content.decode()
+    assert admin_client.post(url("flush-expired"), {}).status_code == 302
+    assert filled.get_stale("gone") is None
+    assert filled.get("kept") == 1
+    assert logged() == ["Freed 1 expired items."]
+
+
+def test_flush_expired_is_bounded(admin_client: Client, filled: SharedDict, monkeypatch: pytest.MonkeyPatch) -> None:
+    from resty_django.admin import dictionaries
+
+    monkeypatch.setattr(dictionaries, "FREED_AT_ONCE", 3)
+    for number in range(4):
+        filled.set(f"gone{number}", 1, 0.001)
+    time.sleep(0.01)
+    admin_client.post(url("flush-expired"), {})
+    admin_client.post(url("flush-expired"), {})
+    assert logged()[0] == "Freed 3 expired items. There may be more."
+    assert logged()[1] == "Freed 2 expired items."
+
+
+@pytest.mark.parametrize("typed", ["", "Default", " default", "default ", "other"])
+def test_flush_all_takes_the_exact_name(admin_client: Client, filled: SharedDict, typed: str) -> None:
+    assert admin_client.post(url("flush-all"), {"confirmation": typed}).status_code == 200
+    assert filled.get("kept") == 1
+    assert logged() == []
+
+
+def test_flush_all(admin_client: Client, filled: SharedDict) -> None:
+    assert "Type “default” to empty it" in admin_client.get(url("flush-all")).content.decode()
+    assert admin_client.post(url("flush-all"), {"confirmation": "default"}).status_code == 302
+    assert filled.get("kept") is None
+    assert logged() == ["Marked everything in it expired."]
+
+
+# --- who may do what ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_action_takes_its_own_permission(person: Callable[..., Client], filled: SharedDict, action: str) -> None:
+    codename, data = ACTIONS[action]
+    others = [name for name, _ in ACTIONS.values() if name != codename]
+    stranger = person("view_shareddictionary", "view_dictionary_items", *others)
+    blind, owner = person(codename), person("view_shareddictionary", codename)
+    before = state(filled)
+    for client in (stranger, blind):
+        assert client.get(url(action)).status_code == 403
+        assert client.post(url(action), data).status_code == 403
+    assert state(filled) == before
+    assert f"/{action}/" not in stranger.get(PAGE).content.decode()
+    assert f"/{action}/" in owner.get(PAGE).content.decode()
+    assert owner.get(url(action)).status_code == 200
+    assert owner.post(url(action), data).status_code == 302
+    assert state(filled) != before
+    assert len(logged()) == 1
+
+
+def test_figures_and_items_have_permissions_of_their_own(person: Callable[..., Client], filled: SharedDict) -> None:
+    filled.set("secret-key", "secret-value")
+    viewer = person("view_shareddictionary")
+    reader = person("view_shareddictionary", "view_dictionary_items")
+    blind = person("view_dictionary_items")
+    assert viewer.get(LIST).status_code == viewer.get(PAGE).status_code == 200
+    assert "Keys and values" not in viewer.get(PAGE).content.decode()
+    for query in ("?key=secret-key", "?k=c2VjcmV0LWtleQ==", "?find=secret"):
+        assert viewer.get(PAGE + query).status_code == 403
+        assert "secret-key" in reader.get(PAGE + query).content.decode()
+        assert blind.get(PAGE + query).status_code == 403
+    assert "secret-value" in reader.get(f"{PAGE}?key=secret-key").content.decode()
+    assert blind.get(LIST).status_code == blind.get(PAGE).status_code == 403
+    assert blind.get(f"{LIST}default/history/").status_code == 403
+    assert LIST not in blind.get("/admin/").content.decode()
+    assert LIST in viewer.get("/admin/").content.decode()
+
+
+def test_nothing_changes_by_get(admin_client: Client, filled: SharedDict) -> None:
+    before = state(filled)
+    query = "?key=kept&confirmation=default&k=a2VwdA==&find=&count&post=yes"
+    for address in (LIST, PAGE, *(url(action) for action in ACTIONS)):
+        for method in (admin_client.get, admin_client.head, admin_client.put, admin_client.delete):
+            method(address + query)
+    for address in (LIST, PAGE):
+        assert admin_client.post(address + query, {"key": "kept"}).status_code == 405
+    assert state(filled) == before
+    assert logged() == []
+
+
+def test_actions_need_the_token_and_a_sign_in(filled: SharedDict) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("root"))
+    before = state(filled)
+    for action, (_, data) in ACTIONS.items():
+        assert strict.post(url(action), data).status_code == 403
+        reply = Client().post(url(action), data)
+        assert reply.headers["Location"].startswith("/admin/login/")
+        token = strict.get(url(action)).cookies["csrftoken"].value
+        assert state(filled) == before
+        assert strict.post(url(action), data | {"csrfmiddlewaretoken": token}).status_code == 302
+        before = state(filled)
+
+
+def test_the_dictionaries_of_the_settings_are_meant(admin_client: Client, filled: SharedDict) -> None:
+    assert "other" not in shdicts
+    assert admin_client.post(f"{LIST}other/flush-all/", {"confirmation": "other"}).status_code == 302
+    assert logged() == []

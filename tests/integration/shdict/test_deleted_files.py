@@ -1,0 +1,174 @@
+"""Files of a dictionary that somebody deletes under running processes: they do not share nothing in silence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from resty_django.shdict import Change, Keep, Unavailable, WrongOwner, shdicts
+from resty_django.shdict.health import probe
+from resty_django.shdict.lmdb import LmdbDict, files
+from resty_django.shdict.lmdb.environment import make as make_memory
+from tests.dictionaries import MIB
+
+from .structure import look_at_once, open_file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "dictionaries"
+
+
+@pytest.fixture
+def dictionary(folder: Path) -> Iterator[LmdbDict]:
+    lmdb_dict = LmdbDict("one", MIB, str(folder))
+    lmdb_dict.set("lock", "first")
+    yield lmdb_dict
+    lmdb_dict.close()
+
+
+def other_process(folder: Path) -> files.DictFile:
+    """What another process does when it opens the dictionary."""
+    return files.open_dict_file("one", MIB, str(folder), make_memory)
+
+
+DELETIONS: dict[str, Callable[[Path], object]] = {
+    "the folder": shutil.rmtree,
+    "the data": lambda folder: (folder / "one.mdb").unlink(),
+    "the lock file": lambda folder: (folder / "one.mdb-lock").unlink(),
+    "the flushes": lambda folder: (folder / "one.mdb-flushes").unlink(),
+    "the manifest": lambda folder: (folder / "one.card").unlink(),
+    "replaced": lambda folder: (
+        shutil.copy(folder / "one.mdb", folder / "copy"),
+        os.replace(folder / "copy", folder / "one.mdb"),
+    ),
+}
+WRITES: dict[str, Callable[[LmdbDict], object]] = {
+    "set": lambda one: one.set("k", 1),
+    "add": lambda one: one.add("k", 1),
+    "incr": lambda one: one.incr("k", 1, init=0),
+    "update": lambda one: one.update("k", lambda old: Keep()),
+    "rpush": lambda one: one.rpush("k", "x"),
+    "delete": lambda one: one.delete("k"),
+}
+
+
+@pytest.mark.parametrize("delete", DELETIONS.values(), ids=DELETIONS)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_write_finds_out_and_goes_on_with_the_file_that_is_there(
+    dictionary: LmdbDict,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    delete: Callable[[Path], object],
+    write: Callable[[LmdbDict], object],
+) -> None:
+    delete(folder)
+    look_at_once(dictionary)
+    with caplog.at_level(logging.ERROR, "resty_django.shdict"):
+        write(dictionary)
+    assert "was deleted or replaced while this process used" in caplog.text
+    assert "The likely cause is" in caplog.text
+    look_at_once(dictionary)
+    caplog.clear()
+    dictionary.set("again", 1)
+    assert caplog.text == ""
+    assert open_file(dictionary).data == other_process(folder).data
+
+
+def test_it_looks_once_in_a_second(dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(files.DictFile, "missing", lambda self: looks.append(1))
+    look_at_once(dictionary)
+    for _ in range(100):
+        dictionary.incr("n", 1, init=0)
+    assert 1 <= len(looks) <= 30
+
+
+def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, folder: Path) -> None:
+    def change(old: object) -> Change:
+        shutil.rmtree(folder)
+        look_at_once(dictionary)
+        with pytest.raises(RuntimeError, match="is written to while this thread is writing"):
+            dictionary.set("other", 1)
+        return Change("new", 0)
+
+    dictionary.update("lock", change)
+    look_at_once(dictionary)
+    dictionary.set("k", 1)
+    assert dictionary.get("lock") is None
+
+
+def test_who_comes_later_makes_no_second_memory_while_the_first_is_in_use(
+    dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this an empty file would appear, and a lock could be had twice."""
+    monkeypatch.setattr(files, "TRIES", 3)
+    (folder / "one.mdb").unlink()
+    with pytest.raises(Unavailable, match="were deleted while processes use them") as caught:
+        other_process(folder)
+    assert "The likely cause is" in str(caught.value)
+    assert not (folder / "one.mdb").exists()
+    look_at_once(dictionary)
+    dictionary.set("k", 1)
+    other_process(folder).release()
+
+
+def test_resty_check_names_processes_that_use_a_deleted_file(
+    dictionary: LmdbDict, folder: Path, settings: object
+) -> None:
+    settings.RESTY_DJANGO = {  # type: ignore[attr-defined]
+        "SHARED_DICTS": {"one": {"PATH": str(folder), "SIZE": MIB}, "default": {"PATH": str(folder)}}
+    }
+    by_subject = {finding.subject: finding for finding in probe()}
+    assert by_subject["dictionary default"].level == "ok"
+    shutil.rmtree(folder)
+    shdicts.close_all()
+    later = files.open_dict_file("one", MIB, str(folder), make_memory)
+    assert files.users_of_deleted(later.data) == [os.getpid()]
+    by_subject = {finding.subject: finding for finding in probe()}
+    assert by_subject["dictionary one"].level == "error", "this process uses both, as two processes would"
+    assert f"pid {os.getpid()}" in by_subject["dictionary one"].message
+    assert "Restart them." in by_subject["dictionary one"].message
+    shdicts.close_all()
+
+
+@pytest.mark.parametrize(
+    ("data", "phrase"),
+    [
+        ("/dev/shm/resty/one.mdb", "RemoveIPC=no"),  # noqa: S108
+        (f"{tempfile.gettempdir()}/resty/one.mdb", "systemd-tmpfiles"),
+        ("/srv/shop/one.mdb", "a deployment"),
+    ],
+)
+def test_the_likely_cause_is_named(data: str, phrase: str) -> None:
+    assert phrase in files.likely_cause(Path(data))
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
+def test_a_folder_that_others_use_too_is_not_to_be_closed_to_them(folder: Path, mode: int) -> None:
+    """As the folder for temporary files is."""
+    folder.mkdir()
+    (folder / "of somebody else").write_text("")
+    folder.chmod(mode)
+    with pytest.raises(WrongOwner) as caught:
+        LmdbDict("one", MIB, str(folder)).get("k")
+    assert "700" not in str(caught.value)
+    assert "Set PATH to a folder inside it" in str(caught.value)
+    inside = str(caught.value).rpartition("such as '")[2].rstrip("'.")
+    inner = LmdbDict("one", MIB, inside)
+    inner.set("k", 1)
+    assert inner.get("k") == 1
+    inner.close()
+
+
+def test_an_empty_folder_with_the_sticky_bit_is_not_to_be_closed_either(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    with pytest.raises(WrongOwner, match="Set PATH to a folder inside it"):
+        LmdbDict("one", MIB, str(folder)).get("k")

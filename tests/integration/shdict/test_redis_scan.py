@@ -1,0 +1,120 @@
+"""The Redis engine as a whole: many keys, and a server that is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from resty_django.shdict import Change, Item, NoMemory, Outcome
+from resty_django.shdict.redis import RedisDict
+from tests import servers
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def shared(redis_cache: str) -> RedisDict:
+    return RedisDict("own", alias=redis_cache)
+
+
+async def test_many_keys(shared: RedisDict, valkey: Redis) -> None:
+    keys = [f"k{number}" for number in range(1300)]
+    with valkey.pipeline() as pipe:
+        for key in keys:
+            pipe.hset(f"resty:dict:own:{key}", mapping={"t": 0, "v": key, "f": 0, "e": 0})
+        pipe.execute()
+    valkey.set("other", 1)
+    assert sorted(shared.get_keys(0)) == sorted(await shared.aget_keys(0)) == sorted(keys)
+    assert len(set(shared.get_keys())) == len(set(await shared.aget_keys())) == 1024
+    assert len(shared.get_keys(1)) == len(await shared.aget_keys(1)) == 1
+    shared.flush_all()
+    assert shared.get_keys() == []
+    assert shared.get_stale("k7") == Item("k7", 0, True)
+    assert shared.flush_expired(700) == 700
+    assert await shared.aflush_expired(1) == 1
+    assert shared.stats().keys == (await shared.astats()).keys == 599
+    assert await shared.aflush_expired() == 599
+    assert valkey.keys() == [b"other"]
+
+
+@pytest.fixture
+def alone(settings: Any) -> Iterator[servers.Server]:
+    """A server of the test's own, as the cache `alone`."""
+    with servers.one() as server:
+        settings.CACHES = {
+            **settings.CACHES,
+            "alone": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url},
+        }
+        yield server
+
+
+async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> None:
+    shared = RedisDict("full", alias="alone")
+    shared.set("k", 1)
+    shared.set("gone", 1)
+    for number in range(3):
+        shared.rpush("list", number)
+    alone.call("CONFIG", "SET", "maxmemory", 1)
+    storing = {
+        "set": ("k", 2),
+        "safe_set": ("new", 2),
+        "add": ("new", 2),
+        "safe_add": ("new", 2),
+        "replace": ("k", 2),
+        "incr": ("k", 1),
+        "rpush": ("list", 4),
+        "lpush": ("newlist", 4),
+        "update": ("k", lambda value: Change(value + 1)),
+    }
+    for name, args in storing.items():
+        with pytest.raises(NoMemory, match=r"no room .*'full': .* cache 'alone' .*maxmemory-policy"):
+            getattr(shared, name)(*args)
+        with pytest.raises(NoMemory):
+            await getattr(shared, f"a{name}")(*args)
+    assert (shared.get("k"), shared.get("new"), shared.llen("list")) == (1, None, 3)
+    assert shared.lpop("list") == 0
+    assert shared.rpop("list") == 2
+    assert shared.delete("gone")
+    assert shared.expire("k", 100)
+    assert shared.update("list2", lambda value: Change(None, None, "nothing to write")) == "nothing to write"
+    shared.flush_all()
+    assert shared.get_keys() == []
+    assert shared.flush_expired() == 2
+
+
+def test_a_server_that_throws_out(alone: servers.Server) -> None:
+    shared = RedisDict("small", alias="alone")
+    alone.call("CONFIG", "SET", "maxmemory", 5_000_000, "maxmemory-policy", "allkeys-lru")
+    outcomes = {shared.safe_set(str(number), "x" * 50_000) for number in range(200)}
+    assert outcomes == {Outcome.STORED}
+    stats = shared.stats()
+    assert stats.keys is not None
+    assert 10 < stats.keys < 110
+    assert stats.capacity == shared.capacity() == 5_000_000
+    assert stats.free_space < 1_000_000
+    assert stats.forcible is None
+
+
+async def test_free_space_is_what_the_server_has_left(alone: servers.Server) -> None:
+    shared = RedisDict("space", alias="alone")
+    assert shared.capacity() == await shared.acapacity() == 0
+    assert shared.free_space() > 10_000_000
+    alone.call("CONFIG", "SET", "maxmemory", 50_000_000)
+    before = shared.free_space()
+    assert 40_000_000 < before < 50_000_000
+    shared.set("k", b"x" * 8_000_000)
+    assert 7_000_000 < before - shared.free_space() < 20_000_000
+    assert before - await shared.afree_space() > 7_000_000
+    assert (await shared.astats()).capacity == 50_000_000
+
+
+async def test_closing_leaves_the_connections_to_the_cache(shared: RedisDict) -> None:
+    shared.set("k", 1)
+    shared.close()
+    assert shared.get("k") == 1
+    await shared.aset("k", 2)
+    await shared.aclose()
+    assert await shared.aget("k") == 2

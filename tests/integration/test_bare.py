@@ -1,0 +1,131 @@
+"""A site without optional packages, and what the start of a site imports."""
+
+from __future__ import annotations
+
+import html
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib import admin
+
+from resty_django.admin.deferred import DeferredAdmin
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = 'pip install "resty-django[{extra}]"'
+JOBS = 'Background jobs need the package redis, which is not installed. Run: pip install "resty-django[redis]".'
+HEAVY = (
+    *("redis", "django_redis", "rest_framework.schemas", "drf_spectacular", "celery"),
+    *("kombu", "lupa", "prometheus_client", "uvloop", "lmdb", "resty_django.qless.clients.client"),
+    *("resty_django.cache.mlcache.cache", "resty_django.shdict.overview", "resty_django.site_health"),
+)
+"""What `manage.py check` must not import; `bench/startup.py` measures why."""
+START = f"""
+import json
+import sys
+import django
+from django.conf import settings
+import resty_django
+settings.configure(
+    SECRET_KEY="start",
+    INSTALLED_APPS=[
+        *(f"django.contrib.{{name}}" for name in ("admin", "auth", "contenttypes", "sessions", "messages")),
+        "rest_framework",
+        *resty_django.ALL_APPS,
+    ],
+    MIDDLEWARE=[
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    ROOT_URLCONF="__main__",
+    TEMPLATES=[
+        {{
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {{
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            }},
+        }}
+    ],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}}},
+)
+django.setup()
+from django.contrib import admin
+from django.core.management import call_command
+from django.urls import path
+urlpatterns = [path("admin/", admin.site.urls)]
+call_command("check", stdout=sys.stderr)
+print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
+"""
+
+
+def run(*args: str) -> Any:
+    done = subprocess.run([sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the parts of a site without optional packages say; all other parts worked."""
+    answers: dict[str, Any] = run("-m", "tests.bare_site", str(tmp_path_factory.mktemp("bare")))
+    return answers
+
+
+def test_all_parts_work_without_optional_packages_and_jobs_name_theirs(report: dict[str, Any]) -> None:
+    for feature in ("delay", "queues", "runqless", "qless_stats", "qless_recurring"):
+        assert report[feature] == JOBS, feature
+    assert f"There is no job queue: {JOBS}" in report["resty_check"]
+    assert html.escape(JOBS) in report["overview"]
+
+
+def test_each_part_names_its_extra(report: dict[str, Any]) -> None:
+    extras = {
+        "redis": ("dict", "connection"),
+        "cron": ("cron",),
+        "api": ("throttles", "fields", "api", "ids api", "jobs api"),
+        "celery": ("celery", "celery jobs", "runqless via"),
+        "lua": ("lua",),
+        "tasks": ("tasks",),
+    }
+    for extra, parts in extras.items():
+        for feature in parts:
+            if feature in report:
+                assert report[feature].endswith(f"which is not installed. Run: {COMMAND.format(extra=extra)}."), feature
+    status, text = report["metrics"]
+    assert status == 503
+    assert COMMAND.format(extra="metrics") in text
+
+
+def test_the_one_page_of_jobs_shows_the_command(report: dict[str, Any]) -> None:
+    status, text = report["page"]
+    assert status == 503
+    assert f"<code>{html.escape(COMMAND.format(extra='redis'))}</code>" in text
+    assert "style=" not in text.partition('id="content-main"')[2].partition("</div>")[0]
+
+
+def test_the_system_check_is_as_serious_as_the_need(report: dict[str, Any]) -> None:
+    assert report["check"] == [["resty_qless.I001", JOBS]]
+    assert report["check, CACHES"] == [["resty_qless.W001", JOBS]]
+    assert report["check, QLESS"] == [["resty_qless.E006", JOBS]]
+
+
+def test_the_start_of_a_site_imports_nothing_heavy() -> None:
+    assert run("-c", START) == []
+
+
+def test_admin_classes_that_stand_in_have_the_addresses_of_those_behind_them() -> None:
+    deferred = [model_admin for model_admin in admin.site._registry.values() if isinstance(model_admin, DeferredAdmin)]
+    assert len(deferred) > 8
+    for stand_in in deferred:
+        addresses = [(pattern.name, str(pattern.pattern)) for pattern in stand_in.get_urls()]
+        assert addresses == [(pattern.name, str(pattern.pattern)) for pattern in stand_in.full.get_urls()]
+        assert type(stand_in.full) is not type(stand_in)

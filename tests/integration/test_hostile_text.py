@@ -1,0 +1,328 @@
+"""External text in logs, terminals and pages: it forges no line, steers no terminal, breaks no page and can be encoded.
+
+Tables cover the whole package: a new module that logs, a new command and a new page fail here until they are listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
+from django.core.management import get_commands, load_command_class
+from django.test import Client as Browser
+from django.urls import URLPattern, URLResolver, get_resolver
+
+import resty_django
+from resty_django.cache import mlcaches
+from resty_django.ids import service
+from resty_django.limits import Decision
+from resty_django.limits.models import LimitPolicy
+from resty_django.limits.statistics.reporter import stats
+from resty_django.qless import Client
+from resty_django.qless.clients.default import default_client
+from resty_django.qless.models import token
+from resty_django.shdict import shdicts
+from resty_django.text import logger, one_line, printable
+from tests.integration.ids.admin_tools import make_counter, make_rule
+from tests.integration.limits.policy_tools import limits_site, make_policy
+from tests.integration.qless.admin.tools import hostile as hostile_jobs
+
+__all__ = ["limits_site"]
+
+HOSTILE: Final = (
+    "<script>alert(1)</script>\"'\\&{{x}}%s\r\n2026-01-01 ERROR forged\t\x00\x1b[2J\x9b1m\u202e\u2066\u2028é/#?"
+)
+SURROGATE: Final = "\ud800\udcff"
+STORABLE: Final = HOSTILE.replace("\x00", "")
+"""What a database takes: PostgreSQL has no NUL."""
+PACKAGE: Final = Path(resty_django.__file__).parent
+LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+MASKED: Final = re.compile(r"%(?:\((\w+)\))?[-#0 +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?([a-zA-Z%])")
+
+
+def assert_one_line(text: str) -> None:
+    assert text.isprintable(), ascii(text)
+    text.encode()
+
+
+# --- the functions ---
+
+
+@pytest.mark.parametrize("text", [HOSTILE, SURROGATE, "\x00" * 10, "\n" * 5, "a" * 2000, ""])
+def test_what_the_functions_return_is_harmless(text: str) -> None:
+    assert_one_line(one_line(text))
+    assert_one_line(printable(text, 500).replace("\n", "").replace("\t", ""))
+
+
+def test_text_without_control_characters_is_left_alone() -> None:
+    assert one_line("plain é 漢字 <b> %s \\n") == "plain é 漢字 <b> %s \\n"
+    assert printable("two\nlines\tand a tab", 100) == "two\nlines\tand a tab"
+
+
+# --- every log call ---
+
+
+def log_calls() -> Iterator[tuple[str, int, ast.Call]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("log", "logger", "logging")
+                and node.func.attr in LEVELS
+            ):
+                yield module, node.lineno, node
+
+
+CALLS: Final = list(log_calls())
+
+
+def template_of(call: ast.Call) -> str | None:
+    """The literal text of the call, which may be put together of literals."""
+    first = call.args[1 if call.func.attr == "log" else 0]  # type: ignore[attr-defined]
+    parts = [first]
+    if isinstance(first, ast.IfExp):
+        parts = [first.body, first.orelse]
+    texts = [node.value for node in parts if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return texts[0] if len(texts) == len(parts) else None
+
+
+def test_every_module_gets_its_logger_where_text_is_escaped() -> None:
+    direct = [
+        f"{path.relative_to(PACKAGE)}"
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "text.py" and re.search(r"\bgetLogger\(", path.read_text())
+    ]
+    assert direct == [], "use resty_django.text.logger"
+    assert len(CALLS) > 90
+    assert {call.func.value.id for _, _, call in CALLS} == {"log"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("module", "line", "call"), CALLS, ids=[f"{module}:{line}" for module, line, _ in CALLS])
+def test_no_log_call_lets_external_text_through(module: str, line: int, call: ast.Call) -> None:
+    template = template_of(call)
+    assert template is not None, f"{module}:{line}: the text of a log call is a literal; what varies is an argument"
+    log = importlib.import_module(module).log
+    args: list[Any] = [Evil() if kind in "sra" else 1 for _, kind in MASKED.findall(template) if kind != "%"]
+    assert_harmless(emitted(log, template, args), lines=1)
+    with_error = emitted(log, template, args, error=ValueError(HOSTILE + SURROGATE))
+    assert_harmless(with_error)
+    head, *following = with_error.split("\n")
+    assert all(text.startswith("  ") for text in following), "a line of a traceback looks like a record"
+    assert not head.startswith(" ")
+
+
+class Evil:
+    def __str__(self) -> str:
+        return HOSTILE + SURROGATE
+
+    __repr__ = __str__
+
+
+def emitted(log: logging.Logger, template: str, args: list[Any], error: Exception | None = None) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    log.addHandler(handler)
+    propagate, log.propagate = log.propagate, False
+    try:
+        if error is None:
+            log.critical(template, *args)
+        else:
+            try:
+                raise error
+            except ValueError:
+                log.critical(template, *args, exc_info=True)
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagate
+    return stream.getvalue().removesuffix("\n")
+
+
+def assert_harmless(text: str, lines: int | None = None) -> None:
+    parts = text.split("\n")
+    assert lines is None or len(parts) == lines, ascii(text)
+    for fragment in parts:
+        assert_one_line(fragment)
+
+
+def test_numbers_and_mappings_stay_usable_in_log_calls() -> None:
+    log = logger("resty_django.tests")
+    assert emitted(log, "%d %.1f %s %(name)s".replace(" %(name)s", ""), [3, 2.5, None]) == "CRITICAL 3 2.5 None"
+    assert emitted(log, "%(name)s", [{"name": "a\nb"}]) == "CRITICAL a\\nb"
+    assert logger("resty_django.tests").filters == log.filters
+    assert len(log.filters) == 1
+
+
+# --- every command ---
+
+
+@pytest.fixture
+def hostile_site(
+    limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_url: str, db: None
+) -> Iterator[Client]:
+    """A site in which everything that has a name has a hostile one."""
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}}
+    settings.RESTY_DJANGO = {
+        **limits_site,
+        "QLESS": {"URL": valkey_url, "WORKER_NAME": "here-1"},
+        "CACHES": {"pages": {}},
+        "IDS": {"STEP": 3},
+    }
+    client = default_client()
+    hostile_jobs(client)
+    client.queues[HOSTILE].put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE])
+    client.queues[HOSTILE].recur(HOSTILE, {HOSTILE: HOSTILE}, 60, jid=HOSTILE + "r", offset=60)
+    client.queues["mail"].put(HOSTILE, HOSTILE)
+    job = client.queues["mail"].pop()
+    assert job is not None
+    job.fail(HOSTILE, HOSTILE)
+    shdicts["default"].set(HOSTILE, HOSTILE)
+    mlcaches["pages"].set(HOSTILE, HOSTILE)
+    row = make_policy()
+    LimitPolicy.objects.filter(pk=row.pk).update(name=STORABLE[:50])
+    stats.record(STORABLE[:50], HOSTILE, Decision(allowed=False, limit=1, remaining=0, reset_after=1, retry_after=1))
+    stats.flush()
+    make_counter(make_rule("order"), app=STORABLE[:60])
+    yield client
+    service.stop()
+
+
+COMMANDS: Final[dict[str, list[list[str]]]] = {
+    "resty_check": [[], ["--json"], ["--only", HOSTILE]],
+    "resty_forget": [[HOSTILE], [HOSTILE, "--dry-run"], ["x", "--dictionary", HOSTILE]],
+    "txid": [["parse", HOSTILE], ["make", HOSTILE], ["batch", HOSTILE], ["min", HOSTILE]],
+    "qless_core": [["--prefix", HOSTILE]],
+    "qless_recurring": [[], ["--prune", "--dry-run"]],
+    "qless_stats": [[], ["--json"], ["--queue", HOSTILE], ["--max-waiting", "0", "--max-failed", "0"]],
+    "runqless": [["--reserver", HOSTILE, "--queues", HOSTILE], ["--queues", ","]],
+    "limits_export": [[], [HOSTILE]],
+    "limits_import": [["{file}"], ["{file}", "--dry-run"], [HOSTILE.replace("\x00", "")]],
+    "confirm_id_step": [[], ["--floor", "1", "--yes"], ["--rule", STORABLE]],
+    "import_id_server": [["{file}"], ["{file}", "--database", HOSTILE]],
+    "runidserver": [["--host", HOSTILE]],
+}
+
+
+def test_every_command_is_in_the_table() -> None:
+    ours = {name for name, app in get_commands().items() if app.startswith("resty_django")}
+    assert set(COMMANDS) == ours
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [(name, args) for name, runs in COMMANDS.items() for args in runs],
+    ids=lambda each: ascii(each)[:40],
+)
+def test_no_command_prints_external_text_as_it_is(
+    hostile_site: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, args: list[str]
+) -> None:
+    file = tmp_path / "file.json"
+    file.write_text(f'{{"format": {ascii(STORABLE)[1:-1]!r}, "rules": []'.replace("'", '"'))
+    stdout, stderr = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    command = load_command_class(get_commands()[name], name)
+    argv = ["manage.py", name, *(arg.format(file=file) if arg.startswith("{file") else arg for arg in args)]
+    with pytest.raises(SystemExit) if name == "runqless" else exits():
+        command.run_from_argv([*argv, "--no-color"])
+    printed = stdout.getvalue() + stderr.getvalue()
+    assert printed
+    assert_harmless(printed)
+    assert not re.search(r"^2026-01-01 ERROR forged", printed, re.MULTILINE)
+
+
+class exits:
+    """A command may end by `sys.exit`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> bool:
+        return kind is SystemExit
+
+
+# --- every page ---
+
+PARAMETERS: Final = ("q", "name", "key", "find", "tag", "queue", "klass", "on", "t", "state", "cursor", "page", "sort")
+OURS: Final = ("resty_django", "resty_ids", "resty_limits", "resty_cache", "resty_qless")
+
+
+def patterns(resolver: Any = None, route: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for entry in (resolver or get_resolver()).url_patterns:
+        path = route + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from patterns(entry, path)
+        elif isinstance(entry, URLPattern):
+            yield path, entry
+
+
+def pages() -> list[str]:
+    """The routes of all pages of the package: those of the admin, the API and the metrics."""
+    routes = [path for path, _ in patterns()]
+    return sorted(
+        {
+            route
+            for route in routes
+            if route.startswith(tuple(f"admin/{label}/" for label in OURS))
+            or route.startswith(("api/ids", "api/jobs", "api/overview", "api/schema", "metrics"))
+        }
+    )
+
+
+def addresses(route: str) -> Iterator[str]:
+    """The route with each name that a placeholder may stand for."""
+    names = [quote(token(HOSTILE)), quote(HOSTILE), "default", "1", quote(token(HOSTILE + "r"))]
+    for name in names if "<" in route else [""]:
+        if "<int:" in route and not name.isdecimal():
+            continue
+        yield "/" + re.sub(r"<[^>]+>", lambda _: name, route).replace("^", "").replace("$", "")  # noqa: B023
+
+
+def test_the_pages_of_all_apps_are_known() -> None:
+    listed = pages()
+    for label in OURS:
+        assert any(route.startswith(f"admin/{label}/") for route in listed), label
+    assert len(listed) > 60
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("group", sorted({"/".join(route.split("/")[:2]) for route in pages()}))
+def test_no_page_lets_external_text_through(hostile_site: Client, group: str) -> None:
+    browser = Browser()
+    browser.force_login(User.objects.create_superuser("boss"))
+    for route in pages():
+        for address in addresses(route) if route.startswith(group) else ():
+            for data in ({}, dict.fromkeys(PARAMETERS, HOSTILE)):
+                reply = browser.get(address, data)
+                assert reply.status_code < 500 or reply.status_code == 503, (address, data, reply.content[-500:])
+                text = b"".join(reply) if reply.streaming else reply.content  # type: ignore[arg-type]
+                assert_page_is_harmless(address, reply.headers.get("Content-Type", ""), text.decode())
+
+
+def assert_page_is_harmless(address: str, kind: str, text: str) -> None:
+    if kind.startswith("text/html"):
+        assert "<script>alert(1)" not in text, address
+        # What the user has typed comes back in the field as it is.
+        lines = re.sub(r' value="[^"]*"', "", text).replace("\xa0", " ").split("\n")
+    else:
+        lines = text.split("\n")
+    if "json" in kind or "yaml" in kind:
+        assert "\x1b" not in text
+        return  # data for programs: their text is that of the store, escaped as JSON
+    for line in lines:
+        bad = [char for char in line if not char.isprintable() and char not in "\t\r"]
+        assert not bad, (address, bad, ascii(line)[:300])

@@ -1,0 +1,62 @@
+"""The record of a series of counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from resty_django.minute_series.records import HOURS, MINUTES, Counts, added, hours, minutes, total
+
+NOW = 1_800_000_000.0
+"""An instant at which a minute and an hour begin."""
+
+
+def add(record: Any, counts: Counts, now: float, **options: bool) -> Any:
+    """The record as it comes back from a dictionary."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(added(record, counts, now, **options)))
+
+
+def test_counts_are_added_to_their_minute_and_to_the_total() -> None:
+    record = add(add(add(None, (1, 0.5), NOW - 60), (2, 0.25), NOW), (4, 0.25), NOW + 59)
+    assert record == {"total": [7, 1.0], "minutes": [[NOW // 60 - 1, 1, 0.5], [NOW // 60, 6, 0.5]]}
+    assert total(record, 2) == (7, 1.0)
+    spans = minutes(record, 2, NOW + 59)
+    assert len(spans) == MINUTES
+    assert spans[-3:] == [(NOW - 120, (0, 0)), (NOW - 60, (1, 0.5)), (NOW, (6, 0.5))]
+    assert not any(any(span.counts) for span in hours(record, 2, NOW))
+
+
+def test_hours_are_kept_where_they_are_asked_for() -> None:
+    record = None
+    for hour in range(HOURS + 5):
+        record = add(record, (1,), NOW + 3600 * hour, hours=True)
+    now = NOW + 3600 * (HOURS + 4)
+    assert [span.counts for span in hours(record, 1, now)] == [(1,)] * HOURS
+    assert [span.start for span in hours(record, 1, now)][-1] == now
+    assert len(record["hours"]) == HOURS
+    assert len(record["minutes"]) == 1
+
+
+def test_a_clock_that_was_far_ahead_leaves_nothing_for_ever() -> None:
+    record = add(add(None, (1,), NOW + 86_400), (2,), NOW)
+    assert record == {"total": [3], "minutes": [[NOW // 60, 2]]}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        None,
+        7,
+        "text",
+        [[3], [[1, 3]]],
+        {"total": 3, "minutes": {"1": 3}},
+        {"total": [1, 2], "minutes": [[NOW // 60, 1, 2]]},
+        {"total": ["3"], "minutes": [None, [], ["1", 3], [[1], 3]]},
+    ],
+)
+def test_a_foreign_value_counts_nothing(foreign: Any) -> None:
+    assert total(foreign, 1) == (0,)
+    assert not any(any(span.counts) for span in minutes(foreign, 1, NOW))
+    assert add(foreign, (2,), NOW) == {"total": [2], "minutes": [[NOW // 60, 2]]}

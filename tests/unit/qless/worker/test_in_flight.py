@@ -1,0 +1,141 @@
+"""The jobs that a worker holds, without a server."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from resty_django.qless.errors import LostLock, NoSuchJob
+from resty_django.qless.worker.commands import Complete, Requeue
+from resty_django.qless.worker.control import JobTimeout
+from resty_django.qless.worker.executor import Pool
+from resty_django.qless.worker.handlers import REFUSED
+from resty_django.qless.worker.in_flight import InFlightJobs
+from resty_django.qless.worker.running_job import COMPLETED, FAILED, LOST, RETRIED, JobState, RunningJob
+from resty_django.redis.errors import StoreError
+
+freed: list[str] = []
+
+
+@pytest.fixture
+def in_flight() -> InFlightJobs:
+    freed.clear()
+    return InFlightJobs("w", ["q"], Pool(SimpleQueue()), False, freed.append)
+
+
+def held_job(in_flight: InFlightJobs, jid: str = "j") -> RunningJob:
+    """A job that was popped at 100."""
+    job = SimpleNamespace(jid=jid, klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False)
+    running = RunningJob(job, jid, "q", REFUSED, 100.0, 0.0, 0.0)
+    in_flight.leases.next_check = 200.0
+    in_flight.add(running, 100.0)
+    return running
+
+
+def end(in_flight: InFlightJobs, running: RunningJob, command: Any, how: str) -> None:
+    running.command, running.end = command, how
+    in_flight.on_finished(running)
+
+
+def exchange(in_flight: InFlightJobs, *replies: Any) -> list[str]:
+    """Send a batch at 101, and use these replies; return the names of the commands."""
+    batch = in_flight.build_batch(101.0)
+    assert len(batch.requests) == len(replies)
+    in_flight.apply_replies(batch, replies)
+    return [request[0] for request in batch.requests]
+
+
+def test_an_end_that_is_confirmed_frees_the_job(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    assert in_flight.next() == 0.0
+    assert exchange(in_flight, b"pending") == ["complete"]
+    assert (in_flight.running, in_flight.counts, freed) == ({}, {COMPLETED: 1}, ["q"])
+    assert in_flight.tidy_needed
+
+
+def test_a_requeue_follows_a_heartbeat_that_renewed_the_lease(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    end(in_flight, running, Requeue("j", "q", "w", "K", "{}", 0), RETRIED)
+    assert exchange(in_flight, 160) == ["heartbeat"]
+    assert exchange(in_flight, b"j") == ["requeue"]
+    assert in_flight.counts == {RETRIED: 1}
+
+
+def test_a_requeue_is_not_sent_for_a_lock_that_is_lost(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    end(in_flight, running, Requeue("j", "q", "w", "K", "{}", 0), RETRIED)
+    assert exchange(in_flight, LostLock("another worker has it")) == ["heartbeat"]
+    assert in_flight.counts == {LOST: 1}
+    assert in_flight.finished == []
+
+
+def test_an_end_whose_reply_is_missing_counts_if_the_server_knows_it(in_flight: InFlightJobs) -> None:
+    running, other = held_job(in_flight), held_job(in_flight, "other")
+    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    in_flight.on_reply_missing(in_flight.build_batch(101.0))
+    end(in_flight, other, Complete("other", "w", "q", "{}"), COMPLETED)
+    assert (running.state, other.state) == (JobState.UNCONFIRMED, JobState.RUNNING)
+    assert exchange(in_flight, NoSuchJob("gone"), NoSuchJob("gone")) == ["complete", "complete"]
+    assert in_flight.counts == {COMPLETED: 1, LOST: 1}
+
+
+def test_an_end_is_sent_again_after_an_error_of_the_server(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    assert exchange(in_flight, StoreError("LOADING")) == ["complete"]
+    assert exchange(in_flight, b"complete") == ["complete"]
+    assert in_flight.counts == {COMPLETED: 1}
+
+
+def test_one_refused_heartbeat_is_doubted_and_a_second_one_loses_the_job(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    for replies, state, lost in (
+        ([LostLock("no lock")], JobState.DOUBTED, False),
+        ([160], JobState.RUNNING, False),
+        ([LostLock("no lock")], JobState.DOUBTED, False),
+        ([LostLock("no lock")], JobState.DOUBTED, True),
+    ):
+        in_flight.verify_lease("j")
+        assert exchange(in_flight, *replies) == ["heartbeat"]
+        assert (running.state, running.job.lost) == (state, lost)
+    assert isinstance(running.cause, LostLock)
+
+
+def test_a_lock_of_another_worker_is_lost_at_once(in_flight: InFlightJobs) -> None:
+    running = held_job(in_flight)
+    in_flight.verify_lease("j")
+    exchange(in_flight, LostLock("another worker has it"))
+    assert running.job.lost
+
+
+@pytest.mark.parametrize("ended_itself", [False, True])
+def test_a_job_that_ignores_its_timeout_is_abandoned(in_flight: InFlightJobs, ended_itself: bool) -> None:
+    running = held_job(in_flight)
+    in_flight.limit(running.job, 1.0, 5.0)
+    assert not in_flight.time_out(101.0)
+    assert isinstance(running.cause, JobTimeout)
+    running.job.state_changed = ended_itself
+    assert in_flight.time_out(106.0)
+    assert running.state is JobState.ABANDONED
+    if not ended_itself:
+        assert exchange(in_flight, b"j") == ["fail"]
+    assert in_flight.counts == {"by itself" if ended_itself else FAILED: 1}
+    assert in_flight.running == {}
+    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)  # its thread returns after all
+    assert in_flight.finished == []
+    assert in_flight.counts.total() == 1
+
+
+def test_each_job_that_only_the_server_knows_is_found_once(in_flight: InFlightJobs) -> None:
+    held_job(in_flight)
+    for expected in (["a", "b"], []):
+        in_flight.leases.next_check = 0.0
+        assert exchange(in_flight, 30, None, b'{"jobs": ["j", "a"], "stalled": ["b"]}', 0) == [
+            *("config.get", "config.get", "workers", "tidy")
+        ]
+        assert in_flight.take_orphans() == expected
+    assert in_flight.leases.length("q") == 30.0

@@ -1,0 +1,44 @@
+"""Middleware of the worker, without a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from resty_django.qless.worker.control import RetryLater
+from resty_django.qless.worker.middleware import MemoryBound, Requeue, Retry
+from resty_django.qless.worker.middleware.memory_limit import resident
+
+
+@pytest.mark.parametrize("middleware", [Retry(Exception), Requeue(Exception)])
+def test_an_outcome_that_the_job_raises_passes(middleware: Any) -> None:
+    outcome = RetryLater(30)
+    steps = middleware(None)
+    next(steps)
+    with pytest.raises(RetryLater) as raised:
+        steps.throw(outcome)
+    assert raised.value is outcome
+
+
+def test_delays_of_the_retry_middleware() -> None:
+    assert [Retry(OSError, delay=2).pause(n) for n in (1, 2, 3)] == [2, 4, 8]
+    assert [Retry(OSError, delay=5, factor=3).pause(n) for n in (1, 2, 3)] == [5, 15, 45]
+    assert Retry(OSError, delay=5, longest=7).pause(2) == 7
+    assert Retry(OSError, delay=9, longest=7).pause(10_000) == 7
+    assert all(8 <= Retry(OSError, delay=10, fuzz=0.2).pause(1) <= 12 for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [Retry, Requeue, lambda: Retry(OSError, delay=-1), lambda: Requeue(OSError, least=5, longest=1)],
+)
+def test_wrong_arguments_are_refused(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        wrong()
+    with pytest.raises(ValueError, match="bytes"):
+        MemoryBound(0)
+
+
+def test_resident_memory_is_measured() -> None:
+    assert 10_000_000 < resident() < 10_000_000_000

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from resty_django import extras
+from resty_django.extras import PACKAGES, MissingExtra
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_table_has_the_extras_of_the_package() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        declared = tomllib.load(file)["project"]["optional-dependencies"]
+    del declared["all"], declared["dev"]
+    packages = {
+        (extra, re.split(r"[\[>=<;]", requirement)[0]) for extra, listed in declared.items() for requirement in listed
+    }
+    assert {(package.extra, package.name) for package in PACKAGES.values()} == packages
+
+
+def test_the_message_says_what_is_wrong_and_what_to_do() -> None:
+    error = MissingExtra("Background jobs need", "redis")
+    assert str(error) == (
+        'Background jobs need the package redis, which is not installed. Run: pip install "resty-django[redis]".'
+    )
+    assert (error.extra, error.command) == ("redis", 'pip install "resty-django[redis]"')
+    assert "the packages redis and django-redis, which are not installed. Run:" in str(
+        MissingExtra("It needs", "redis", "django_redis")
+    )
+
+
+def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras.require("Lua rules need")
+    monkeypatch.setitem(sys.modules, "django_redis", None)
+    with pytest.raises(MissingExtra, match="the package django-redis, which is not"):
+        extras.require("It needs", "msgspec", "django_redis")
+
+
+def test_an_import_in_a_block_is_told_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lupa", None)
+    with pytest.raises(MissingExtra, match="Lua rules need the package lupa,"), extras.needed("Lua rules need"):
+        import lupa  # noqa: F401
+
+
+def test_a_folder_of_the_site_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "celery").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for module in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
+        monkeypatch.delitem(sys.modules, module)
+    assert not extras.is_installed("celery")
+    with pytest.raises(MissingExtra, match="the package celery"), extras.needed("It needs"):
+        from celery import signals  # noqa: F401
+
+
+def test_a_fault_of_another_module_stays_what_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"), extras.needed("Lua rules need"):
+        import no_such_module  # type: ignore[import-not-found]  # noqa: F401
