@@ -82,11 +82,12 @@ test-browser: venv ## Run the tests in headless Chromium (packages chromium and 
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
 	$(PY) -m pytest -m network $(PYTEST_ARGS)
 
-lint: venv ## Check format, code, types and import rules
+lint: venv ## Check format, code, types, import rules and wording
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/codespell
 
 format: venv ## Format the code and sort imports
 	$(VENV)/bin/ruff check --fix .
