@@ -45,7 +45,11 @@ if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEM
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for message in processes.server.failures:
-        terminalreporter.write_line(f"A fork server ended by itself, and was started again: {message}")
+        terminalreporter.write_line(f"A fork server stopped unexpectedly and was started again: {message}")
+    unstable = os.environ.get("RESTY_TEST_UNSTABLE")
+    if unstable:  # for `pytest --reruns 1`: the tests that passed, or failed again, in a second try
+        with open(unstable, "a") as file:
+            file.writelines(f"{name}\n" for name in sorted({r.nodeid for r in terminalreporter.getreports("rerun")}))
 
 
 def pytest_collection_finish() -> None:
