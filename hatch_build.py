@@ -1,4 +1,4 @@
-"""Metadata of the wheel that depends on the project's address: URLs, and the README with links that work anywhere."""
+"""Metadata of the wheel that depends on the project's addresses: URLs, and the README with links that work anywhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)")
-"""The target of a Markdown link or image that is a path of the repository."""
+LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^)\s]+)")
+"""A Markdown link or image whose target is a path of the repository."""
+CODE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+"""A block of code, in which nothing is a link."""
+CLONE = "git clone <this repository>"
 
 
 class AddressMetadataHook(MetadataHookInterface):
@@ -21,13 +24,19 @@ class AddressMetadataHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         root = Path(self.root)
         address = runpy.run_path(str(root / "resty_django" / "address.py"))
-        metadata.update(described(root.joinpath("README.md").read_text(encoding="utf-8"), address["SITE"]))
+        readme = root.joinpath("README.md").read_text(encoding="utf-8")
+        metadata.update(described(readme, address["SITE"], address["IMAGES"], address["REPOSITORY"]))
 
 
-def described(readme: str, site: str) -> dict[str, Any]:
-    """Return the metadata for a site; without one there are no URLs, and the README stays as it is."""
-    text = LINK.sub(rf"{site}/\1", readme) if site else readme
-    metadata: dict[str, Any] = {"readme": {"content-type": "text/markdown", "text": text}, "urls": {}}
+def described(readme: str, site: str, images: str = "", repository: str = "") -> dict[str, Any]:
+    """Return the metadata for these addresses; without a site there are no URLs, and links stay as they are."""
+    if site:
+        parts = CODE.split(readme)
+        parts[::2] = [absolute(part, site, images or site) for part in parts[::2]]
+        readme = "".join(parts)
+    if repository:
+        readme = readme.replace(CLONE, f"git clone {repository}")
+    metadata: dict[str, Any] = {"readme": {"content-type": "text/markdown", "text": readme}, "urls": {}}
     if site:
         metadata["urls"] = {
             "Homepage": site,
@@ -35,3 +44,8 @@ def described(readme: str, site: str) -> dict[str, Any]:
             "Changelog": f"{site}/CHANGELOG.md",
         }
     return metadata
+
+
+def absolute(text: str, site: str, images: str) -> str:
+    """Return a text whose links lead to the site, and whose images are loaded from `images`."""
+    return LINK.sub(lambda match: f"{match[1]}{images if match[1].startswith('!') else site}/{match[2]}", text)

@@ -1,4 +1,4 @@
-"""OpenResty's toolbox for Django.
+"""Order numbers, rate limits, caching, background jobs and request IDs for Django, all visible in the admin.
 
 `INSTALLED_APPS += resty_django.ALL_APPS` installs everything; a site may also list single apps,
 of which `resty_django` has to be one.

@@ -174,6 +174,24 @@ def test_the_paths_in_the_architecture_exist() -> None:
     assert [span for span in spans if not any((place / span).exists() for place in places)] == []
 
 
+def test_guarantees_cover_every_fault_of_every_part() -> None:
+    text = page("docs/guarantees.md").text
+    faults = [row[0] for row in page("docs/guarantees.md").table("fault", "meaning")]
+    overview = page("docs/guarantees.md").table("part", *faults)
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    described = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): re.findall(
+            r"^\| (\w+) \|.*\|.*\|.+\|$", body, re.MULTILINE
+        )
+        for title, _, body in (section.partition("\n") for section in sections)
+    }
+    assert len(overview) == 13
+    for part, *cells in overview:
+        assert all(cells), part
+        anchor_of_part = part.partition("(#")[2].rstrip(")")
+        assert described[anchor_of_part] == ["fault", *faults], part
+
+
 def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     existing = set(re.findall(r"def (test_\w+)", tests))

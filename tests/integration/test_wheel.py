@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -80,5 +81,28 @@ def test_an_address_of_the_project_reaches_metadata_and_readme() -> None:
         "[d](https://example.com/d) [e](#e)"
     )
     assert set(metadata["urls"]) == {"Homepage", "Documentation", "Changelog"}
+    assert described(readme, "https://example.org/pages", "https://example.org/raw")["readme"]["text"] == (
+        "[a](https://example.org/pages/docs/a.md#b) ![c](https://example.org/raw/docs/c.png) "
+        "[d](https://example.com/d) [e](#e)"
+    )
     assert documentation("docs/settings.md#ids") == "docs/settings.md#ids"
     assert documentation("docs/settings.md", "https://example.org") == "https://example.org/docs/settings.md"
+
+
+def test_the_readme_outside_of_the_repository_has_no_relative_link_and_a_clone_command() -> None:
+    described = runpy.run_path(str(ROOT / "hatch_build.py"))["described"]
+    readme = (ROOT / "README.md").read_text()
+    clone = "git clone https://example.org/resty.git resty-django"
+    text = described(readme, "https://example.org/pages", "https://example.org/raw", "https://example.org/resty.git")[
+        "readme"
+    ]["text"]
+    targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    assert len(targets) > 20
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert [target for target in targets if "/raw/" in target] == [
+        "https://example.org/raw/docs/images/admin-overview.png"
+    ]
+    assert clone not in readme
+    assert clone in text
+    blocks = re.findall(r"^```python.*?^```$", readme, flags=re.MULTILINE | re.DOTALL)
+    assert blocks == re.findall(r"^```python.*?^```$", text, flags=re.MULTILINE | re.DOTALL)
