@@ -317,7 +317,7 @@ def test_what_cannot_be_a_task(site: Any) -> None:
     [
         ({"quue": "mail"}, r"@task has no option 'quue'\. Did you mean 'queue'\?"),
         ({"retry": 3}, r"@task has no option 'retry'\. Did you mean 'retry_on'\?"),
-        ({"xyz": 3}, r"@task has no option 'xyz'\. Options are backoff, bind, cron, "),
+        ({"xyz": 3}, r"@task has no option 'xyz'\. Options are aliases, backoff, bind, "),
     ],
 )
 def test_options_of_task_that_do_not_exist_are_errors_at_once(options: dict[str, Any], message: str) -> None:
