@@ -139,7 +139,7 @@ class Parameters:
         if not kwargs and self._least <= len(args) + (source is not None) <= self._most:
             return
         try:
-            self._bound(args, kwargs, source)
+            self.bind(args, kwargs, source)
         except TypeError as error:
             raise TypeError(f"{self._path}{self._signature}: invalid arguments: {error}.") from None
 
@@ -147,7 +147,7 @@ class Parameters:
         self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None
     ) -> str:
         """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
-        bound = self._bound(args, kwargs, source)
+        bound = self.bind(args, kwargs, source)
         bound.apply_defaults()
         identity = [self._name, [[name, bound.arguments[name]] for name in names]]
         try:
@@ -156,7 +156,9 @@ class Parameters:
             raise InvalidArgument(str(error)) from None
         return hashlib.sha256(text).hexdigest()[:32]
 
-    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source) -> inspect.BoundArguments:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> inspect.BoundArguments:
+        """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
+        them."""
         return self._signature.bind(*(() if source is None else (source,)), *args, **kwargs)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
@@ -160,16 +160,27 @@ class Dispatcher:
         """Put the jobs when the transaction is committed, at once where none is open, and never after a rollback."""
 
         def put() -> None:  # a partial has no name that Django could log
-            Dispatcher(self.client, conf.qless.eager).send(planned)
+            replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned)
 
         transaction.on_commit(put, using=using, robust=robust)
+
+
+_dispatcher_class: type[Dispatcher] = Dispatcher
 
 
 @functools.cache
 def dispatcher() -> Dispatcher:
     """Return the dispatcher of the settings; another one after a setting has changed, and after a fork."""
     section = conf.qless
-    return Dispatcher(default_client(), section.eager, frozenset(section.on_commit))
+    return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
+
+
+def use_dispatcher(dispatcher_class: type[Dispatcher]) -> type[Dispatcher]:
+    """Make all tasks of this process use dispatchers of a class, for tests. Return the class that they used before."""
+    global _dispatcher_class
+    earlier, _dispatcher_class = _dispatcher_class, dispatcher_class
+    dispatcher.cache_clear()
+    return earlier
 
 
 def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
