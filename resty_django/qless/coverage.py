@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from .clients.client import Client
 from .clients.replies import QueueCounts, WorkerLife
 from .clients.serialization import as_list, texts
 from .clients.transport import RedisCommand, Steps
-from .tasks.registry import is_allowed
-from .tasks.schedule import discover, scheduled
+from .tasks.registry import discover_once, is_allowed
+from .tasks.schedule import scheduled
 
 RECENT: Final = 120.0
 """Seconds within which workers of other clients, which do not report their queues, pop or send a heartbeat."""
@@ -23,7 +22,7 @@ MOST_WORKERS: Final = 1000
 class Coverage:
     """Work that no worker does.
 
-    `queues`: queues with jobs to run now, and no worker. `periodic`: path and queue of periodic tasks whose queue has
+    `queues`: queues with jobs to run now, and no worker. `periodic`: name and queue of periodic tasks whose queue has
     no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
     """
 
@@ -45,7 +44,9 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
         unserved = []  # they may serve any queue
     return Coverage(
         unserved,
-        sorted((path, task.queue) for path, task in scheduled.items() if task.queue not in served and is_allowed(path)),
+        sorted(
+            (name, task.queue) for name, task in scheduled.items() if task.queue not in served and is_allowed(task.path)
+        ),
         sorted(path for path in _task_paths() if not is_allowed(path)),
     )
 
@@ -65,8 +66,3 @@ def _task_paths() -> list[str]:
     from .tasks.base import all_tasks
 
     return [task.path for task in list(all_tasks)]
-
-
-@cache
-def discover_once() -> None:
-    discover()

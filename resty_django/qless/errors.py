@@ -60,6 +60,10 @@ class NotAllowed(QlessError):
     """The job's class is outside the modules from which jobs may come."""
 
 
+class DuplicateTask(QlessError, TypeError):
+    """Two tasks have the same name."""
+
+
 class TaskFailed(QlessError):
     """The task, or one that it depends on, has failed.
 

@@ -34,13 +34,14 @@ class QlessSettings:
     """The job queue.
 
     `alias`: the cache in `CACHES` whose Redis has the jobs; `url`: a separate Redis in place of it. `prefix`: what
-    all keys begin with. `worker_name`: what jobs say of their worker (None: host and process). `modules`: modules and
-    packages from which jobs may come, besides `jobs` and `tasks` of installed apps. `result_ttl`: seconds that results
-    of tasks are kept (None: as long as the jobs). `eager`: tasks run where they are called, for tests. `redact`: words;
-    what is under a name with one of them in it is shown to nobody; `redactor`: dotted path of a function that is given
-    the arguments of a job and gives what may be shown; `links`: one that is given a job and gives pairs of text and URL
-    for its page. `failed_window`, `failed_warning`: `resty_check` warns of so many jobs of a group that have failed in
-    so many seconds (0: never).
+    all keys begin with. `worker_name`: what jobs say of their worker (None: host and process). `modules`: modules
+    and packages from which jobs may come, besides `jobs` and `tasks` of installed apps. `result_ttl`: seconds that
+    results of tasks are kept (None: as long as the jobs). `eager`: tasks run where they are called, for tests.
+    `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all). `redact`: words;
+    what is under a name with one of them in it is shown to nobody; `redactor`: dotted path of a function that is
+    given the arguments of a job and gives what may be shown; `links`: one that is given a job and gives pairs of
+    text and URL for its page. `failed_window`, `failed_warning`: `resty_check` warns of so many jobs of a group
+    that have failed in so many seconds (0: never).
     """
 
     alias: str = setting("default", check=validators.known_cache)
@@ -50,6 +51,7 @@ class QlessSettings:
     modules: tuple[str, ...] = setting((), check=validators.modules)
     result_ttl: float | None = setting(86_400.0, check=above(0))
     eager: bool = setting(False)
+    on_commit: tuple[str, ...] = setting((), check=validators.no_empty_texts)
     worker: WorkerSettings = section(WorkerSettings)
     redact: tuple[str, ...] = setting(
         ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "cookie", "card_number", "cvv"),

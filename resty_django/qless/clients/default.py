@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, cast
 
 from resty_django.conf import conf, on_change
@@ -11,6 +13,7 @@ from resty_django.forks import after_fork
 from .client import Client
 
 _client: Client | None = None
+_clock: Callable[[], float] = time.time
 
 
 def default_client() -> Client:
@@ -19,9 +22,21 @@ def default_client() -> Client:
     if _client is None:
         section = conf.qless
         _client = Client(
-            section.url or section.alias, prefix=section.prefix, worker_name=section.worker_name, name="default"
+            section.url or section.alias,
+            prefix=section.prefix,
+            worker_name=section.worker_name,
+            name="default",
+            clock=_clock,
         )
     return _client
+
+
+def use_clock(clock: Callable[[], float]) -> Callable[[], float]:
+    """Make the client use another clock, for tests. Return the clock that it used before."""
+    global _clock
+    earlier, _clock = _clock, clock
+    _forget()
+    return earlier
 
 
 class _Default:

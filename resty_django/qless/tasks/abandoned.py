@@ -14,11 +14,9 @@ from typing import Final
 
 from ..clients.client import Client
 from ..clients.recurring import RecurringJob, of_reply
-from ..clients.serialization import scores
-from ..clients.transport import RedisCommand, Steps
 from ..errors import NotAllowed
 from .registry import find
-from .schedule import DECLARED, EVERY, scheduled
+from .schedule import EVERY, declared_at, scheduled
 
 QUIET: Final = 600.0
 """Seconds without a declaration. Workers declare every 20 seconds."""
@@ -45,8 +43,8 @@ class Declared:
 
 def of_tasks(client: Client) -> list[Declared]:
     """Return all that tasks have declared, by jid. Imports the modules of these tasks. Raises `StoreError`."""
-    declared_at = client.run(_declared_at(client))
-    replies = client.call_many([("recur.get", jid) for jid in declared_at]) if declared_at else []
+    times = client.run(declared_at(client))
+    replies = client.call_many([("recur.get", jid) for jid in times]) if times else []
     declared = []
     for reply in replies:
         if isinstance(reply, Exception):
@@ -54,12 +52,8 @@ def of_tasks(client: Client) -> list[Declared]:
         job = of_reply(client, reply)
         if job is not None and job.jid == f"{EVERY}{job.klass}":
             fault, unknown = _why_undeclared(job.klass)
-            declared.append(Declared(job, client.clock() - declared_at[job.jid], fault, unknown))
+            declared.append(Declared(job, client.clock() - times[job.jid], fault, unknown))
     return sorted(declared, key=lambda entry: entry.job.jid)
-
-
-def _declared_at(client: Client) -> Steps[dict[str, float]]:
-    return scores((yield RedisCommand(("ZRANGE", client.prefix + DECLARED, 0, -1, "WITHSCORES"))))
 
 
 def _why_undeclared(klass: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import inspect
 import math
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
@@ -49,7 +50,7 @@ from ..errors import InvalidArgument, NotAllowed
 from .canvas import Signature
 from .context import TaskContext, timestamp
 from .message import EnqueueOptions, Message, PutOptions, Source, call_of, data_of, dispatcher
-from .registry import Runnable, is_allowed, refusal_of
+from .registry import Runnable, is_allowed, refusal_of, register
 from .results import AsyncResult
 from .retry import RetryPolicy
 from .schedule import Schedule
@@ -61,6 +62,7 @@ QUEUE: Final = "default"
 BACKOFF: Final = 1.0
 """Seconds before the first retry, where `retries` is set and `backoff` is not."""
 _UNBOUNDED: Final = 1 << 30
+NAME: Final = re.compile(r"[^\W\d_][\w.-]{0,199}")
 
 all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 """All tasks of this process."""
@@ -69,6 +71,9 @@ all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 class TaskOptions(TypedDict, total=False):
     """Options of `@task`, but for `bind`.
 
+    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that wait stay valid when the
+      function moves.
+    - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
     - `queue`: the queue into which the task is put.
     - `priority`: tasks with a higher one run first.
     - `retries`: how often it runs again, after an exception or the loss of its worker. None: after the loss of a
@@ -87,6 +92,8 @@ class TaskOptions(TypedDict, total=False):
     - `middleware`: of the worker, around each run.
     """
 
+    name: str | None
+    aliases: Iterable[str]
     queue: str
     priority: int
     retries: int | None
@@ -104,10 +111,11 @@ class TaskOptions(TypedDict, total=False):
 
 
 class Parameters:
-    """The parameters of `function`, which is the task `path`; with `bind` without its first one."""
+    """The parameters of `function`, which is the task `name` at `path`; with `bind` without its first one."""
 
-    def __init__(self, function: Callable[..., Any], path: str, bind: bool) -> None:
+    def __init__(self, function: Callable[..., Any], path: str, name: str, bind: bool) -> None:
         self._path = path
+        self._name = name
         signature = inspect.signature(function)
         parameters = [*signature.parameters.values()][1 if bind else 0 :]
         self._signature = signature.replace(parameters=parameters)
@@ -131,7 +139,7 @@ class Parameters:
         if not kwargs and self._least <= len(args) + (source is not None) <= self._most:
             return
         try:
-            self._bound(args, kwargs, source)
+            self.bind(args, kwargs, source)
         except TypeError as error:
             raise TypeError(f"{self._path}{self._signature}: invalid arguments: {error}.") from None
 
@@ -139,16 +147,18 @@ class Parameters:
         self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None
     ) -> str:
         """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
-        bound = self._bound(args, kwargs, source)
+        bound = self.bind(args, kwargs, source)
         bound.apply_defaults()
-        identity = [self._path, [[name, bound.arguments[name]] for name in names]]
+        identity = [self._name, [[name, bound.arguments[name]] for name in names]]
         try:
             text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
         except TypeError as error:
             raise InvalidArgument(str(error)) from None
         return hashlib.sha256(text).hexdigest()[:32]
 
-    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source) -> inspect.BoundArguments:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> inspect.BoundArguments:
+        """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
+        them."""
         return self._signature.bind(*(() if source is None else (source,)), *args, **kwargs)
 
 
@@ -159,6 +169,8 @@ class Task(Runnable, Generic[P, R]):
         self,
         function: Callable[..., Any],
         *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
         queue: str = QUEUE,
         priority: int = 0,
         retries: int | None = None,
@@ -180,6 +192,12 @@ class Task(Runnable, Generic[P, R]):
             raise TypeError(f"{function.__qualname__} cannot be a task: workers find functions at the top of a module.")
         self.function = function
         self.path = f"{function.__module__}.{function.__qualname__}"
+        self.name = self.path if name is None else _checked_name(self.path, "name", name)
+        if isinstance(aliases, str):
+            raise TypeError(
+                f"{self.path}: aliases= is a list of names, not the text {aliases!r}. Write ({aliases!r},)."
+            )
+        self.aliases = tuple(_checked_name(self.path, "aliases", alias) for alias in aliases)
         self.queue = queue
         self.retries = retries
         self.timeout = timeout
@@ -195,11 +213,12 @@ class Task(Runnable, Generic[P, R]):
         retried = retries is not None or backoff is not None
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
         self.retry_policy = RetryPolicy(BACKOFF if backoff is None else backoff, exceptions if retried else ())
-        self.parameters = Parameters(function, self.path, bind)
+        self.parameters = Parameters(function, self.path, self.name, bind)
         if unique is not True and unique and (unknown := sorted({*unique} - {*self.parameters.names})):
             raise TypeError(f"{self.path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
         self.names = self.parameters.names
         self.put_options = PutOptions(priority=priority or None, tags=self.tags, retries=retries)
+        register(self, self.path, (self.name, *self.aliases))
         self.schedule = Schedule.of(self, every, cron)
         all_tasks.add(self)
 
@@ -323,7 +342,7 @@ class Task(Runnable, Generic[P, R]):
         return Message(
             queue or self.queue,
             task_id or client.generate_jid(),
-            self.path,
+            self.name,
             encode(data_of(args, kwargs, until, source)),
             when,
             options,
@@ -357,7 +376,7 @@ class Task(Runnable, Generic[P, R]):
         from ..worker.middleware import Timeout  # only workers need them
         from ..worker.middleware.rate_limit import Rate
 
-        rate = () if self.rate is None else (Rate(self.rate, self.path),)
+        rate = () if self.rate is None else (Rate(self.rate, self.name),)
         retry = (self.retry_policy,) if self.retry_policy.exceptions else ()
         timeout = () if self.timeout is None else (Timeout(self.timeout),)
         return (*rate, *retry, *timeout, *self._own_middleware)
@@ -429,6 +448,18 @@ _OPTION_NAMES: Final = frozenset({*TaskOptions.__annotations__, "bind"})
 
 def _make(function: Callable[..., Any], **options: Any) -> Task[..., Any]:
     return (AsyncTask if iscoroutinefunction(function) else Task)(function, **options)
+
+
+def _checked_name(path: str, option: str, name: object) -> str:
+    """Return a name of a task. Raise `TypeError` if it is not a text, `ValueError` if jobs cannot have it."""
+    if not isinstance(name, str):
+        raise TypeError(f"{path}: {option}= takes text, not {name!r}. Give a name such as 'mail.invoice'.")
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"{path}: {option}= contains {name!r}, which cannot be a task's name. "
+            "Use up to 200 letters, digits, dots, hyphens and underscores, starting with a letter."
+        )
+    return name
 
 
 def _timing(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from collections import OrderedDict
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +21,7 @@ from ..clients.job import Job
 from ..clients.replies import JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
-from ..worker.control import RetryLater
+from ..worker.control import JobTimeout, RetryLater
 
 if TYPE_CHECKING:
     from .base import Task
@@ -31,11 +35,12 @@ KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task returned or raised. `kept`: whether a worker would keep its result."""
+    """What a task returned or raised. `kept`: whether a worker would keep its result. `progress`: the last reported."""
 
     value: Any
     error: Exception | None = None
     kept: bool = True
+    progress: tuple[float | None, str] = (None, "")
 
     def get(self) -> Any:
         if self.error is not None:
@@ -56,7 +61,7 @@ class EagerJob(Job):
 
     def __init__(self, client: Client, record: JobRecord) -> None:
         super().__init__(client, record)
-        self.reported_progress: tuple[float, str] | None = None
+        self.reported_progress: tuple[float | None, str] = (None, "")
 
     def progress(self, share: float, message: str = "") -> None:
         self.reported_progress = (share, message)
@@ -93,7 +98,8 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
     with bound(current()):
         while True:
             try:
-                value = task._perform(job)
+                with time_limit(task.timeout):
+                    value = task._perform(job)
             except Exception as error:
                 failure = _failure(task, job, error)
                 if failure is error:
@@ -101,7 +107,7 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
                 if failure is not None:
                     raise failure from error
             else:
-                _note(task, job.jid, value)
+                _note(task, job, value)
                 return
 
 
@@ -114,7 +120,7 @@ async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
     with bound(current()):
         while True:
             try:
-                value = await task._aperform(job)
+                value = await _within(task.timeout, task._aperform(job))
             except Exception as error:
                 failure = _failure(task, job, error)
                 if failure is error:
@@ -122,8 +128,51 @@ async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
                 if failure is not None:
                     raise failure from error
             else:
-                _note(task, job.jid, value)
+                _note(task, job, value)
                 return
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise `JobTimeout` in the block after `seconds` (None: never), as a worker does: at the next line of Python."""
+    if seconds is None:
+        yield
+        return
+    from ..worker.executor import checkpoint, raise_in_thread  # sites that enqueue do not need it
+
+    thread, lock = threading.get_ident(), threading.Lock()
+    states: list[str] = []
+
+    def interrupt() -> None:
+        with lock:
+            if not states:
+                states.append("interrupted")
+                raise_in_thread(thread, JobTimeout)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except JobTimeout:
+        raise JobTimeout(seconds) from None
+    finally:
+        with lock:
+            states.append("ended")
+        timer.cancel()
+        if states[0] == "interrupted":
+            with suppress(JobTimeout):  # set when the block had ended
+                checkpoint()
+
+
+async def _within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await awaitable
+    except TimeoutError:
+        if seconds is None or not limit.expired():
+            raise
+        raise JobTimeout(seconds) from None
 
 
 def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
@@ -144,13 +193,13 @@ def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
     return job  # type: ignore[return-value]
 
 
-def _note(task: Task[..., Any], jid: str, value: Any) -> None:
+def _note(task: Task[..., Any], job: EagerJob, value: Any) -> None:
     """Keep the result as a worker would: as JSON, or not at all. Raises `InvalidArgument`."""
     try:
         value = decode(encode(value, "result").decode()) if task.keep_result else None
-        _remember(jid, Outcome(value, kept=task.keep_result))
+        _remember(job.jid, Outcome(value, kept=task.keep_result, progress=job.reported_progress))
     except InvalidArgument as error:
-        _remember(jid, Outcome(None, error))
+        _remember(job.jid, Outcome(None, error, progress=job.reported_progress))
         raise
 
 
@@ -171,5 +220,5 @@ def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception
             return None
         if isinstance(error, RetryLater):
             failure = InvalidArgument(f"{job.klass} has no retries left. Give it more, or pass exc= to retry().")
-    _remember(job.jid, Outcome(None, failure))
+    _remember(job.jid, Outcome(None, failure, progress=job.reported_progress))
     return failure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
@@ -125,14 +125,20 @@ PlannedJobs: TypeAlias = "Sequence[tuple[Task[..., Any], Message]]"
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Puts messages as jobs; in eager mode it runs their tasks instead."""
+    """Puts messages as jobs; in eager mode it runs their tasks instead.
+
+    `on_commit`: queues whose jobs wait for the commit of the open transaction.
+    """
 
     client: Client
     eager: bool
+    on_commit: frozenset[str] = frozenset()
 
     def send(self, planned: PlannedJobs) -> None:
         """Put the jobs in their order, in one round trip. Raises the error of the first one that is refused."""
-        if self.eager:
+        if self.on_commit and any(waits_for_commit(self.on_commit, message.queue) for _, message in planned):
+            self.send_on_commit(planned, None)
+        elif self.eager:
             for task, message in planned:
                 eager.run(task, message, self.client)
         elif len(planned) == 1:
@@ -141,7 +147,7 @@ class Dispatcher:
             _raise_first(self.client.call_many([message.request(self.client) for _, message in planned]))
 
     async def asend(self, planned: PlannedJobs) -> None:
-        """Do the same for asyncio."""
+        """Do the same for asyncio, at once: Django has no transactions in async code."""
         if self.eager:
             for task, message in planned:
                 await eager.arun(task, message, self.client)
@@ -154,15 +160,32 @@ class Dispatcher:
         """Put the jobs when the transaction is committed, at once where none is open, and never after a rollback."""
 
         def put() -> None:  # a partial has no name that Django could log
-            Dispatcher(self.client, conf.qless.eager).send(planned)
+            replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned)
 
         transaction.on_commit(put, using=using, robust=robust)
+
+
+_dispatcher_class: type[Dispatcher] = Dispatcher
 
 
 @functools.cache
 def dispatcher() -> Dispatcher:
     """Return the dispatcher of the settings; another one after a setting has changed, and after a fork."""
-    return Dispatcher(default_client(), conf.qless.eager)
+    section = conf.qless
+    return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
+
+
+def use_dispatcher(dispatcher_class: type[Dispatcher]) -> type[Dispatcher]:
+    """Make all tasks of this process use dispatchers of a class, for tests. Return the class that they used before."""
+    global _dispatcher_class
+    earlier, _dispatcher_class = _dispatcher_class, dispatcher_class
+    dispatcher.cache_clear()
+    return earlier
+
+
+def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
+    """Return whether jobs of this queue wait for the commit, by the setting ON_COMMIT."""
+    return queue in queues or "*" in queues
 
 
 def _raise_first(replies: Sequence[Any]) -> None:

@@ -2,7 +2,8 @@
 
 Jobs may name anything, so only allowed modules are searched: the modules `jobs` and `tasks` of installed apps, and
 those in RESTY_DJANGO["QLESS"]["MODULES"]; and tasks of Celery by their names in its registry. Nothing else is imported,
-and nothing that such a module has imported itself can be reached through it.
+and nothing that such a module has imported itself can be reached through it. A name that is not a path of this kind may
+be the `name=` or an alias of a task in such a module; to find it, all of them are imported.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.apps import apps
-from django.utils.module_loading import import_string
+from django.utils.module_loading import import_string, module_has_submodule
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
+from resty_django.text import logger
 
-from ..errors import MethodMissing, MethodType, NotAllowed
+from ..errors import DuplicateTask, MethodMissing, MethodType, NotAllowed
 
 if TYPE_CHECKING:
     from ..clients.job import Job
+
+log = logger("resty_django.qless.tasks")
 
 IN_APPS: Final = ("jobs", "tasks")
 """Modules of installed apps, with their submodules, that have job classes."""
@@ -63,6 +68,56 @@ class Runnable:
 JobTarget: TypeAlias = "type | FunctionType | Runnable"
 
 
+_paths: Final[dict[str, str]] = {}
+"""The dotted path of the task that has a name, by name; a path itself is a name too."""
+_targets: Final[WeakValueDictionary[str, Runnable]] = WeakValueDictionary()
+"""The tasks by their paths."""
+
+
+def register(target: Runnable, path: str, names: Iterable[str]) -> None:
+    """Make a task known under its path and its names. A module that is imported again replaces its own tasks.
+
+    Raises `DuplicateTask` if another task has one of the names.
+    """
+    for name in dict.fromkeys((path, *names)):
+        other = _paths.get(name, path)
+        if other != path and other in _targets:
+            raise DuplicateTask(
+                f"Two tasks have the name {name!r}: {other} and {path}. Change name= or aliases= of one of them."
+            )
+    for name in [name for name, owner in _paths.items() if owner == path]:
+        del _paths[name]
+    _paths.update(dict.fromkeys((path, *names), path))
+    _targets[path] = target
+    find.cache_clear()
+
+
+def discover() -> None:
+    """Import the modules that may contain tasks, so that names and schedules are known.
+
+    Logs the errors of these modules. Raises `DuplicateTask`.
+    """
+    of_apps = (
+        f"{config.name}.{name}"
+        for config in apps.get_app_configs()
+        for name in IN_APPS
+        if module_has_submodule(config.module, name)
+    )
+    for module in (*of_apps, *conf.qless.modules):
+        try:
+            importlib.import_module(module)
+        except DuplicateTask:
+            raise
+        except Exception:
+            log.exception("%s cannot be imported. Its periodic tasks and named tasks do not run.", module)
+
+
+@functools.cache
+def discover_once() -> None:
+    """Do the same in the first call of a process."""
+    discover()
+
+
 def allowed() -> tuple[str, ...]:
     """Return the modules and packages from which jobs may come."""
     of_apps = (f"{config.name}.{name}" for config in apps.get_app_configs() for name in IN_APPS)
@@ -92,6 +147,30 @@ def find(klass: str) -> JobTarget:
     scheme, colon, name = klass.partition(":")
     if colon and scheme in SCHEMES:
         return import_string(SCHEMES[scheme])(name)  # type: ignore[no-any-return]
+    named = _named(klass)
+    if named is not None:
+        return named
+    try:
+        return _at_path(klass)
+    except (NotAllowed, ImportError):
+        discover_once()
+        named = _named(klass)
+        if named is None:
+            raise
+        return named
+
+
+def _named(klass: str) -> Runnable | None:
+    """Return the task whose `name=` or alias this is, if its module has been imported. Raises `NotAllowed`."""
+    path = _paths.get(klass, klass)
+    if path == klass or path not in _targets:
+        return None
+    if not is_allowed(path):
+        raise NotAllowed(refusal_of(path))
+    return _targets[path]
+
+
+def _at_path(klass: str) -> JobTarget:
     roots = [root for root in allowed() if klass.startswith(f"{root}.")]
     names = klass.split(".")
     if not roots or not all(name.isidentifier() and not name.startswith("_") for name in names):
@@ -175,16 +254,10 @@ def _is_within(module: str, roots: list[str]) -> bool:
     return any(module == root or module.startswith(f"{root}.") for root in roots)
 
 
-def _sentence(klass: str) -> str:
-    return (
-        f"{klass!r} is in no module from which jobs may come. Put it into the module jobs or tasks of an installed "
-        f"app, or add its module to {key_text(('QLESS', 'MODULES'))}."
-    )
-
-
 def _forget() -> None:
     find.cache_clear()
     is_allowed.cache_clear()
+    discover_once.cache_clear()
 
 
 on_change(_forget, SETTING, "INSTALLED_APPS")

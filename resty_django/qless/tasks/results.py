@@ -9,6 +9,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from resty_django.conf import conf
+
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
@@ -115,6 +117,8 @@ class AsyncResult(Generic[R]):
     failed, afailed = sync_and_async(_failed)
 
     def _get_progress(self) -> Steps[Progress]:
+        if self.id in eager.outcomes:
+            return Progress(*eager.outcomes[self.id].progress)
         reply = yield from self._result_reply()
         if reply is None:
             return Progress(None, "")
@@ -131,7 +135,9 @@ class AsyncResult(Generic[R]):
         return self.get_progress()
 
     def _job(self) -> Steps[Job | None]:
-        """Return the job, with its history, worker, failure and more; None: it does not exist."""
+        """Return the job, with its history, worker, failure and more; None: it does not exist, or ran eagerly."""
+        if conf.qless.eager:
+            return None
         reply = yield "get", self.id
         return None if reply is None else Job(self.client, read(reply, _JOB))
 
@@ -163,7 +169,8 @@ class AsyncResult(Generic[R]):
 
     def _revoke(self) -> Steps[None]:
         """Cancel it. One that has succeeded stays as it is. Raises `DependencyError` where others depend on it."""
-        yield "cancel", self.id
+        if not conf.qless.eager:
+            yield "cancel", self.id
 
     revoke, arevoke = sync_and_async(_revoke)
 
@@ -201,6 +208,8 @@ class AsyncResult(Generic[R]):
                 visited.update(job.dependencies)
 
     def _result_reply(self) -> Steps[_ResultReply | None]:
+        if conf.qless.eager:
+            return None
         reply = yield "result", self.id
         return None if reply is None else read(reply, _RESULT)
 

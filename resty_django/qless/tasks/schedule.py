@@ -11,27 +11,24 @@ import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from django.apps import apps
 from django.utils import timezone
-from django.utils.module_loading import module_has_submodule
 
 from resty_django import extras
-from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
+from ..clients.job import Job
 from ..clients.put_options import list_text
 from ..clients.recurring import RecurringJob
-from ..clients.serialization import encode
+from ..clients.serialization import encode, scores
 from ..clients.transport import RedisCommand, Steps
 from ..errors import QlessError
 from .eager import DEFAULT_RETRIES
 from .message import data_of
-from .registry import IN_APPS, is_allowed
+from .registry import is_allowed
 
 if TYPE_CHECKING:
     from .base import Task
@@ -44,12 +41,12 @@ AHEAD: Final = 2
 """Jobs of a task that are put ahead of their time."""
 BACKLOG: Final = 1
 EVERY: Final = "every-"
-"""The prefix of the jid of a recurring job; the path of the task follows."""
+"""The prefix of the jid of a recurring job; the name of the task follows."""
 DECLARED: Final = "declared"
 """The key of a sorted set: the jids of recurring jobs that tasks declare, and when a worker last did so."""
 
 scheduled: Final[dict[str, Task[..., Any]]] = {}
-"""The tasks that have a schedule, by their path."""
+"""The tasks that have a schedule, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Schedule:
         Raises `TypeError`, `ValueError`, `MissingExtra`.
         """
         if every is None and cron is None:
-            scheduled.pop(task.path, None)
+            scheduled.pop(task.name, None)
             return None
         if every is not None and cron is not None:
             raise TypeError(f"{task.path} has every= and cron=. Take one of them away.")
@@ -77,7 +74,7 @@ class Schedule:
                 raise ValueError(f"{task.path}: cron= has five fields, minute hour day month weekday, not {cron!r}.")
             next(occurrences(cron, 0.0, UTC), None)
         task.parameters.check((), {})
-        scheduled[task.path] = task
+        scheduled[task.name] = task
         return cls(every, cron)
 
 
@@ -103,21 +100,6 @@ def occurrences(cron: str, after: float, zone: tzinfo) -> Iterator[float]:
             yield last
 
 
-def discover() -> None:
-    """Import the modules that may have tasks, so that those with a schedule register. Errors are logged."""
-    of_apps = (
-        f"{config.name}.{name}"
-        for config in apps.get_app_configs()
-        for name in IN_APPS
-        if module_has_submodule(config.module, name)
-    )
-    for module in (*of_apps, *conf.qless.modules):
-        try:
-            import_module(module)
-        except Exception:
-            log.exception("%s cannot be imported: its periodic tasks do not run", module)
-
-
 def declare(client: Client, queues: Collection[str] | None = None, now: float | None = None) -> int:
     """Declare the periodic tasks of these queues (None: of all), and return how many they are.
 
@@ -128,6 +110,7 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
     ]
     for task in tasks:
         if task.schedule is not None and task.schedule.every is not None:
+            _withdraw_recurring(client, task)
             _declare_recurring(client, task, task.schedule.every)
         elif task.schedule is not None and task.schedule.cron is not None:
             _put_next(client, task, task.schedule.cron, client.clock() if now is None else now)
@@ -135,18 +118,36 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
 
 
 def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> None:
-    jid = f"{EVERY}{task.path}"
+    jid = f"{EVERY}{task.name}"
     data, options = data_of([], {}, None, None), _options(task)
     job = client.jobs.get(jid)
     if isinstance(job, RecurringJob) and (job.queue_name, job.klass, float(job.interval), job.data, job.tags) == (
-        *(task.queue, task.path, float(every), data, task.tags),
+        *(task.queue, task.name, float(every), data, task.tags),
     ):
         job.update(priority=options["priority"], retries=options["retries"])
     else:
         client.queues[task.queue].recur(
-            task.path, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
+            task.name, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
         )
     client.run(_note(client, jid))
+
+
+def _withdraw_recurring(client: Client, task: Task[..., Any]) -> None:
+    """Cancel the recurring jobs that workers declared under earlier names of the task, or it would run for each."""
+    jids = [f"{EVERY}{name}" for name in _earlier_names(task)]
+    declared = client.run(declared_at(client)) if jids else {}
+    for jid in jids:
+        if jid in declared and isinstance(job := client.jobs.get(jid), RecurringJob):
+            job.cancel()
+
+
+def _earlier_names(task: Task[..., Any]) -> list[str]:
+    return [name for name in dict.fromkeys((task.path, *task.aliases)) if name != task.name]
+
+
+def declared_at(client: Client) -> Steps[dict[str, float]]:
+    """Return when workers last declared recurring jobs, in seconds since the epoch by jid."""
+    return scores((yield RedisCommand(("ZRANGE", client.prefix + DECLARED, 0, -1, "WITHSCORES"))))
 
 
 def _note(client: Client, jid: str) -> Steps[None]:
@@ -159,10 +160,14 @@ def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> No
     tags = ("tags", list_text("tags", task.tags)) if task.tags else ()
     requests = []
     for at, _ in zip(occurrences(cron, now, timezone.get_default_timezone()), range(AHEAD), strict=False):
-        jid = f"cron-{task.path}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%MZ}"
+        jid = _cron_jid(task.name, at)
+        for name in _earlier_names(task):
+            earlier = client.jobs.get(_cron_jid(name, at))
+            if isinstance(earlier, Job) and earlier.state == "scheduled":
+                earlier.cancel()
         requests.append(
             (
-                *("put", client.worker_name, task.queue, jid, task.path),
+                *("put", client.worker_name, task.queue, jid, task.name),
                 *(encode(data_of([], {}, None, None)), max(0.0, at - now), "unique", "ever"),
                 *("priority", options["priority"], "retries", options["retries"], *tags),
             )
@@ -170,6 +175,10 @@ def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> No
     for reply in client.call_many(requests):
         if isinstance(reply, Exception):
             raise reply
+
+
+def _cron_jid(name: str, at: float) -> str:
+    return f"cron-{name}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%MZ}"
 
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:
@@ -189,8 +198,7 @@ class Scheduler:
         self.thread = threading.Thread(target=self._run, name="qless-schedule", daemon=True)
 
     def start(self) -> None:
-        """Import all tasks, and start the thread if one of the queues has a periodic one."""
-        discover()
+        """Start the thread if one of the queues has a periodic task."""
         if any(task.queue in self._queues for task in scheduled.values()):
             self.thread.start()
 

@@ -14,5 +14,8 @@ OUT_OF_MEMORY: Final = 72
 TIMED_OUT: Final = 73
 """Of one process: it reached its memory bound, or had a job that ignored its timeout. Another process replaces it."""
 
+CONFIG: Final = 78
+"""Of one process: the code of the site must be changed first, so that all processes stop."""
+
 RENEWED: Final = (OK, GAVE_BACK, OUT_OF_MEMORY, TIMED_OUT)
 """Codes after which a process is started again without a pause."""

@@ -17,8 +17,11 @@ from resty_django.text import logger
 
 from ..clients.client import Client
 from ..clients.default import default_client
+from ..errors import DuplicateTask
+from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
 from .executor import Pool
+from .exit_codes import CONFIG
 from .forks import terminate_forks_at_end
 from .heartbeat import process as heartbeat_process
 from .heartbeat.liveness import LivenessReporter
@@ -48,10 +51,16 @@ def serve(
     loop, listener = build(client, options)
     loop.in_flight.shared = shared
     loop.paused = paused
+    scheduler = Scheduler(client, options.queues)
+    try:
+        discover()
+    except DuplicateTask as error:
+        log.error("%s", error)
+        heartbeat_process.stop(heartbeat_pid)
+        return CONFIG
     actions = _actions(loop, options)
     _handle_signals(loop, actions)
     listener.start()
-    scheduler = Scheduler(client, options.queues)
     scheduler.start()
     liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.start()

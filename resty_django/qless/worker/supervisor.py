@@ -17,7 +17,7 @@ from django.db import connections
 from resty_django.supervisor import Child, ProcessPool, noted_signals
 from resty_django.text import logger
 
-from .exit_codes import DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, TIMED_OUT
+from .exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, TIMED_OUT
 from .loop import ABORT_TIMEOUT
 from .main import NOW, PAUSE, QUIT, RESUME, STOP, serve
 from .options import Options
@@ -114,6 +114,12 @@ class Supervisor:
         self._kill_at.pop(child.pid, None)
         if code != OK:
             self._dead.append(child.pid)
+        if code == CONFIG:  # another process would stop for the same reason
+            self._code = CONFIG
+            if not self.stopping:
+                self._children.send(STOP)
+                self._stop(self.options.grace)
+            return None
         if self.stopping:
             if code in (OK, GAVE_BACK):
                 self._code = max(self._code, code)

@@ -167,8 +167,8 @@ class SkewedClient(Client):
 @pytest.fixture
 def no_tasks() -> Iterator[None]:
     """As if no module with tasks had been imported: those of other tests and of the demo site are out of the way."""
-    from resty_django.qless.coverage import discover_once
     from resty_django.qless.tasks.base import all_tasks
+    from resty_django.qless.tasks.registry import discover_once
     from resty_django.qless.tasks.schedule import scheduled
 
     discover_once()

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
+from django.db import transaction
 
+from resty_django.conf import conf
 from resty_django.txid import current
 
 from ...clients.client import Client
@@ -21,7 +23,7 @@ from ...clients.job import Job
 from ...clients.serialization import encode
 from ...errors import NotAllowed
 from ...tasks.context import timestamp
-from ...tasks.message import Message, PutOptions
+from ...tasks.message import Message, PutOptions, waits_for_commit
 from ...tasks.registry import find
 from .compat import (
     BaseTaskBackend,
@@ -38,14 +40,15 @@ from .runner import DjangoTask
 
 LOST: Final = "resty_django.qless.errors.LostLock"
 """The class of the error of a task whose workers died until it had no retries left."""
-OPTIONS: Final = {"RETRIES", "BACKOFF"}
+OPTIONS: Final = {"RETRIES", "BACKOFF", "ON_COMMIT"}
 
 
 class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
     """A backend of Django's tasks.
 
     `OPTIONS`: `RETRIES`: how often a task that raised an exception runs again (0); `BACKOFF`: seconds before the first
-    retry, doubled for each further one (1).
+    retry, doubled for each further one (1); `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its
+    commit (the queues in the setting QLESS ON_COMMIT).
     """
 
     supports_defer = True
@@ -57,6 +60,7 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
         super().__init__(alias, params)
         self.retries = int(self.options.get("RETRIES", 0))
         self.backoff = float(self.options.get("BACKOFF", 1.0))
+        self.on_commit = self.options.get("ON_COMMIT")
 
     @property
     def client(self) -> Client:
@@ -75,18 +79,28 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
                 hint=f"Known are {', '.join(sorted(OPTIONS))}.",
                 id="resty_qless.E005",
             )
+        if self.on_commit not in (None, True, False):
+            yield Error(f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}.", id="resty_qless.E005")
 
     # --- to put it ---
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Put a task and return its future result. Raises `InvalidTask`; `TypeError` where an argument is not JSON."""
         result, message = self._message(task, args, kwargs)
-        self.client.call(*message.request(self.client))
-        signals.task_enqueued.send(type(self), task_result=result)
+
+        def put() -> None:
+            self.client.call(*message.request(self.client))
+            signals.task_enqueued.send(type(self), task_result=result)
+
+        queues = frozenset(conf.qless.on_commit)
+        if self.on_commit or (self.on_commit is None and waits_for_commit(queues, message.queue)):
+            transaction.on_commit(put)
+        else:
+            put()
         return result
 
     async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Do the same for asyncio."""
+        """Do the same for asyncio, at once: Django has no transactions in async code."""
         result, message = self._message(task, args, kwargs)
         await self.client.acall(*message.request(self.client))
         await signals.task_enqueued.asend(type(self), task_result=result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 from resty_django.qless import TaskContext, task
@@ -156,3 +157,25 @@ def keep(*secrets: str) -> None: ...
 
 @task(queue="q")
 def charge(order: int, card_number: str, note: str = "") -> None: ...
+
+
+@task(queue="q", timeout=0.1)
+def naps() -> None:
+    for _ in range(1000):
+        time.sleep(0.01)
+
+
+@task(queue="q", timeout=0.1)
+async def anaps() -> None:
+    await asyncio.sleep(10)
+
+
+@task(queue="q", timeout=60)
+def quick() -> int:
+    return 1
+
+
+@task(queue="q", bind=True)
+def progressing(context: TaskContext) -> int:
+    context.update_progress(0.5, "half")
+    return 1

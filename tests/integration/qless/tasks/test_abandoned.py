@@ -16,8 +16,8 @@ from resty_django import health
 from resty_django.qless import Client, client
 from resty_django.qless.clients.recurring import RecurringJob
 from resty_django.qless.tasks.abandoned import QUIET, of_tasks
-from resty_django.qless.tasks.registry import find
-from resty_django.qless.tasks.schedule import declare, discover, scheduled
+from resty_django.qless.tasks.registry import discover, find
+from resty_django.qless.tasks.schedule import declare, scheduled
 
 pytestmark = pytest.mark.redis
 

@@ -260,6 +260,42 @@ def test_on_commit(examples: Any) -> None:
     assert client.queues["q"].length() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("option", "queues", "waits"),
+    [(None, [], False), (True, [], True), (None, ["q"], True), (None, ["*"], True), (False, ["*"], False)],
+)
+def test_enqueue_waits_for_the_commit(examples: Any, settings: Any, option: Any, queues: Any, waits: bool) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], "ON_COMMIT": queues}}
+    options = {} if option is None else {"ON_COMMIT": option}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
+    sent = []
+
+    def note(task_result: Any, **kwargs: Any) -> None:
+        sent.append(task_result.id)
+
+    compat.signals.task_enqueued.connect(note)
+    try:
+        with transaction.atomic():
+            examples.add.enqueue(1)
+            transaction.set_rollback(True)
+        assert (client.queues["q"].length(), len(sent)) == ((0, 0) if waits else (1, 1))
+        with transaction.atomic():
+            result = examples.add.enqueue(2)
+            assert (client.jobs.get(result.id) is None) is waits
+        assert sent[-1] == result.id
+        assert client.jobs.get(result.id) is not None
+    finally:
+        compat.signals.task_enqueued.disconnect(note)
+
+
+def test_on_commit_must_be_true_or_false(settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"ON_COMMIT": "yes"}}}
+    (error,) = compat.task_backends["default"].check()
+    assert error.id == "resty_qless.E005"
+    assert error.msg == "TASKS['default'] ON_COMMIT must be True or False, not 'yes'."
+
+
 def test_the_txid_goes_with_it(examples: Any, start_worker: Callable[..., Here]) -> None:
     mine = txid()
     with bound(mine):

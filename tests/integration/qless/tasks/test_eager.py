@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.qless import AsyncResult, chain, chord, task
+from resty_django.qless import AsyncResult, NoSuchJob, chain, chord, task
 from resty_django.qless.tasks import eager
+from resty_django.qless.worker.control import JobTimeout
 from resty_django.txid import bound, txid
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, abound, add, fails, note, third_time, total
@@ -34,6 +35,30 @@ async def test_tasks_run_where_they_are_put() -> None:
 def test_async_tasks_from_sync_code() -> None:
     assert aadd.delay(1, 2).get() == 3
     assert abound.delay(2).get() == 2
+
+
+@pytest.mark.parametrize("which", [examples.naps, examples.anaps])
+async def test_timeouts_are_obeyed(which: Any) -> None:
+    with pytest.raises(JobTimeout, match=r"0\.1 s"):
+        await which.aapply_async(task_id="napping")
+    assert AsyncResult[None]("napping").state == "FAILURE"
+    assert await (await add.adelay(1, 2)).aget() == 3
+
+
+def test_a_task_within_its_timeout_is_left_alone() -> None:
+    assert [examples.quick.delay().get() for _ in range(100)] == [1] * 100
+
+
+def test_nothing_asks_a_server() -> None:
+    result = examples.progressing.delay()
+    assert (result.progress.share, result.progress.message) == (0.5, "half")
+    assert result.job() is None
+    result.revoke()
+    assert result.get() == 1
+    unknown = AsyncResult[None]("unknown")
+    assert (unknown.state, unknown.progress.share) == ("GONE", None)
+    with pytest.raises(NoSuchJob):
+        unknown.get()
 
 
 def test_values_go_through_json_as_they_would() -> None:

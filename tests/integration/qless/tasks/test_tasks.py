@@ -238,6 +238,29 @@ def test_on_commit(running: Here) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("queues", [["q"], ["*"]])
+def test_delay_waits_for_the_commit_where_the_setting_names_the_queue(running: Here, site: Any, queues: Any) -> None:
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {**site.RESTY_DJANGO["QLESS"], "ON_COMMIT": queues}}
+    with transaction.atomic():
+        results = [examples.add.delay(1, 2), (examples.add.s(0) | examples.add.s(2)).delay()]
+        elsewhere = examples.add.apply_async((1, 2), queue="elsewhere")
+        assert [result.state for result in results] == ["GONE", "GONE"]
+        assert elsewhere.state == ("PENDING" if queues == ["q"] else "GONE")
+    assert [result.get(LONG) for result in results] == [3, 3]
+    assert examples.add.delay(5).get(LONG) == 6
+    with transaction.atomic():
+        result = examples.add.delay(1)
+        transaction.set_rollback(True)
+    assert result.state == "GONE"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_async_delay_does_not_wait_for_a_commit(running: Here, site: Any) -> None:
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {**site.RESTY_DJANGO["QLESS"], "ON_COMMIT": ["*"]}}
+    assert await (await examples.add.adelay(1, 2)).aget(LONG) == 3
+
+
+@pytest.mark.django_db(transaction=True)
 def test_no_job_after_a_rollback(site: Any) -> None:
     with transaction.atomic():
         result = examples.add.delay_on_commit(1)
@@ -317,7 +340,7 @@ def test_what_cannot_be_a_task(site: Any) -> None:
     [
         ({"quue": "mail"}, r"@task has no option 'quue'\. Did you mean 'queue'\?"),
         ({"retry": 3}, r"@task has no option 'retry'\. Did you mean 'retry_on'\?"),
-        ({"xyz": 3}, r"@task has no option 'xyz'\. Options are backoff, bind, cron, "),
+        ({"xyz": 3}, r"@task has no option 'xyz'\. Options are aliases, backoff, bind, "),
     ],
 )
 def test_options_of_task_that_do_not_exist_are_errors_at_once(options: dict[str, Any], message: str) -> None:

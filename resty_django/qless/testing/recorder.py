@@ -1,0 +1,223 @@
+"""Recording of tasks: nothing is enqueued, and no server is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from ..clients.serialization import encode
+from ..tasks.base import Task
+from ..tasks.message import Dispatcher, Message, PlannedJobs, use_dispatcher, waits_for_commit
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueuedTask:
+    """A task that was enqueued while a recorder was active.
+
+    - `id`: the ID of its result. `queue`, `priority`, `tags`: as a worker would see them.
+    - `args`, `kwargs`: as a worker would receive them, after JSON.
+    - `eta`: the time from which it may run; None: at once.
+    - `depends`: the IDs of tasks that have to succeed before.
+    """
+
+    task: Task[..., Any]
+    id: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    queue: str
+    priority: float
+    tags: tuple[str, ...]
+    eta: datetime | None
+    depends: tuple[str, ...]
+
+    @classmethod
+    def of(cls, task: Task[..., Any], message: Message) -> EnqueuedTask:
+        """Return the record of a message."""
+        data, options = msgspec.json.decode(message.data), message.options
+        return cls(
+            task,
+            message.jid,
+            data["args"],
+            data["kwargs"],
+            message.queue,
+            options.priority or 0,
+            tuple(options.tags),
+            None if message.when is None else datetime.fromtimestamp(message.when, UTC),
+            tuple(options.depends),
+        )
+
+    def __str__(self) -> str:
+        return f"{_call_text(self.task, self.args, self.kwargs)} in {self.queue!r}"
+
+    def was_called_with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the arguments are equal: by position or by name, with defaults, and after JSON."""
+        expected = msgspec.json.decode(encode([[*args], {**kwargs}]))
+        if expected == [self.args, self.kwargs]:
+            return True
+        try:
+            bound = [self.task.parameters.bind(*call) for call in (expected, (self.args, self.kwargs))]
+        except TypeError:  # a step of a chain, whose first argument is the result of the step before
+            return False
+        for arguments in bound:
+            arguments.apply_defaults()
+        return bound[0] == bound[1]
+
+
+class Recorder:
+    """The tasks that were enqueued, in their order."""
+
+    def __init__(self) -> None:
+        self.tasks: list[EnqueuedTask] = []
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[EnqueuedTask]:
+        return iter(self.tasks)
+
+    def clear(self) -> None:
+        """Forget the tasks so far."""
+        self.tasks.clear()
+
+    def matching(
+        self,
+        task: Task[..., Any] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: float | None = None,
+        tags: Sequence[str] | None = None,
+        eta: datetime | None = None,
+    ) -> list[EnqueuedTask]:
+        """Return the recorded tasks that match all arguments that are not None.
+
+        With `args` or `kwargs`, all arguments of the call have to be equal, whether by position or by name.
+        """
+        with_arguments = args is not None or kwargs is not None
+        return [
+            recorded
+            for recorded in self.tasks
+            if (task is None or recorded.task is task)
+            and (not with_arguments or recorded.was_called_with(args or (), kwargs or {}))
+            and (queue is None or recorded.queue == queue)
+            and (priority is None or recorded.priority == priority)
+            and (tags is None or {*tags} <= {*recorded.tags})
+            and (eta is None or recorded.eta == eta)
+        ]
+
+    def assert_enqueued(
+        self,
+        task: Task[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        count: int | None = None,
+        **options: Any,
+    ) -> EnqueuedTask:
+        """Return the first recorded task that matches. `options`: as in `matching`.
+
+        `count`: the exact number of matching tasks (None: one or more). Raises `AssertionError`, with a list of what
+        was enqueued.
+        """
+        found = self.matching(task, args, kwargs, **options)
+        if not found or count not in (None, len(found)):
+            wanted = _wanted(task, args, kwargs, options)
+            times = "not enqueued" if not found else f"enqueued {len(found)} times, not {count}"
+            raise AssertionError(f"{wanted} was {times}. {self._listing()}")
+        return found[0]
+
+    def assert_not_enqueued(
+        self,
+        task: Task[..., Any] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Raise `AssertionError` if a recorded task matches; without arguments, if any task was enqueued."""
+        if self.matching(task, args, kwargs, **options):
+            wanted = "A task" if task is None else _wanted(task, args, kwargs, options)
+            raise AssertionError(f"{wanted} was enqueued. {self._listing()}")
+
+    def _listing(self) -> str:
+        if not self.tasks:
+            return "Nothing was enqueued."
+        return "Enqueued were:\n" + "\n".join(f"  {recorded}" for recorded in self.tasks)
+
+
+_active: Final[list[Recorder]] = []
+"""Recorders of nested `record()`, the innermost last."""
+
+
+class _RecordingDispatcher(Dispatcher):
+    """Records messages, and sends nothing."""
+
+    def send(self, planned: PlannedJobs) -> None:
+        if any(waits_for_commit(self.on_commit, message.queue) for _, message in planned):
+            self.send_on_commit(planned, None)
+        else:
+            _active[-1].tasks += [EnqueuedTask.of(task, message) for task, message in planned]
+
+    async def asend(self, planned: PlannedJobs) -> None:
+        _active[-1].tasks += [EnqueuedTask.of(task, message) for task, message in planned]
+
+
+@contextmanager
+def record() -> Iterator[Recorder]:
+    """Record the tasks that any thread of this process enqueues in the block; none of them is enqueued.
+
+    Tasks that wait for a commit are recorded when the transaction is committed. In Django's `TestCase`, use
+    `captureOnCommitCallbacks(execute=True)`.
+    """
+    recorder = Recorder()
+    _active.append(recorder)
+    earlier = use_dispatcher(_RecordingDispatcher)
+    try:
+        yield recorder
+    finally:
+        use_dispatcher(earlier)
+        _active.remove(recorder)
+
+
+def assert_enqueued(
+    task: Task[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> EnqueuedTask:
+    """Call `Recorder.assert_enqueued` of the innermost active recorder."""
+    return _recorder().assert_enqueued(task, args, kwargs, **options)
+
+
+def assert_not_enqueued(
+    task: Task[..., Any] | None = None,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Call `Recorder.assert_not_enqueued` of the innermost active recorder."""
+    _recorder().assert_not_enqueued(task, args, kwargs, **options)
+
+
+def _recorder() -> Recorder:
+    if not _active:
+        raise RuntimeError(
+            "Tasks are not being recorded. "
+            "Use `with record():`, the pytest fixture `enqueued_tasks`, or QlessTestMixin."
+        )
+    return _active[-1]
+
+
+def _wanted(
+    task: Task[..., Any], args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> str:
+    call = task.name if args is None and kwargs is None else _call_text(task, args or (), kwargs or {})
+    extra = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    return f"{call} with {extra}" if extra else call
+
+
+def _call_text(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    arguments = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{task.name}({', '.join(arguments)})"
