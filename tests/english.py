@@ -72,7 +72,7 @@ RULES = (
     _rule(r"(?i)\bsection \d+(?:\.\d+)* of the spec", "say it here"),
     _rule(r"(?i)\bheeds?\b", "obeys"),
     _rule(r"(?i)\bmend(?:s|ed|ing)?\b", "fix"),
-    _rule(r"(?i)\b(?:as|if) one likes\b|\bone (?:may|can|has to|wants)\b", "you ..."),
+    _rule(r"(?i)\b(?:as|if) one likes\b|\b(?:as|if|when) one (?:may|can|has to|wants)\b", "you ..."),
     _rule(r"(?i)\b(?:takes?|taken|took) (?:it |them |this )?away\b", "remove"),
     _rule(r"(?i)\bcarr(?:y|ied|ies) through\b", "complete"),
     _rule(
