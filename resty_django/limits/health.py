@@ -10,7 +10,8 @@ from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
 from .policies.export import stored
-from .policies.spec import find_problems
+from .policies.registry import declared_policies
+from .policies.spec import BadPolicy, PolicySpec, find_problems
 from .statistics.reporter import Totals, stats, summed
 
 MINUTES: Final = 10
@@ -21,6 +22,12 @@ def probe() -> Iterator[Finding]:
     """Report policies that cannot be used, and decisions that any process made while the store was down."""
     faults = 0
     rows = stored()
+    declared: dict[str, PolicySpec] = {}
+    try:
+        declared = declared_policies()
+    except BadPolicy as error:
+        faults += 1
+        yield Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}")
     for name, row in rows.items():
         for field, text in find_problems(row.spec()).items():
             faults += 1
@@ -35,7 +42,8 @@ def probe() -> Iterator[Finding]:
             faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
     if not faults:
-        yield Finding("ok", "limits", f"{_policies(len(rows))} can be used; the store had a part in all decisions.")
+        count = len(rows.keys() | declared.keys())
+        yield Finding("ok", "limits", f"{_policies(count)} can be used; the store had a part in all decisions.")
 
 
 def _policies(count: int) -> str:

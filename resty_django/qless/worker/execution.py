@@ -22,6 +22,7 @@ from .control import RequeueLater, RetryLater, Stopping
 from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from .forks import confine_forks, exit_fork
 from .middleware import chain
+from .middleware.txid import bound_to
 from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED, RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -148,6 +149,7 @@ def _result_command(running: RunningJob, error: BaseException | None, result: An
     if error is None:
         return COMPLETED, _complete(running, result)
     if isinstance(error, RetryLater):
+        _log_retry(running, error)
         failure: tuple[str, ...] = ()
         if error.group is not None:
             failure = (group_of(error.group), serialization.readable(error.message or "", LONGEST_MESSAGE))
@@ -179,11 +181,22 @@ def _requeue(running: RunningJob, outcome: RequeueLater) -> Requeue:
     )
 
 
+def _log_retry(running: RunningJob, outcome: RetryLater) -> None:
+    """Log that a job runs again after an error, with the txid of the job, as its own lines have it."""
+    job, cause = running.job, outcome.__cause__
+    if cause is None or job.retries_left <= 0:
+        return
+    with bound_to(job):
+        text = "job %s (%s) failed and runs again in %.1f s: %s"
+        log.warning(text, running.jid, job.klass, outcome.delay, text_of(cause)[:LONGEST_MESSAGE])
+
+
 def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:
     kind = _KINDS.get(type(error)) or name_of(error)
     group = group_of(f"{running.queue}-{kind}")
     job_failed.send_robust(sender=running.handler.function, job=running.job, error=error, group=group)
-    log.warning("job %s (%s) failed: %s", running.jid, running.job.klass, text_of(error)[:LONGEST_MESSAGE])
+    with bound_to(running.job):
+        log.warning("job %s (%s) failed: %s", running.jid, running.job.klass, text_of(error)[:LONGEST_MESSAGE])
     message = serialization.readable(message_of(error), LONGEST_MESSAGE)
     data: tuple[Any, ...] = ()
     with contextlib.suppress(Exception):  # data that are not JSON: the failure is sent without them

@@ -30,6 +30,20 @@ def test_all_is_well() -> None:
     assert findings() == [("ok", "limits", "1 policy can be used; the store had a part in all decisions.")]
 
 
+def test_declared_policies_are_counted_once(settings: Any) -> None:
+    rules = [{"name": name, "algorithm": "fixed_window", "limit": 1, "window": "1h"} for name in ("one", "two")]
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": rules}}
+    LimitPolicy.objects.create(name="two", algorithm="fixed_window", limit=2, window="1h")
+    assert findings() == [("ok", "limits", "2 policies can be used; the store had a part in all decisions.")]
+
+
+def test_a_wrong_rule_of_the_settings_is_an_error(settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": [{"name": "one", "algorithm": "luck"}]}}
+    [(level, subject, message)] = findings()
+    assert (level, subject) == ("error", "limits")
+    assert message.startswith("A rule of the setting RULES cannot be used. ")
+
+
 def test_a_policy_that_cannot_be_used_is_named() -> None:
     make_policy()
     LimitPolicy.objects.update(window="soon")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from resty_django.txid import InvalidTxid, bound
@@ -10,6 +11,13 @@ from resty_django.txid import InvalidTxid, bound
 
 def transaction(job: Any) -> Generator[None, None, None]:
     """Bind the txid of the job; one without a valid txid gets a new one."""
+    with bound_to(job):
+        yield
+
+
+@contextmanager
+def bound_to(job: Any) -> Iterator[None]:
+    """Run a block with the txid of the job; with a new one if the job has no valid txid."""
     try:
         binding = bound(job.txid)
         binding.__enter__()

@@ -13,6 +13,7 @@ from resty_django.qless.worker import job_failed
 from resty_django.qless.worker.error_text import LONGEST_MESSAGE
 from resty_django.shdict import shdicts
 from resty_django.txid import bound
+from resty_django.txid.logging import TxidFilter
 from tests.integration.qless.worker import jobs
 from tests.integration.qless.worker.conftest import JOBS, Here, put, traced_code_runs, until, wait_for
 
@@ -263,6 +264,36 @@ def test_the_txid_of_the_put_is_bound_in_the_job(start_worker: Start, client: Cl
     carried, current = jobs.SEEN.get(timeout=20)
     assert carried is None or carried == current
     assert current not in (None, txid)
+
+
+@BOTH
+def test_the_log_of_a_failure_has_the_txid_of_the_put(
+    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture, prefix: str
+) -> None:
+    caplog.handler.addFilter(TxidFilter())
+    start_worker()
+    with bound() as txid:
+        jid = put(client, f"{prefix}boom", "loudly")
+    until(client, jid, "failed")
+    lines = [(record.txid, record.getMessage()) for record in caplog.records if jid in record.getMessage()]
+    klass = f"{jobs.__name__}.{prefix}boom"
+    assert lines == [(txid, f"job {jid} ({klass}) failed: ValueError: boom loudly")]
+
+
+def test_a_retry_is_logged_with_its_error_and_the_txid_of_the_put(
+    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.addFilter(TxidFilter())
+    start_worker()
+    with bound() as txid:
+        jid = put(client, "Retried", retries=1)
+    until(client, jid, "failed")
+    lines = [(record.txid, record.getMessage()) for record in caplog.records if jid in record.getMessage()]
+    name = f"job {jid} ({jobs.__name__}.Retried)"
+    assert lines == [
+        (txid, f"{name} failed and runs again in 0.0 s: OSError: no route"),
+        (txid, f"{name} failed: OSError: no route"),
+    ]
 
 
 @pytest.mark.django_db(transaction=True)
