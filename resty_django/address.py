@@ -1,7 +1,7 @@
-"""The address of the project's site: the one place that messages, the README in the wheel and its metadata get it from.
+"""The address of the project's website, used by messages, the README in the wheel and the wheel's metadata.
 
-The project has no site yet. Once it has one, set `SITE`; `hatch_build.py` and everything that calls `documentation`
-follow.
+The project has no website yet. Once it does, set `SITE`; `hatch_build.py` and all callers of `documentation` then use
+it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 SITE: Final = ""
-"""The URL under which the files of the repository can be read, without a slash at the end; empty: there is none."""
+"""The base URL of the repository's files, without a trailing slash; empty if the project has no website."""
 
 
 def documentation(path: str, site: str = SITE) -> str:
-    """Return where the reader finds a file of the repository, such as `docs/settings.md#ids`.
+    """Return the location of a file in the repository, such as `docs/settings.md#ids`.
 
-    That is a URL once there is a site, and the path itself until then.
+    This is a URL if `SITE` is set, and otherwise the path itself.
     """
     return f"{site}/{path}" if site else path

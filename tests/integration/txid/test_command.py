@@ -85,7 +85,7 @@ def test_what_is_inside_is_told() -> None:
         (["batch"], "one whole number"),
         (["batch", "-5"], "one whole number"),
         (["batch", "1", "2"], "one whole number"),
-        (["make", "--json"], "--json is for parse"),
+        (["make", "--json"], "--json is only supported by parse"),
     ],
 )
 def test_what_is_wrong_is_said(args: list[str], text: str) -> None:
