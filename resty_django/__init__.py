@@ -1,7 +1,7 @@
 """Order numbers, rate limits, caching, background jobs and request IDs for Django, all visible in the admin.
 
-`INSTALLED_APPS += resty_django.ALL_APPS` installs everything; a site may also list single apps,
-of which `resty_django` has to be one.
+`INSTALLED_APPS += resty_django.ALL_APPS` installs everything. A site may also list single apps; `resty_django` must be
+among them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The addresses of the project: the one place that messages, the README in the wheel and its metadata get them from.
+"""The addresses of the project, used by messages, the README in the wheel and the wheel's metadata.
 
-The project has no public address yet. Once it has one, set all three; `hatch_build.py` and everything that calls
-`documentation` follow.
+The project has no public address yet. Once it does, set all three; `hatch_build.py` and all callers of `documentation`
+then use them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ REPOSITORY: Final = ""
 
 
 def documentation(path: str, site: str = SITE) -> str:
-    """Return where the reader finds a file of the repository, such as `docs/settings.md#ids`.
+    """Return the location of a file in the repository, such as `docs/settings.md#ids`.
 
-    That is a URL once there is a site, and the path itself until then.
+    This is a URL if `SITE` is set, and otherwise the path itself.
     """
     return f"{site}/{path}" if site else path

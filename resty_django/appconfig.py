@@ -1,4 +1,4 @@
-"""The base class of this package's apps: what an app registers, declared as attributes."""
+"""The base class of this package's apps, which declare as attributes what they register."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 
 TAG = "resty_django"
-"""The tag of the package's system checks."""
+"""The tag for this package's system checks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the package that operators watch, with the modules `health` and `overview` in its folder.
+    """A component with health probes and an overview panel, in the modules `health` and `overview` of its folder.
 
-    They have `health.probe`, `overview.panel` and `overview.families`, and are imported when they are first asked.
-    `module`: dotted path of the folder ("": the app's). `erases`: its module `erasing` erases personal data. For the
-    rest see `resty_django.overview.Panel`.
+    These modules define `health.probe`, `overview.panel` and `overview.families`, and are imported on first use.
+    `module`: dotted path of the folder ("": the app's). `erases`: whether the folder has a module `erasing` for
+    personal data. For the other fields see `resty_django.overview.Panel`.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Part:
 
 
 class RestyAppConfig(AppConfig):
-    """An app of this package. A subclass that overrides `ready` calls it first."""
+    """The base class of this package's apps. A subclass that overrides `ready` must call `super().ready()` first."""
 
     system_checks: ClassVar[tuple[str, ...]] = ("resty_django.checks.check_core",)
     """Dotted paths of check functions."""

@@ -1,4 +1,4 @@
-"""The core app: no tables; the settings, and the parts that every site has."""
+"""The core app: the settings and the components that every site uses. It has no tables."""
 
 from __future__ import annotations
 

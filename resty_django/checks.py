@@ -1,15 +1,15 @@
-"""System checks of the settings: everything that `RESTY_DJANGO` has wrong, with an id, a hint and a place to read.
+"""System checks for `RESTY_DJANGO`. Each message has an ID, a hint and a reference to the documentation.
 
 | id | meaning |
 |---|---|
-| `resty_django.E001` | a key that is not a setting |
-| `resty_django.E002` | a value of the wrong type |
-| `resty_django.E003` | a value out of its bounds, or one that does not fit another |
-| `resty_django.E004` | a part is set whose package is not installed |
+| `resty_django.E001` | unknown setting |
+| `resty_django.E002` | value of the wrong type |
+| `resty_django.E003` | value out of range, or in conflict with another setting |
+| `resty_django.E004` | a setting needs a package that is not installed |
 | `resty_django.E005` | an app of this package is installed without the core app `resty_django` |
-| `resty_django.W001` | a section is set whose app is not in `INSTALLED_APPS` |
-| `resty_django.W002` | a signing key of the UDP server is short enough to be guessed |
-| `resty_django.W003` | the UDP server is open to other hosts without a key or a list of networks |
+| `resty_django.W001` | a section has no effect, because its app is not in `INSTALLED_APPS` |
+| `resty_django.W002` | a signing key of the UDP server is too short |
+| `resty_django.W003` | other hosts can reach the UDP server without a key or a list of networks |
 | `resty_django.W005` | a cache on Redis has no socket timeout |
 """
 
@@ -39,17 +39,17 @@ WITHOUT_REDIS: Final = (
     *(f"django.core.cache.backends.{name}." for name in ("db", "dummy", "filebased", "locmem", "memcached")),
     "resty_django.cache.",
 )
-"""What the BACKEND of caches begins with that are not on Redis."""
+"""Prefixes of cache backends that do not use Redis."""
 
 
 def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return whether the core app is there; each of our other apps registers this check."""
+    """Return an error if the core app is not installed. All other apps of this package register this check."""
     if apps.is_installed(CORE):
         return []
     return [
         Error(
-            f"{config.name} is in INSTALLED_APPS, but {CORE}, which it stands on, is not.",
-            hint=f'Add "{CORE}" to INSTALLED_APPS, or everything by resty_django.ALL_APPS. See {anchor(())}.',
+            f"{config.name} is in INSTALLED_APPS, but the app it requires, {CORE}, is not.",
+            hint=f'Add "{CORE}" to INSTALLED_APPS, or add all apps with resty_django.ALL_APPS. See {anchor(())}.',
             id="resty_django.E005",
         )
         for config in apps.get_app_configs()
@@ -58,7 +58,7 @@ def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) ->
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return one message a problem; an empty list when the settings are right."""
+    """Return one message per problem; an empty list if the settings are valid."""
     problems = all_problems()
     messages: list[CheckMessage] = [
         Error(problem.message, hint=f"See {problem.anchor}.", id=IDS[problem.kind]) for problem in problems
@@ -71,16 +71,16 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 
 
 def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return whether the caches on Redis give up waiting for a server that does not answer."""
+    """Return a warning for each Redis cache without a socket timeout."""
     if all(str(cache.get("BACKEND")).startswith(WITHOUT_REDIS) for cache in settings.CACHES.values()):
-        return []  # nothing to ask redis-py, whose import takes long
+        return []  # avoid the slow import of redis-py
     try:
         from resty_django.redis.timeouts import SECONDS, aliases_without
     except ImportError:  # a site without redis-py or django-redis
         return []
     return [
         Warning(
-            f"The cache {alias!r} in CACHES has no socket timeout, so calls wait forever for a server that went away.",
+            f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
                 f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Where resty_django uses this cache, it "
                 f"gives the connections {SECONDS:g} s. See {documentation('docs/redis.md')}."
@@ -95,7 +95,7 @@ def _sections_without_app() -> list[CheckMessage]:
     return [
         Warning(
             f"{key_text((key,))} has no effect, because {entry.app} is not in INSTALLED_APPS.",
-            hint=f'Add "{entry.app}" to INSTALLED_APPS, or take the section away. See {anchor((key,))}.',
+            hint=f'Add "{entry.app}" to INSTALLED_APPS, or remove the section. See {anchor((key,))}.',
             id="resty_django.W001",
         )
         for key, entry in SECTIONS.items()
@@ -108,8 +108,8 @@ def _short_keys() -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"{key_text(('IDS', 'UDP', 'KEYS'))} holds a key of less than {SHORTEST_KEY} bytes.",
-            hint=f"Use secrets.token_hex(16) to make one. See {anchor(('IDS', 'UDP', 'KEYS'))}.",
+            f"{key_text(('IDS', 'UDP', 'KEYS'))} contains a key shorter than {SHORTEST_KEY} bytes.",
+            hint=f"Generate a key with secrets.token_hex(16). See {anchor(('IDS', 'UDP', 'KEYS'))}.",
             id="resty_django.W002",
         )
     ]
@@ -122,15 +122,15 @@ def _open_host() -> list[CheckMessage]:
     path = ("IDS", "UDP", "HOST")
     return [
         Warning(
-            f"{key_text(path)} is {udp.host!r}, which other hosts can reach, and neither KEYS nor NETWORKS is set.",
-            hint=f"Set KEYS or NETWORKS, or HOST to 127.0.0.1. See {anchor(path)}.",
+            f"{key_text(path)} is {udp.host!r}, so other hosts can reach it, but neither KEYS nor NETWORKS is set.",
+            hint=f"Set KEYS or NETWORKS, or set HOST to 127.0.0.1. See {anchor(path)}.",
             id="resty_django.W003",
         )
     ]
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a server that is bound to `host` can be reached from this machine alone."""
+    """Return whether a server bound to `host` accepts connections from this machine only."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

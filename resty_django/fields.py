@@ -1,4 +1,4 @@
-"""Model fields that several apps of the wheel use."""
+"""Model fields shared by several apps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ else:
 class ExactCharField(_CharField):
     """Text compared byte by byte on every database.
 
-    MySQL and MariaDB would otherwise take "a", "A" and "á" for one name; there the column gets the collation
-    utf8mb4_bin. SQLite and PostgreSQL compare exactly by themselves.
+    By default, MySQL and MariaDB treat "a", "A" and "á" as the same text, so there the column uses the collation
+    utf8mb4_bin. SQLite and PostgreSQL need no special collation.
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:

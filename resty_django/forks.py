@@ -1,4 +1,4 @@
-"""Hooks around `os.fork()`: what a process has to renew in its children."""
+"""Hooks around `os.fork()`, which reset state in child processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def after_fork(
     before: Callable[[], Any] | None = None,
     parent: Callable[[], Any] | None = None,
 ) -> None:
-    """Call `child` in every process that this one forks, in the order of registration.
+    """Call `child` in every forked child process, in the order of registration.
 
-    `before` is called ahead of the fork, in reverse order, and `parent` after it in the process that forked.
+    `before` is called before the fork, in reverse order, and `parent` after the fork in the parent process.
     """
     hooks = {"before": before, "after_in_parent": parent, "after_in_child": child}
     os.register_at_fork(**{moment: hook for moment, hook in hooks.items() if hook is not None})

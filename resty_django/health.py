@@ -1,9 +1,9 @@
-"""Health probes: apps register them in `AppConfig.ready()`, `manage.py resty_check` runs them.
+"""Registry of health probes. Apps register them in `AppConfig.ready()`; `manage.py resty_check` runs them.
 
     health.register("ids", probe)
 
-A probe takes no arguments and yields `Finding`s. It may raise: that is a separate error finding, and the other
-probes still run.
+A probe takes no arguments and yields `Finding`s. If it raises, that becomes an error finding, and the other probes
+still run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, Literal
 from resty_django.text import one_line
 
 LONGEST: Final = 2000
-"""Characters of a message."""
+"""Maximum length of a message in characters."""
 
 Level = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one thing: `subject` names it ("rule order_id"), `message` is a sentence about it."""
+    """The state of one thing: `subject` names it ("rule order_id"), `message` describes its state in a sentence."""
 
     level: Level
     subject: str
@@ -35,12 +35,12 @@ _probes: dict[str, Probe] = {}
 
 
 def register(name: str, probe: Probe) -> None:
-    """Add a probe; one of the same name is replaced, so that registering twice does no harm."""
+    """Add a probe. It replaces one of the same name, so it is safe to register a probe twice."""
     _probes[name] = probe
 
 
 def names() -> list[str]:
-    """Return the registered probes, in the order of registration."""
+    """Return the names of the registered probes, in the order of registration."""
     return list(_probes)
 
 
@@ -56,10 +56,10 @@ def run(only: Collection[str] | None = None) -> Iterator[tuple[str, Finding]]:
 
 
 def _shown(finding: Finding) -> Finding:
-    """Return the finding without line ends and control characters, which queue names and server errors may have."""
+    """Escape line breaks and control characters, which queue names and server errors may contain."""
     return Finding(finding.level, one_line(finding.subject, 200), one_line(finding.message, LONGEST))
 
 
 def described(error: Exception) -> str:
-    """Return the type and the text of an error, for people who look for its cause."""
+    """Return the type and the text of an error."""
     return f"{type(error).__name__}: {error}"

@@ -1,16 +1,16 @@
-"""Locks that one process of many holds at a time, in a shared dictionary.
+"""Locks in a shared dictionary: at most one of many processes holds a lock at a time.
 
     from resty_django.lock import Lock, lock, locked
 
-    with lock("report:7"):                      # waits up to 5 s, frees itself after 30 s
+    with lock("report:7"):                      # waits up to 5 s, expires after 30 s
         build_report(7)
 
     @locked("report:{id}", exptime=120)
     def build_report(id: int) -> None: ...
 
-A lock is a key with a random token of its owner as the value and a time to live. To free or to extend it takes that
-token, so a holder that overran its time cannot touch the lock of its successor. Locks are neither fair nor
-re-entrant. What was read before the lock was waited for may be outdated: look again once it is held.
+A lock is a key with a time to live. Its value is a random token that only the holder knows. The token is required to
+release or extend the lock, so a holder whose lock expired cannot affect the next holder's lock. Locks are neither fair
+nor re-entrant. Data that was read before the lock was acquired may be outdated: read it again while holding the lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 from resty_django.shdict import Outcome, SharedDict, SharedDictError, shdicts
 from resty_django.text import logger
 
-__all__ = [  # the one module that is public as a whole, as the packages are
+__all__ = [  # this whole module is public, as the packages are
     "AlreadyLocked",
     "Lock",
     "LockError",
@@ -46,36 +46,36 @@ __all__ = [  # the one module that is public as a whole, as the packages are
 log = logger("resty_django.lock")
 
 SHORTEST_STEP: Final = 0.001
-"""Seconds: no pause but the first and the last is shorter."""
+"""Minimum pause (seconds) between tries, except for the first and the last pause."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class LockError(Exception):
-    """The base of all errors of locks."""
+    """Base class of all lock errors."""
 
 
 class LockTimeout(LockError, TimeoutError):
-    """Somebody else held the lock for all the time that the call may wait."""
+    """The lock was not free within the timeout."""
 
 
 class AlreadyLocked(LockError, RuntimeError):
-    """This object holds a lock, or is about to: one object holds one lock."""
+    """This object already holds a lock or is acquiring one; an object can hold only one lock at a time."""
 
 
 class NotLocked(LockError, RuntimeError):
-    """This object holds no lock."""
+    """This object does not hold a lock."""
 
 
 class LockLost(LockError, RuntimeError):
-    """The lock was not there any more: its time was over, and somebody else may hold it."""
+    """The lock expired, and another process may hold it now."""
 
 
 def pauses(step: float, ratio: float, max_step: float, timeout: float, jitter: float = 0.0) -> Iterator[float]:
-    """Yield the pauses between two tries, in seconds: growing by `ratio`, together exactly `timeout`.
+    """Yield the pauses between tries in seconds. They grow by `ratio` and add up to exactly `timeout`.
 
-    `jitter`: the share by which each is shortened at most, at random.
+    `jitter`: the maximum share (0 to 1) by which each pause is randomly shortened.
     """
     remaining = timeout
     pause = step
@@ -94,14 +94,14 @@ class _Claim(NamedTuple):
 
 
 class Lock:
-    """One holder of one lock at a time; use one object in each thread or task.
+    """The holder of one lock at a time. Use a separate object in each thread or task.
 
-    `dictionary`: a shared dictionary or its name. `exptime`: seconds after which the lock frees itself. `timeout`: the
-    longest wait, at most `exptime`; 0 is not to wait. Tries are `step` seconds apart at first, then `ratio` times
-    longer each, up to `max_step`. `jitter`: the share of up to which pauses are shortened at random, so that many who
-    wait for one lock do not try at the same moments.
+    `dictionary`: a shared dictionary or its name. `exptime`: seconds until the lock expires. `timeout`: maximum wait in
+    seconds, at most `exptime`; 0: do not wait. The first pause between tries is `step` seconds; each following pause is
+    `ratio` times longer, up to `max_step`. `jitter`: the maximum share (0 to 1) by which pauses are randomly shortened,
+    so that clients that wait for the same lock do not all retry at the same moment.
 
-    Each call may raise `resty_django.shdict.Unavailable` when the dictionary cannot be used.
+    Each call may raise `resty_django.shdict.Unavailable` if the dictionary cannot be used.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Lock:
         self._held: _Claim | None = None
 
     def __repr__(self) -> str:
-        return f"<Lock of {self._held.key!r}>" if self._held is not None and self.locked else "<Lock of nothing>"
+        return f"<Lock of {self._held.key!r}>" if self._held is not None and self.locked else "<Lock, free>"
 
     def __del__(self) -> None:
         held = getattr(self, "_held", None)
@@ -142,17 +142,17 @@ class Lock:
 
     @property
     def locked(self) -> bool:
-        """Whether this object took a lock and did not release it. Its time may be over nevertheless."""
+        """Whether this object acquired a lock and has not released it. The lock may have expired."""
         return self._held is not None and self._held.pid == os.getpid()
 
     def on(self, key: object) -> HeldLock:
-        """Return a context manager, sync and async, that holds the lock of `key`; it yields the seconds waited."""
+        """Return a context manager, sync and async, that holds the lock for `key`. It yields the seconds waited."""
         return HeldLock(self, key)
 
     # --- sync ---
 
     def acquire(self, key: object) -> float:
-        """Take the lock of `key`; returns the seconds waited. Raises `LockTimeout`, `AlreadyLocked`."""
+        """Acquire the lock for `key` and return the seconds waited. Raise `LockTimeout` or `AlreadyLocked`."""
         held = self._claim(key)
         waited = 0.0
         try:
@@ -169,13 +169,13 @@ class Lock:
         raise self._timed_out(key)
 
     def release(self) -> None:
-        """Free the lock. Raises `NotLocked`, or `LockLost` when its time was over before."""
+        """Release the lock. Raise `NotLocked`, or `LockLost` if it had expired."""
         held = self._give_up()
         if not held.dictionary.delete_if(held.key, held.token):
             raise self._lost(held)
 
     def expire(self, t: float | None = None) -> None:
-        """Let the lock live `t` seconds from now (default: `exptime`). Raises `NotLocked`, `LockLost`."""
+        """Make the lock expire `t` seconds from now (default: `exptime`). Raise `NotLocked` or `LockLost`."""
         held = self._require_held()
         if not held.dictionary.expire_if(held.key, held.token, self.exptime if t is None else t):
             raise self._lost(held)
@@ -196,7 +196,7 @@ class Lock:
                     return waited
         except asyncio.CancelledError:
             self._held = None
-            with contextlib.suppress(SharedDictError):  # the server may have done what nobody waits for any more
+            with contextlib.suppress(SharedDictError):  # the server may have acquired the lock for the cancelled call
                 await held.dictionary.adelete_if(key, held.token)
             raise
         except BaseException:
@@ -216,10 +216,10 @@ class Lock:
         if not await held.dictionary.aexpire_if(held.key, held.token, self.exptime if t is None else t):
             raise self._lost(held)
 
-    # --- what both share ---
+    # --- shared by both ---
 
     def _claim(self, key: object) -> _Claim:
-        """Mark this object as taken, by a lock that is still to be acquired."""
+        """Mark this object as in use, before the lock is acquired."""
         if self._held is not None and self.locked:
             raise AlreadyLocked(f"locked: this object holds the lock {self._held.key!r}. Use one object for each lock.")
         dictionary = shdicts[self.dictionary] if isinstance(self.dictionary, str) else self.dictionary
@@ -231,8 +231,8 @@ class Lock:
         return LockTimeout(f"timeout: the lock {key!r} was not free within {self.timeout} s.")
 
     def _require_held(self) -> _Claim:
-        if self._held is None or not self.locked:  # a child of a fork does not hold what its parent holds
-            raise NotLocked("unlocked: this object holds no lock.")
+        if self._held is None or not self.locked:  # a forked child does not hold its parent's locks
+            raise NotLocked("unlocked: this object does not hold a lock.")
         return self._held
 
     def _give_up(self) -> _Claim:
@@ -243,16 +243,16 @@ class Lock:
     @staticmethod
     def _lost(held: _Claim) -> LockLost:
         return LockLost(
-            f"not found: the lock {held.key!r} was not there any more. Give it a longer exptime, or extend it."
+            f"not found: the lock {held.key!r} expired or was deleted. Set a longer exptime, or extend the lock."
         )
 
 
 @dataclass(slots=True)
 class HeldLock:
-    """Holds a lock for a block of code.
+    """A context manager that holds a lock for a block of code.
 
-    The lock is released however the block ends. A lock that was lost meanwhile, or that cannot be released because the
-    dictionary does not answer, is a warning in the log and no error: the work is done by then.
+    The lock is released when the block ends, even by an exception. If it expired in the meantime, or cannot be released
+    because the dictionary is unavailable, a warning is logged and no error is raised: the work is already done.
     """
 
     lock: Lock
@@ -265,7 +265,7 @@ class HeldLock:
         try:
             self.lock.release()
         except (LockError, SharedDictError) as fault:
-            log.warning("a lock could not be released: %s", fault)
+            log.warning("A lock could not be released: %s", fault)
 
     async def __aenter__(self) -> float:
         return await self.lock.aacquire(self.key)
@@ -276,23 +276,23 @@ class HeldLock:
         try:
             await self.lock.arelease()
         except (LockError, SharedDictError) as fault:
-            log.warning("a lock could not be released: %s", fault)
+            log.warning("A lock could not be released: %s", fault)
 
 
 def lock(key: object, dictionary: SharedDict | str = "default", **options: float) -> HeldLock:
-    """Return a context manager, `with` or `async with`, that holds the lock of `key`. Takes the options of `Lock`."""
+    """Return a context manager, `with` or `async with`, that holds the lock for `key`. Takes the options of `Lock`."""
     return Lock(dictionary, **options).on(key)
 
 
 def locked(
     key: str | Callable[..., object], dictionary: SharedDict | str = "default", **options: float
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator: each call of the function, sync or async, holds a lock. Takes the options of `Lock`.
+    """Return a decorator that holds a lock during each call of a sync or async function. Takes the options of `Lock`.
 
-    `key` is a template whose fields are names of the function's arguments ("report:{id}"), or a callable that gets the
+    `key` is a template whose fields are names of the function's arguments ("report:{id}"), or a callable that takes the
     arguments of the call and returns the key.
     """
-    Lock(dictionary, **options)  # wrong options are to be told here and not at the first call
+    Lock(dictionary, **options)  # report wrong options here, not at the first call
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         key_of = key if callable(key) else _template(key, inspect.signature(function))
@@ -317,8 +317,8 @@ def locked(
 
 
 def _template(text: str, signature: inspect.Signature) -> Callable[..., str]:
-    """Return a function from the arguments of a call to the key. Fields are plain names: `{id}`, not `{user.id}` nor
-    `{id!r}` nor `{id:05d}`."""
+    """Return a function that builds the key from a call's arguments. Fields are plain names: `{id}`, not `{user.id}`,
+    `{id!r}` or `{id:05d}`."""
     parts = list(string.Formatter().parse(text))
     for _, field, spec, conversion in parts:
         if field is not None and (spec or conversion or field not in signature.parameters):

@@ -11,21 +11,21 @@ Model = TypeVar("Model", bound=models.Model)
 
 
 class NoRows(models.Manager[Model]):
-    """Asks no database, so that commands which go through all models, such as `dumpdata`, miss no table."""
+    """A manager that never queries the database, so that `dumpdata` and the like do not fail on the missing table."""
 
     def get_queryset(self) -> models.QuerySet[Model]:
         return super().get_queryset().none()
 
 
 class SharedDictionary(models.Model):
-    """A shared dictionary as the admin knows it: its name, and what people may do with it."""
+    """A shared dictionary in the admin: its name and its permissions."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 
     objects: ClassVar[NoRows[Self]] = NoRows()
 
     class Meta:
-        app_label = "resty_django"  # so that the check for the missing core app is reached
+        app_label = "resty_django"  # lets Django reach the check for the missing core app
         managed = False
         base_manager_name = "objects"
         verbose_name = _("shared dictionary")
@@ -43,7 +43,7 @@ class SharedDictionary(models.Model):
 
 
 class Overview(models.Model):
-    """The overview of the whole package, for the admin's list of apps and for its permissions."""
+    """The overview of the whole package, for the admin's app list and for its permissions."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 

@@ -1,10 +1,10 @@
-"""The overview of the whole package: apps register a panel in `AppConfig.ready()`, pages and the API show them.
+"""Registry of overview panels. Apps register them in `AppConfig.ready()`; the admin and the API show them.
 
     overview.register(Panel("jobs", _("Jobs"), panel, permissions=("resty_qless.view_queue",),
                             page="resty_qless_queue_changelist"))
 
-A panel takes no arguments and gives a `Tile`. It may raise, or not answer at all: its tile then says so, and the others
-are shown.
+A panel takes no arguments and returns a `Tile`. If it raises or does not respond in time, its tile shows the error; the
+other tiles are not affected.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Unit = Literal["", "per minute", "share", "bytes", "seconds"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. `name` is a stable word for programs, `label` is for people; `value` None: not known.
+    """One number. `name` is a stable identifier for programs, `label` is for people; `value` None: unknown.
 
-    `level` shows whether it is as it should be, `note` says more in a sentence. A share is 0 to 1.
+    `level` marks values that need attention, `note` explains the value in a sentence. Shares are from 0 to 1.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of one thing, such as a queue. With `error` it has none."""
+    """The figures of one thing, such as a queue. With `error` there are no figures."""
 
     subject: str
     figures: Sequence[Figure] = ()
@@ -48,10 +48,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The contents of a panel: the main figures, and those of each thing; all rows have the same figures.
+    """The contents of a panel: the main figures, and one row of figures per thing. All rows have the same figures.
 
-    `bars`: a number for each minute, the present one last; `bars_label` says of what. `notes` are sentences. `more` is
-    how many rows were left out.
+    `bars`: one number per minute, the current minute last; `bars_label` describes them. `notes` are sentences. `more`
+    is the number of omitted rows.
     """
 
     figures: Sequence[Figure] = ()
@@ -63,7 +63,7 @@ class Tile:
 
 
 MOST_ROWS = 8
-"""Rows that a tile has at most; the page behind it has all of them."""
+"""Maximum number of rows in a tile; the linked page shows all of them."""
 
 
 def tile(
@@ -74,18 +74,17 @@ def tile(
     bars_label: str = "",
     notes: Sequence[str] = (),
 ) -> Tile:
-    """Return a tile with the first rows of those given."""
+    """Return a tile with the figures and the first of the rows."""
     return Tile(figures, rows[:MOST_ROWS], bars, bars_label, notes, max(0, len(rows) - MOST_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part of the overview.
+    """A panel of the overview.
 
-    `permissions`: users with any of these see it. `page`: the name of the page that it links to, in the admin's
-    namespace (""; or a page that the site does not have: no link). `database`: it asks the site's database, so it runs
-    on the connection of the request. `app`: the app that has to be installed.
-    `order`: those with lower numbers come first.
+    `permissions`: users with any of these see the panel. `page`: URL name of the page it links to, in the admin's
+    namespace; no link if this is "" or the site lacks that page. `database`: the panel queries the site's database, so
+    it runs on the request's connection. `app`: the app that must be installed. `order`: lower numbers come first.
     """
 
     name: str
@@ -100,7 +99,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The reply of a panel; without `tile`, `error` says why."""
+    """The result of a panel: a `tile`, or an `error` message."""
 
     panel: Panel
     tile: Tile | None = None
@@ -108,7 +107,7 @@ class Answer:
 
 
 class Viewer(Protocol):
-    """The user of a request, as far as it matters here."""
+    """The user of a request, reduced to the permission check."""
 
     def has_perm(self, perm: str, obj: Any = None) -> bool: ...
 
@@ -117,12 +116,12 @@ registry: dict[str, Panel] = {}
 
 
 def register(panel: Panel) -> None:
-    """Add a panel; one of the same name is replaced, in its place."""
+    """Add a panel. It replaces one of the same name, at the same position."""
     registry[panel.name] = panel
 
 
 def panels(user: Viewer | None = None) -> list[Panel]:
-    """Return the panels of the installed apps that `user` may see (None: all), in their order."""
+    """Return the panels of installed apps that `user` may see (None: all), in display order."""
     return [
         panel
         for panel in sorted(registry.values(), key=lambda panel: panel.order)
@@ -131,7 +130,7 @@ def panels(user: Viewer | None = None) -> list[Panel]:
 
 
 def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.SECONDS) -> list[Answer]:
-    """Ask these panels, all at once. Never raises; `seconds` limits the time, except for the database."""
+    """Return the panels' results, computed concurrently. Never raise. `seconds` limits all but database panels."""
     listed = list(panels_to_ask)
     calls = [concurrency.Call(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
     return [

@@ -1,4 +1,4 @@
-"""One course of action for sync and async code: a generator of steps, and the runners that take them. Pure."""
+"""Shared logic for sync and async code: generators of steps, and the runners that perform the steps. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ R = TypeVar("R")
 
 
 class Step(NamedTuple):
-    """A call that may have to wait. The generator that yields it gets its result, or its exception."""
+    """A call that may block. The generator that yields it receives its result or its exception."""
 
     call: Callable[..., Any]
     acall: Callable[..., Awaitable[Any]]
@@ -20,9 +20,9 @@ Steps: TypeAlias = Generator[Step, Any, R]
 
 
 def run(steps: Generator[Any, Any, R], perform: Callable[[Any], Any] | None = None) -> R:
-    """Take all steps and return what the generator returns.
+    """Perform all steps and return the generator's return value.
 
-    `perform` takes one step and returns its result, for generators that yield something other than `Step`.
+    `perform` takes a step and returns its result; pass it for generators that yield something other than `Step`.
     """
     try:
         step = next(steps)

@@ -1,4 +1,4 @@
-"""Health probes of a site: its settings, its databases, its caches on Redis or Valkey."""
+"""Health probes for a site: its settings, its databases and its caches on Redis or Valkey."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from resty_django.health import Finding, described
 
 
 def settings() -> Iterator[Finding]:
-    """Yield everything that the system checks say about `RESTY_DJANGO`."""
+    """Yield the messages of the system checks for `RESTY_DJANGO`."""
     messages = check_settings()
     for message in messages:
         level = "error" if message.is_serious() else "warning"
         yield Finding(level, str(message.id), str(message.msg))  # type: ignore[arg-type]
     if not messages:
-        yield Finding("ok", "RESTY_DJANGO", "The settings are right.")
+        yield Finding("ok", "RESTY_DJANGO", "The settings are valid.")
 
 
 def databases() -> Iterator[Finding]:
-    """Yield whether each alias in `DATABASES` answers a query."""
+    """Yield, for each alias in `DATABASES`, whether it answers a query."""
     for alias in connections:
         yield _timed(f"database {alias}", lambda alias=alias: _ask_database(alias))  # type: ignore[misc]
 
 
 def caches() -> Iterator[Finding]:
-    """Yield whether the server behind each Redis cache alias in `CACHES` answers PING; other caches have no server."""
+    """Yield, for each Redis cache in `CACHES`, whether its server answers PING. Other caches are skipped."""
     for alias in cache_handler.settings:
         try:
             with extras.needed(f"CACHES[{alias!r}] needs"):
                 ping = _ping_of(cache_handler[alias])
-        except Exception as error:  # one cache that cannot be made hides no other
+        except Exception as error:  # a cache that cannot be created must not hide the others
             text = str(error) if isinstance(error, extras.MissingExtra) else described(error)
-            yield Finding("error", f"cache {alias}", f"It cannot be used: {text}")
+            yield Finding("error", f"cache {alias}", f"The cache cannot be used: {text}")
             continue
         if ping is not None:
             yield _timed(f"cache {alias}", ping)
@@ -54,9 +54,9 @@ def _ask_database(alias: str) -> None:
 
 
 def _ping_of(cache: Any) -> Callable[[], object] | None:
-    """Return `PING` through the client of django-redis, or of Django's own Redis backend: both have a `get_client`.
+    """Return a function that sends PING through the client of django-redis or of Django's Redis backend.
 
-    Asked of the client and not of the cache, since django-redis may be told to ignore the errors of the server.
+    It uses the client rather than the cache, because django-redis can be configured to ignore server errors.
     """
     for attribute in ("client", "_cache"):
         get_client = getattr(getattr(cache, attribute, None), "get_client", None)
@@ -70,5 +70,5 @@ def _timed(subject: str, ask: Callable[[], object]) -> Finding:
     try:
         ask()
     except Exception as error:
-        return Finding("error", subject, f"It does not answer: {type(error).__name__}: {error}")
-    return Finding("ok", subject, f"It answers in {(time.perf_counter() - start) * 1000:.1f} ms.")
+        return Finding("error", subject, f"It does not respond: {type(error).__name__}: {error}")
+    return Finding("ok", subject, f"It responded in {(time.perf_counter() - start) * 1000:.1f} ms.")

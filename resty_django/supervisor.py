@@ -1,4 +1,4 @@
-"""Child processes of commands: a pool that starts them again when they die."""
+"""Child processes of management commands: a pool that restarts them when they die."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _PR_SET_PDEATHSIG: Final = 1
 
 FIRST_PAUSE: Final = 0.1
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
-"""The signals that end a child at once until it has its own handlers."""
+"""Signals that end a child at once until it installs its own handlers."""
 LONGEST_PAUSE: Final = 10.0
-"""Seconds before a child that died is started again: the first time, and at most; also how long a child has to live for
-the pause to be the first again."""
+"""Pauses (seconds) before a child that died is restarted: the first one, and the longest. A child that lived for
+LONGEST_PAUSE starts over with the first pause."""
 
 
 def end_with_parent() -> Callable[[], None]:
-    """Return what a child of this process calls first after the fork, to get SIGTERM when this process ends in any way.
+    """Return a function for children to call first after the fork, so that they receive SIGTERM when this process ends.
 
-    Only Linux can do that; elsewhere the call does nothing. The library is loaded here, so that between fork and
-    exec there is one call of C and nothing to lock.
+    Only Linux supports this; elsewhere the function does nothing. The library is loaded here, so that between fork and
+    exec there is only one C call and no lock to wait for.
     """
     if not sys.platform.startswith("linux"):
         return lambda: None
@@ -50,9 +50,9 @@ def end_with_parent() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def noted_signals(*numbers: signal.Signals, note: Callable[[int], None]) -> Iterator[int]:
-    """Call `note` with the number of each of these signals, in the main thread.
+    """Call `note` with the number of each of these signals, in the main thread, while the block runs.
 
-    Yields a file descriptor that becomes readable at each, so that a wait for it ends at once.
+    Yields a file descriptor that becomes readable at each signal, so that waiting on it ends at once.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
@@ -75,7 +75,7 @@ def noted_signals(*numbers: signal.Signals, note: Callable[[int], None]) -> Iter
 
 @dataclass(slots=True)
 class Child:
-    """A process of `ProcessPool`. `index` stays the same when it is started again."""
+    """A process of `ProcessPool`. `index` stays the same when it is restarted."""
 
     index: int
     pid: int
@@ -86,15 +86,15 @@ class Child:
 
 
 class ProcessPool:
-    """Forked processes with a pipe to each and one back, which are started again when they die.
+    """Forked processes with a pipe in each direction, which are restarted when they die.
 
-    `work(index, commands, reports)` runs in the child, which SIGTERM and SIGINT end until it handles them. It reads
-    bytes from the file descriptor `commands`, which ends when the parent is gone, writes lines to `reports`, and
-    returns the exit code. `on_report(child, line)` is called for each line, `on_exit(child, code)` for each exit, with
-    the exit code or minus the number of the signal; it returns the seconds until the child is started again, None for
-    the usual pause, which grows.
+    `work(index, commands, reports)` runs in the child; SIGTERM and SIGINT end the child until it handles them. It reads
+    bytes from the file descriptor `commands`, which reaches end of file when the parent exits, writes lines to
+    `reports`, and returns the exit code. `on_report(child, line)` is called for each line. `on_exit(child, code)` is
+    called for each exit, with the exit code or the negative signal number; it returns the seconds until the restart, or
+    None for the usual, growing pause.
 
-    The process must have no other threads, and nothing open that must not be shared.
+    The process must have no other threads and no open resources that children must not share.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ProcessPool:
         self.title = title
         self.processes: dict[int, Child] = {}
         self.stopping = False
-        """No child is started again; set it before you end them."""
+        """Prevents restarts; set it before you end the children."""
         self._work = work
         self._on_report = on_report
         self._on_exit = on_exit
@@ -118,7 +118,7 @@ class ProcessPool:
         self._selector = selectors.DefaultSelector()
 
     def poll(self, seconds: float, wake: int | None = None) -> None:
-        """Start children that are due, read reports, reap exits; wait `seconds`, or until `wake` is readable."""
+        """Start children that are due, read reports and reap exits. Wait `seconds`, or until `wake` is readable."""
         now = time.monotonic()
         for index, at in list(self._start_at.items()):
             if self.stopping or now >= at:
@@ -126,7 +126,7 @@ class ProcessPool:
                 if not self.stopping:
                     self._start(index)
         if wake is not None:
-            with contextlib.suppress(KeyError):  # it is registered already
+            with contextlib.suppress(KeyError):  # already registered
                 self._selector.register(wake, selectors.EVENT_READ)
         for key, _ in self._selector.select(seconds):
             if key.fd == wake:
@@ -137,7 +137,7 @@ class ProcessPool:
         self._reap()
 
     def send(self, command: bytes) -> None:
-        """Write to all children."""
+        """Write bytes to all children."""
         for child in self.processes.values():
             with contextlib.suppress(OSError):  # it has just died
                 os.write(child.commands, command)
@@ -156,7 +156,7 @@ class ProcessPool:
         if not pid:
             code = 1
             try:
-                # The handlers of the parent would only note the signal, and the child would never end.
+                # The parent's handlers would only record the signal, and the child would never end.
                 for number in ENDING:
                     signal.signal(number, signal.SIG_DFL)
                 signal.set_wakeup_fd(-1)
@@ -167,7 +167,7 @@ class ProcessPool:
                     os.close(fd)
                 code = self._work(index, commands, reporting)
             except BaseException:
-                log.exception("a %s process failed", self.title)
+                log.exception("A %s process failed", self.title)
             finally:
                 logging.shutdown()
                 with contextlib.suppress(OSError, ValueError):
@@ -206,7 +206,7 @@ class ProcessPool:
                 continue
             if pause is None:
                 pause = self._pause(child)
-                log.error("%s process %d died; it is started again in %.1f s", self.title, pid, pause)
+                log.error("%s process %d died; restarting it in %.1f s", self.title, pid, pause)
             self._start_at[child.index] = time.monotonic() + pause
 
     def _pause(self, child: Child) -> float:

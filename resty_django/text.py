@@ -2,11 +2,11 @@
 
 | where | what |
 |---|---|
-| a page or a message, which may have several lines | `printable(text, longest)` |
-| a cell of a table, a line of a terminal | `one_line(text)` |
-| the log | `logger(name)`: what is logged through it is escaped when a record is made |
+| a page or a message with several lines | `printable(text, longest)` |
+| a table cell, a line in a terminal | `one_line(text)` |
+| the log | `logger(name)`: the arguments of its records are escaped |
 
-HTML is the templates' part: they escape what these functions return.
+HTML is escaped by the templates that show the result of these functions.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from numbers import Number
 from typing import Any, Final
 
 LONGEST_ARGUMENT: Final = 10_000
-"""Characters of one argument of a log call."""
+"""Maximum length of one argument of a log call, in characters."""
 LONGEST_TRACEBACK: Final = 100_000
 
 
 def printable(text: str, longest: int) -> str:
-    """Return the beginning of `text`, with characters that are not visible written as an escape (`\\x00`, `\\u202e`).
+    """Return the first `longest` characters of `text`, with invisible characters escaped (`\\x00`, `\\u202e`).
 
-    Line ends and tabs stay. The result can be encoded, also where `text` has lone surrogates.
+    Line breaks and tabs stay. The result can always be encoded, even if `text` contains lone surrogates.
     """
     return _escaped(text, longest, "\n\t")
 
 
 def one_line(text: object, longest: int = 1000) -> str:
-    """As `printable`, of the text of any object, with line ends and tabs as escapes too."""
+    """Return `printable(str(text))` with line breaks and tabs escaped too."""
     return _escaped(str(text), longest, "")
 
 
 def logger(name: str) -> logging.Logger:
-    """Return the logger of this name; what it logs cannot forge a line, steer a terminal or fail to be encoded.
+    """Return the logger of this name. Its records cannot forge lines, control a terminal or fail to be encoded.
 
-    All modules of the package get their loggers here. The cost arises only for records that are written.
+    All modules of the package get their loggers here. Records that are not written cost nothing extra.
     """
     log = logging.getLogger(name)
     if _escaping not in log.filters:
@@ -57,7 +57,7 @@ def _escaped(text: str, longest: int, allowed: str) -> str:
 
 
 class _Escaping(logging.Filter):
-    """Escapes the arguments of records, and indents tracebacks so that none of their lines looks like a record."""
+    """A filter that escapes log arguments, and indents tracebacks so that no line looks like a new record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         args: Any = record.args
@@ -74,7 +74,7 @@ class _Escaping(logging.Filter):
 
 
 class _Argument:
-    """An argument of a log call, escaped when it is formatted."""
+    """A log argument that is escaped when it is formatted."""
 
     __slots__ = ("_value",)
 

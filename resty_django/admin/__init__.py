@@ -1,4 +1,4 @@
-"""Admin pages of every site: the overview and the shared dictionaries."""
+"""Admin pages of the core app: the overview and the shared dictionaries."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Perform = Callable[[HttpRequest, Any, dict[str, Any]], str]
 
 
 class PageAdmin(ModelAdmin[Model]):
-    """Adds pages to Django's own: each performs one action on one object, under its own permission."""
+    """An admin with extra pages, each of which performs one action on one object, under its own permission."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors whose text explains why an action was refused; it is shown as a message."""
@@ -142,7 +142,7 @@ class PageAdmin(ModelAdmin[Model]):
             except self.refusals as error:
                 self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
             except DatabaseError as error:
-                self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
+                self.message_user(request, format_html("The database did not respond: {}", str(error)), messages.ERROR)
             else:
                 self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(self.url_after(request, obj))

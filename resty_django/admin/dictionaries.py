@@ -23,7 +23,7 @@ from .forms import DeleteForm, FlushForm
 from .statistics import Key, figures, find_item, key_of, search, why
 
 FREED_AT_ONCE: Final = 100_000
-"""The most expired items that one click frees."""
+"""Maximum number of expired items that one click frees."""
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
 
 
@@ -117,7 +117,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     def _delete_key(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         key_text = Key.of(cleaned_data["key"]).text
         if not shdicts[obj.name].delete(cleaned_data["key"]):
-            raise NotFound(f"there is no key “{key_text}”.")
+            raise NotFound(f"the key “{key_text}” does not exist.")
         self.log_change(request, obj, f"Deleted the key “{key_text}”.")
         return format_html('Deleted the key <code class="resty-id">{}</code>.', key_text)
 

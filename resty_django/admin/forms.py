@@ -1,4 +1,4 @@
-"""Forms of the pages of shared dictionaries."""
+"""Forms for the pages of shared dictionaries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from .statistics import key_of
 class DeleteForm(forms.Form):
     """Form that names a key: by a token in the URL, or typed."""
 
-    key = forms.CharField(
-        label="Key", strip=False, help_text="The whole key. Upper and lower case matter, and so do spaces."
-    )
+    key = forms.CharField(label="Key", strip=False, help_text="The complete key. Case and spaces matter.")
 
     def __init__(self, data: Any, token: str) -> None:
         super().__init__(data)

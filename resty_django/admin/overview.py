@@ -26,16 +26,16 @@ from .formatting import NONE, free_space_bar, percent
 from .svg import bars
 
 REFRESH_SECONDS: Final = 10
-"""Seconds between two automatic refreshes of the page."""
+"""Seconds between automatic refreshes of the page."""
 MAX_LENGTH: Final = 300
-"""Characters of a text from other programs that are shown."""
+"""Maximum length of shown text from other programs, in characters."""
 LOW, HIGH = 0.1, 0.25
 PERMISSION: Final = "resty_django.view_overview"
 
 
 @dataclass(frozen=True, slots=True)
 class FigureView:
-    """A figure as text. `level_text` names a level other than ok, since a colour alone is not accessible."""
+    """A figure as text. `level_text` names levels other than ok, because colour alone is not accessible."""
 
     name: str
     label: str
@@ -45,7 +45,7 @@ class FigureView:
 
     @property
     def level_text(self) -> str:
-        return {"warning": _("Look at this"), "error": _("In trouble")}.get(self.level, "")
+        return {"warning": _("Needs attention"), "error": _("Critical")}.get(self.level, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from .formatting import NONE, free_space_bar
 
 LONGEST_VALUE: Final = 4000
 LONGEST_KEY: Final = 200
-"""Characters of a value, and of a key, that are shown."""
+"""Maximum length of a shown value and of a shown key, in characters."""
 LONGEST_LINK: Final = 1000
-"""Bytes of the longest key that has a link; a longer key does not fit into a URL."""
+"""Maximum length in bytes of a key with a link; a longer key does not fit into a URL."""
 MAX_SCANNED: Final = 10_000
 MAX_LISTED: Final = 100
-"""Keys that a search looks at, and keys that it shows."""
+"""Maximum number of keys that a search examines, and that it shows."""
 
 TYPES: Final = {
     str: "text",
@@ -42,12 +42,12 @@ TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a dictionary; without `stats`, `error` says why."""
+    """Figures of a dictionary: `stats`, or an `error` message."""
 
     name: str
     engine: str = ""
     where: str = ""
-    """The machine's memory or the Redis cache: another machine has another memory under the same name."""
+    """The machine's memory or the Redis cache: each machine has its own memory under the same name."""
     stats: Stats | None = None
     error: str = ""
 

@@ -1,4 +1,4 @@
-"""Optimistic locking in forms: a second editor sees what the first one has changed.
+"""Optimistic locking in forms: a second editor sees the first one's changes.
 
 The model needs a field `version`, which grows with each save.
 """
@@ -17,21 +17,21 @@ else:
     _ModelForm = forms.ModelForm
 
 MAX_LENGTH = 80
-"""Characters of a value in a message."""
+"""Maximum length of a value in a message, in characters."""
 
 
 class _VersionField(forms.IntegerField):
     widget = forms.HiddenInput
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        return False  # it is not a change for the history
+        return False  # not recorded as a change in the history
 
 
 class VersionedForm(_ModelForm):
     """Form that is invalid if the object was saved since the form was shown; the error lists the differences.
 
-    Sent a second time, it is saved: the user has seen the differences. The template has to render `seen_version`. A
-    preview sets `previewed`.
+    A second submission is saved, because the user has seen the differences. The template must render `seen_version`.
+    A preview sets `previewed`.
     """
 
     seen_version = _VersionField(required=False)
@@ -51,7 +51,7 @@ class VersionedForm(_ModelForm):
             return
         stored = stored_row(self.instance, lock=True)
         if stored is None:
-            self.add_error(None, "Somebody has deleted this meanwhile. Nothing was saved.")
+            self.add_error(None, "Another user has deleted this object. Nothing was saved.")
         elif stored.version != seen_version:
             self.add_error(None, ValidationError(self._differences(stored, seen_version)))
             data: Any = self.data.copy()  # type: ignore[attr-defined]
@@ -60,16 +60,14 @@ class VersionedForm(_ModelForm):
 
     def _differences(self, stored: Any, seen_version: int) -> list[str]:
         lines = [
-            f"Somebody has saved this since you opened it: its version was {seen_version} and is {stored.version}. "
-            "Nothing was saved. To save what stands here all the same, save once more."
+            f"Another user has saved this object since you opened it (version {seen_version}, now "
+            f"{stored.version}). Nothing was saved. To overwrite those changes, save again."
         ]
         for name in self.cleaned_data:
             if name in own_fields(stored):
                 theirs, ours = getattr(stored, name), getattr(self.instance, name)
                 if theirs != ours:
-                    lines.append(
-                        f"{self[name].label}: stored is “{_shortened(theirs)}”, here stands “{_shortened(ours)}”."
-                    )
+                    lines.append(f"{self[name].label}: stored “{_shortened(theirs)}”, yours “{_shortened(ours)}”.")
         return lines
 
 

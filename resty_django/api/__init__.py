@@ -1,8 +1,8 @@
 """Shared parts of all JSON APIs, and the overview API: `path("api/", include("resty_django.api.urls"))`.
 
-| address | does | permission |
+| URL | description | permission |
 |---|---|---|
-| `GET overview/` | the figures of all parts that the user may see | `resty_django.view_overview` |
+| `GET overview/` | figures of all components that the user may see | `resty_django.view_overview` |
 
 Needs Django REST framework, from the extra `api`.
 """

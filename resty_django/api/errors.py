@@ -1,6 +1,6 @@
 """One format for all errors: `{"code": "a_stable_word", "message": "A sentence.", "details": {...}}`.
 
-`code` is what programs may rely on. For the request itself it is parse_error, bad_request, not_authenticated,
+Programs can rely on `code`. For the request itself it is parse_error, bad_request, not_authenticated,
 authentication_failed, permission_denied, not_found, method_not_allowed, not_acceptable, unsupported_media_type,
 body_too_large, rate_limited or conflict. `details` holds, for bad_request, `fields`: messages by field.
 """
@@ -21,7 +21,7 @@ CODES = {"throttled": "rate_limited", "invalid": "bad_request"}
 
 class Conflict(exceptions.APIException):
     status_code = 409
-    default_detail = "Something else changed at the same time. Look again, and repeat."
+    default_detail = "The data was changed at the same time. Read it again, and repeat the request."
     default_code = "conflict"
 
 
@@ -46,14 +46,14 @@ def error_response(
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Return the response to an exception of the request; None for a programming error."""
+    """Return the response for an exception of the request; None for a programming error."""
     response = rest_exception_handler(error, context)
     if response is None or not isinstance(error, exceptions.APIException):
         return _renamed(response)
     detail = error.detail
     if isinstance(error, exceptions.ValidationError):
         fields = detail if isinstance(detail, dict) else {"non_field_errors": detail}
-        message = f"The request is not valid: {first_message(fields)}"
+        message = f"The request is invalid: {first_message(fields)}"
         response.data = error_body("bad_request", message, {"fields": fields})
     else:
         code = error.get_codes()
@@ -82,7 +82,7 @@ def first_message(fields: Any) -> str:
 
 
 def sendable(value: Any) -> Any:
-    """Return the value for JSON: lone surrogates become question marks, NaN and infinities become None."""
+    """Return the value prepared for JSON: lone surrogates become question marks, NaN and infinities become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Fields that only accept their own JSON type: "5" is not a number, 5 is not a text, true is neither."""
+"""Serializer fields that accept only their own JSON type: "5" is not a number, 5 is not a string, true is neither."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StrictChoiceField(serializers.ChoiceField):
 
 
 class KnownFieldsOnly(serializers.Serializer[Any]):
-    """Serializer that rejects unknown fields, so that a misspelt field is an error.
+    """A serializer that rejects unknown fields, so that a misspelt field is an error.
 
     The OpenAPI document says so too, with the keywords of `openapi` for fields that are validated elsewhere.
     """
@@ -59,7 +59,7 @@ class KnownFieldsOnly(serializers.Serializer[Any]):
         if unknown:
             known_names = ", ".join(name for name, field in self.fields.items() if not field.read_only)
             raise serializers.ValidationError(
-                {name: [f"There is no such field; there are {known_names}."] for name in unknown}
+                {name: [f"Unknown field. Known fields: {known_names}."] for name in unknown}
             )
         return validated
 

@@ -1,4 +1,4 @@
-"""OpenAPI descriptions for drf-spectacular; without it they have no effect."""
+"""OpenAPI descriptions for drf-spectacular; they have no effect if it is not installed."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if spectacular is not None:
 View = TypeVar("View", bound=Callable[..., Any])
 Decorator = Callable[[View], View]
 Examples: TypeAlias = dict[int, tuple[str, dict[str, dict[str, Any]]]]
-"""Errors by status: a sentence, and by code the other fields of the body."""
+"""Error responses by status: a description, and by code the other fields of the body."""
 
 REQUEST_ERRORS: Examples = {
     400: (
-        "A parameter or a field is wrong.",
+        "A parameter or a field is invalid.",
         {
             "bad_request": {
-                "message": "The request is not valid: count: A valid integer is required.",
+                "message": "The request is invalid: count: A valid integer is required.",
                 "details": {"fields": {"count": ["A valid integer is required."]}},
             }
         },
     ),
     401: (
-        "Who asks is not known (403 where the site's first way to authenticate has no challenge).",
+        "The client is not authenticated (403 if the site's first authentication class has no challenge).",
         {"not_authenticated": {"message": "Authentication credentials were not provided."}},
     ),
     403: (
@@ -107,8 +107,8 @@ def path_parameter(name: str, text: str) -> list[Any]:
 
 overview = describe(
     operation_id="overview",
-    summary="The figures of all parts",
-    description="As the overview in the admin has them. A part that cannot tell its figures has an `error`.",
+    summary="The figures of all components",
+    description="The figures of the admin's overview. A component whose figures are unavailable has an `error`.",
     responses=responses({200: OverviewSerializer}, REQUEST_ERRORS, ErrorSerializer),
     tags=["overview"],
 )

@@ -10,7 +10,7 @@ from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser
 
 MAX_BODY = 256 * 1024
-"""Bytes of a request body at most; the longest rule is a quarter of that."""
+"""Maximum size of a request body in bytes; the longest rule is a quarter of that."""
 
 
 class BodyTooLarge(APIException):

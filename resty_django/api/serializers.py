@@ -8,19 +8,19 @@ from rest_framework import serializers
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
-    """An error: a stable word, a sentence, and perhaps more."""
+    """An error: a code, a message, and optional details."""
 
-    code = serializers.CharField(help_text="A stable word, for programs.")
+    code = serializers.CharField(help_text="A stable identifier, for programs.")
     message = serializers.CharField(help_text="A sentence, for people.")
-    details = serializers.DictField(required=False, help_text="Perhaps `fields` (messages by field), or more.")
+    details = serializers.DictField(required=False, help_text="Optional details, such as `fields` (messages by field).")
 
 
 class OverviewFigureSerializer(serializers.Serializer[Any]):
     """One number."""
 
-    name = serializers.CharField(help_text="A stable word, for programs.")
+    name = serializers.CharField(help_text="A stable identifier, for programs.")
     label = serializers.CharField()  # type: ignore[assignment]
-    value = serializers.FloatField(allow_null=True, help_text="Null where it is not known. A share is 0 to 1.")
+    value = serializers.FloatField(allow_null=True, help_text="Null if unknown. Shares are from 0 to 1.")
     unit = serializers.ChoiceField(choices=["", "per minute", "share", "bytes", "seconds"], allow_blank=True)
     level = serializers.ChoiceField(choices=["ok", "warning", "error"])
     note = serializers.CharField(allow_blank=True)
@@ -30,24 +30,26 @@ class OverviewRowSerializer(serializers.Serializer[Any]):
     """The figures of one thing, such as a queue."""
 
     subject = serializers.CharField()
-    error = serializers.CharField(allow_blank=True, help_text="Why it has no figures; empty when it has.")
+    error = serializers.CharField(allow_blank=True, help_text="The reason if figures are missing, else empty.")
     figures = OverviewFigureSerializer(many=True)
 
 
 class OverviewPanelSerializer(serializers.Serializer[Any]):
-    """One part of the package."""
+    """One component."""
 
     name = serializers.CharField()
     title = serializers.CharField()
-    error = serializers.CharField(allow_blank=True, help_text="Why it tells nothing; empty when it does.")
+    error = serializers.CharField(allow_blank=True, help_text="The reason if the panel is unavailable, else empty.")
     figures = OverviewFigureSerializer(many=True)
     rows = OverviewRowSerializer(many=True)
-    more = serializers.IntegerField(help_text="Rows that were left out.")
-    bars = serializers.ListField(child=serializers.FloatField(), help_text="A number a minute, the present one last.")
+    more = serializers.IntegerField(help_text="Number of omitted rows.")
+    bars = serializers.ListField(
+        child=serializers.FloatField(), help_text="One number per minute, the current minute last."
+    )
     notes = serializers.ListField(child=serializers.CharField())
 
 
 class OverviewSerializer(serializers.Serializer[Any]):
-    """The parts that the user may see."""
+    """The components that the user may see."""
 
     panels = OverviewPanelSerializer(many=True)

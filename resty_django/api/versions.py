@@ -35,5 +35,5 @@ def check_version(request: Request, version: int) -> None:
     tags = [_TAG.fullmatch(entity_tag) for entity_tag in header.split(",")]
     if not any(tag is not None and not tag[1] and tag[2] == str(version) for tag in tags):
         raise PreconditionFailed(
-            f"The object has the version {version} now, which If-Match does not name. Read it again, and repeat."
+            f"The object now has version {version}, which does not match If-Match. Read it again, and repeat."
         )

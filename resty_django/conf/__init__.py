@@ -1,12 +1,12 @@
-"""The settings of a site: one dict, `RESTY_DJANGO`, read lazily and typed.
+"""The site's settings: the dict `RESTY_DJANGO`, read lazily and typed.
 
     RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": 1, "UDP": {"PORT": 1201}}}
 
     from resty_django.conf import conf
     conf.ids.udp.port   # 1201
 
-A section is read when it is first used and kept until a setting changes, so `override_settings` works. A wrong
-key, type or value raises `ImproperlyConfigured` on use, and is reported by `manage.py check` before that. All
+A section is read on first use and kept until a setting changes, so `override_settings` works. A wrong key, type or
+value raises `ImproperlyConfigured` on use; `manage.py check` reports it earlier. All
 durations are seconds, all sizes bytes. To add a section: a frozen dataclass in the app's `settings.py` and one line in
 `Conf`.
 """
@@ -60,7 +60,7 @@ class Conf:
         self.cache: dict[str, Any] = {}
 
     def load(self, section: Section[T]) -> T:
-        """Read a section from Django's settings and keep it."""
+        """Read a section from Django's settings and cache it."""
         problems = top_problems()
         values, section_problems = section.decode(raw_section(section.key))
         problems += section_problems
@@ -71,7 +71,7 @@ class Conf:
         return values
 
     def clear(self) -> None:
-        """Forget what was read; the next use reads the settings again."""
+        """Drop the cached sections; the next use reads the settings again."""
         self.cache.clear()
 
 
@@ -83,7 +83,7 @@ conf: Final = Conf()
 
 
 def top_problems() -> list[Problem]:
-    """Return what is wrong with the dict itself, apart from its sections."""
+    """Return the problems of the dict itself, apart from its sections."""
     raw = raw_settings()
     if not isinstance(raw, Mapping):
         return [wrong_type(raw, (), "a dict")]
@@ -91,9 +91,9 @@ def top_problems() -> list[Problem]:
 
 
 def all_problems() -> list[Problem]:
-    """Return everything wrong with the settings, section after section.
+    """Return all problems of the settings, section by section.
 
-    The defaults are right, so a section that the site has not set is not looked at, and its app is not imported.
+    The defaults are valid, so sections that the site does not set are skipped, and their apps are not imported.
     """
     problems = top_problems()
     for key, section in SECTIONS.items():

@@ -1,4 +1,4 @@
-"""`RESTY_DJANGO` as the site wrote it, and what every site has."""
+"""`RESTY_DJANGO` as written by the site, and the built-in names."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {
     "events": {"SIZE": 4 * 1024 * 1024},
     "limits": {"SIZE": 24 * 1024 * 1024},
 }
-"""The shared dictionaries that every site has, with the values that differ from the defaults."""
+"""Shared dictionaries that exist on every site, with values that differ from the defaults."""
 
 ALWAYS_CACHES: Final[Mapping[str, Mapping[str, object]]] = {"default": {}}
-"""The caches that every site has."""
+"""Caches that exist on every site."""
 
 
 def raw_settings() -> object:
-    """Return what the site has set, of whatever type."""
+    """Return the site's setting unchecked; it may be of any type."""
     return getattr(settings, SETTING, {})
 
 
 def raw_section(key: str) -> object:
-    """Return a section as the site has set it; an empty dict where it has not."""
+    """Return a section as set by the site; an empty dict if it is not set."""
     raw = raw_settings()
     return raw.get(key, {}) if isinstance(raw, Mapping) else {}

@@ -1,10 +1,10 @@
-"""Turn the plain dict of a settings section into a frozen dataclass, and say in sentences what is wrong with it.
+"""Decode the dict of a settings section into a frozen dataclass, and describe its problems in sentences.
 
 A section is a frozen dataclass whose field names are the setting keys in lower case. Field types understood:
 `bool`, `int`, `float` (takes an int), `str` (takes a path), `tuple[str, ...]` (takes a list), `tuple[dict[str, Any],
-...]` (takes a list; what is in the dicts is for others to check), a nested section, and `T | None` of any of these.
-`decode_named` reads a dict of sections under names that the site chooses, as in `CACHES`. Pure: nothing here reads
-Django's settings.
+...]` (takes a list; the contents of the dicts are checked elsewhere), a nested section, and `T | None` of any of these.
+`decode_named` reads a dict of sections under names that the site chooses, as in `CACHES`. Pure: this module does not
+read Django's settings.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ SETTING: Final = "RESTY_DJANGO"
 
 Kind = Literal["unknown", "type", "value", "missing"]
 Fault = tuple[str, str]
-"""(field name, sentence about its value): what a section's `faults()` yields."""
+"""An item of a section's `faults()`: the field name, and the end of a sentence about its value."""
 
 T = TypeVar("T")
 
 
 @runtime_checkable
 class Checked(Protocol):
-    """A section that checks several of its values together."""
+    """A section that validates several of its values together."""
 
     def faults(self) -> typing.Iterable[Fault]: ...
 
 
 class Name(str):
-    """A part of a path that the site has chosen, such as the name of a dictionary; no part of an anchor."""
+    """A path component chosen by the site, such as a dictionary name; it is left out of anchors."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Requirements of a part of the settings: modules that one extra installs."""
+    """Requirements of a setting: modules that one extra installs."""
 
     modules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the settings. `path` is the way to the key, e.g. `("IDS", "UDP", "PORT")`."""
+    """A problem with the settings. `path` leads to the key, e.g. `("IDS", "UDP", "PORT")`."""
 
     kind: Kind
     path: tuple[str, ...]
@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def anchor(self) -> str:
-        """Where to read about it: the key itself, or what is around a key that does not exist."""
+        """The location of the key's documentation; for an unknown key, of the section around it."""
         return anchor(self.path[:-1] if self.kind == "unknown" else self.path)
 
 
@@ -71,8 +71,8 @@ def setting(
 ) -> Any:
     """Return a field of a section.
 
-    `check` gets a value of the right type and returns None or the end of a sentence that begins with the key
-    ("must be at least 1"). `needs`: what some of its values take.
+    `check` takes a value of the right type and returns None or the end of a sentence that begins with the key
+    ("must be at least 1"). `needs`: requirements of some of its values.
     """
     of_values = needs or {}
     return dataclasses.field(
@@ -82,7 +82,7 @@ def setting(
 
 
 def section(cls: type[Any], *, needs: Needs | None = None) -> Any:
-    """Return a field that holds a nested section with its own defaults. `needs`: what it takes once a site sets it."""
+    """Return a field with a nested section and its defaults. `needs`: its requirements once a site sets it."""
     return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs})
 
 
@@ -104,18 +104,18 @@ def above(low: float) -> Callable[[Any], str | None]:
 
 
 def key_text(path: tuple[str, ...]) -> str:
-    """Return the key as a reader would look it up: `RESTY_DJANGO["IDS"]["STEP"]`."""
+    """Return the key as Python code: `RESTY_DJANGO["IDS"]["STEP"]`."""
     return SETTING + "".join(f'["{key}"]' for key in path)
 
 
 def anchor(path: tuple[str, ...]) -> str:
-    """Return where the key is documented: `docs/settings.md#ids-step`."""
+    """Return the location of the key's documentation: `docs/settings.md#ids-step`."""
     keys = [key for key in path if not isinstance(key, Name)]
     return documentation("docs/settings.md#" + ("-".join(keys).lower() or "settings"))
 
 
 def nearest(key: str, candidates: typing.Iterable[str]) -> str:
-    """Return a "did you mean" for `key`, else the list of what there is."""
+    """Return a "Did you mean" sentence for `key`, else the list of known keys."""
     keys = sorted(candidates)
     close = difflib.get_close_matches(key.upper(), keys, n=1, cutoff=0.6)
     return f'Did you mean "{close[0]}"?' if close else f"Known keys: {', '.join(keys)}."
@@ -123,7 +123,7 @@ def nearest(key: str, candidates: typing.Iterable[str]) -> str:
 
 def unknown_key(key: object, path: tuple[str, ...], candidates: typing.Iterable[str]) -> Problem:
     if not isinstance(key, str):
-        return Problem("unknown", path, f"{key_text(path)} has the key {key!r}; keys are texts in upper case.")
+        return Problem("unknown", path, f"{key_text(path)} has the key {key!r}; keys must be upper-case strings.")
     return Problem("unknown", (*path, key), f"{key_text((*path, key))} is not a setting. {nearest(key, candidates)}")
 
 
@@ -138,17 +138,17 @@ def _hints(cls: Hashable) -> dict[str, Any]:
 
 
 def field_types(cls: type[Any]) -> dict[str, Any]:
-    """Return the types of a section's fields; looked up once."""
+    """Return the types of a section's fields, cached."""
     return _hints(typing.cast("Hashable", cls))
 
 
 def keys(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the keys a section knows, in upper case, with their fields."""
+    """Return a section's keys, in upper case, with their fields."""
     return {field.name.upper(): field for field in dataclasses.fields(cls)}
 
 
 def paths(cls: type[Any], path: tuple[str, ...]) -> typing.Iterator[tuple[str, ...]]:
-    """Yield the way to every key of the section and of the sections in it."""
+    """Yield the path of every key of the section and its nested sections."""
     for key, field in keys(cls).items():
         yield (*path, key)
         kind = field_types(cls)[field.name]
@@ -157,7 +157,7 @@ def paths(cls: type[Any], path: tuple[str, ...]) -> typing.Iterator[tuple[str, .
 
 
 def missing_modules(cls: type[Any], raw: object, path: tuple[str, ...]) -> list[Problem]:
-    """Return the parts that a site has set and whose package is not installed."""
+    """Return the settings that the site uses although their package is not installed."""
     if not isinstance(raw, Mapping):
         return []
     problems = []
@@ -201,14 +201,14 @@ def decode(cls: type[T], raw: object, path: tuple[str, ...]) -> tuple[T | None, 
 def decode_named(
     cls: type[T], raw: object, path: tuple[str, ...], always: Mapping[str, Mapping[str, object]]
 ) -> tuple[Mapping[str, T] | None, list[Problem]]:
-    """Build a `cls` for each name in `raw` and in `always`, which gives what `raw` does not say."""
+    """Build a `cls` for each name in `raw` and in `always`; `always` provides values missing in `raw`."""
     if not isinstance(raw, Mapping):
         return None, [wrong_type(raw, path, "a dict")]
     values: dict[str, T] = {}
     problems: list[Problem] = []
     for name in (*always, *(name for name in raw if name not in always)):
         if not isinstance(name, str) or not name:
-            text = f"{key_text(path)} has the key {name!r}; its keys are names, texts of at least one character."
+            text = f"{key_text(path)} has the key {name!r}; its keys must be names, strings of at least one character."
             problems.append(Problem("unknown", path, text))
             continue
         options = raw.get(name, {})
@@ -258,7 +258,7 @@ def _or_none(problem: Problem) -> Problem:
 
 def _texts(value: object, path: tuple[str, ...]) -> tuple[tuple[str, ...], list[Problem]]:
     if not isinstance(value, list | tuple | set | frozenset):
-        return (), [wrong_type(value, path, "a list of texts")]
+        return (), [wrong_type(value, path, "a list of strings")]
     wrong = [item for item in value if not isinstance(item, str)]
     if wrong:
         return (), [_bad_item(wrong[0], path)]
@@ -270,10 +270,12 @@ def _dicts(value: object, path: tuple[str, ...]) -> tuple[tuple[dict[str, Any], 
         return (), [wrong_type(value, path, "a list of dicts")]
     wrong = [item for item in value if not (isinstance(item, Mapping) and all(isinstance(key, str) for key in item))]
     if wrong:
-        return (), [_bad_item(wrong[0], path, "dicts with texts as keys")]
+        return (), [_bad_item(wrong[0], path, "dicts with string keys")]
     return tuple(dict(item) for item in value), []
 
 
 def _bad_item(item: object, path: tuple[str, ...], expected: str = "texts") -> Problem:
     actual = "None" if item is None else type(item).__name__
-    return Problem("type", path, f"{key_text(path)} must be a list of {expected}; it holds an item of type {actual}.")
+    return Problem(
+        "type", path, f"{key_text(path)} must be a list of {expected}; it contains an item of type {actual}."
+    )

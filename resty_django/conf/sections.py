@@ -1,4 +1,4 @@
-"""The sections of the settings: their keys, their dataclasses and the apps that they configure."""
+"""The settings sections: their keys, their dataclasses and the apps that they configure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class Section(Generic[T]):
-    """One section: an attribute of `Conf` that reads itself from Django's settings when it is first used.
+    """One section: an attribute of `Conf` that is read from Django's settings on first use.
 
-    `cls` is the dotted path of its dataclass. It stands in the `settings.py` of its app and is imported on first use,
-    so that this package imports none of the apps.
+    `cls` is the dotted path of its dataclass. It is defined in its app's `settings.py` and imported on first use, so
+    that this package does not import the apps.
     """
 
     def __init__(self, key: str, cls: str, app: str) -> None:
@@ -42,12 +42,12 @@ class Section(Generic[T]):
 
     @cached_property
     def cls(self) -> type[Any]:
-        """Return the dataclass of the section, or of each of its named sections."""
+        """Return the dataclass of the section or of its named sections."""
         cls: type[Any] = import_string(self._path)
         return cls
 
     def decode(self, raw: object) -> tuple[T | None, list[Problem]]:
-        """Return the section and no problems, or None and what is wrong."""
+        """Return the section and no problems, or None and the problems."""
         return decode(self.cls, raw, (self.key,))
 
     def paths(self) -> Iterator[tuple[str, ...]]:
@@ -55,14 +55,14 @@ class Section(Generic[T]):
         return paths(self.cls, (self.key,))
 
     def missing(self, raw: object) -> list[Problem]:
-        """Return the parts of it whose package is not installed."""
+        """Return its settings whose package is not installed."""
         return missing_modules(self.cls, raw, (self.key,))
 
 
 class NamedSections(Section[Mapping[str, T]]):
     """A dict of sections under names that the site chooses, as in `CACHES`.
 
-    `always` has the names that are never missing, with the values that differ from the defaults of the dataclass.
+    `always` contains the built-in names, with the values that differ from the dataclass's defaults.
     """
 
     def __init__(self, key: str, cls: str, app: str, always: Mapping[str, Mapping[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""Checks of single values, for the fields of settings sections.
+"""Validators for single values of settings sections.
 
 Each takes a value of the right type and returns None, or the end of a sentence that begins with the key
 ("must not be empty").
@@ -49,7 +49,11 @@ def networks_or_unix(values: tuple[str, ...]) -> str | None:
 
 
 def header(value: str) -> str | None:
-    return None if re.fullmatch("[A-Za-z0-9-]+", value) else f"must be letters, digits and hyphens, not {value!r}"
+    return (
+        None
+        if re.fullmatch("[A-Za-z0-9-]+", value)
+        else f"must contain only letters, digits and hyphens, not {value!r}"
+    )
 
 
 def dotted_path(value: str) -> str | None:
@@ -64,7 +68,7 @@ def dotted_paths(values: tuple[str, ...]) -> str | None:
 
 
 def no_empty_texts(values: tuple[str, ...]) -> str | None:
-    return None if all(values) else "holds an empty text"
+    return None if all(values) else "contains an empty string"
 
 
 def queue_names(values: tuple[str, ...]) -> str | None:
@@ -77,7 +81,9 @@ def share(value: float) -> str | None:
 
 def tokens(values: tuple[str, ...]) -> str | None:
     short = any(len(value) < 16 for value in values)
-    return "holds a token of less than 16 characters; make one with `secrets.token_urlsafe()`" if short else None
+    return (
+        "contains a token of fewer than 16 characters; generate one with `secrets.token_urlsafe()`" if short else None
+    )
 
 
 def not_blank(value: str) -> str | None:
@@ -93,7 +99,7 @@ def redis_url(value: str) -> str | None:
 def key_prefix(value: str) -> str | None:
     if re.fullmatch(r"[\w.:{}-]+", value, re.ASCII):
         return None
-    return f"must be letters, digits and _.:{{}}- alone, not {value!r}"
+    return f"must contain only letters, digits and _.:{{}}-, not {value!r}"
 
 
 def modules(values: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Buffers of messages: those that wait, and those that may have to be sent again. Pure."""
+"""Buffers for waiting messages and for messages that may have to be sent again. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class AddResult(enum.Enum):
     """What `Buffer.add` did with a message."""
 
     KEPT = "kept"
-    FLUSH = "kept; it is time for a flush"
-    DROPPED = "dropped; it is time for a flush"
+    FLUSH = "kept; a flush is due"
+    DROPPED = "dropped; a flush is due"
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Whole messages that are sent in one go. `times`: how often they were sent, the last time at `sent_at`."""
+    """Whole messages that are sent together. `times`: number of times they were sent, the last time at `sent_at`."""
 
     data: bytes
     count: int
@@ -27,7 +27,7 @@ class Chunk:
 
 
 class Buffer:
-    """Messages that wait, on two levels under one bound: each attempt to send moves them to the second.
+    """Waiting messages, in two levels under one size limit; each attempt to send moves them to the second level.
 
     `size` is the bytes on both levels, and falls only when a chunk is released. `add` may be called by any thread, and
     from code that interrupts `add`; the other calls are for the sender, one at a time.
@@ -43,11 +43,11 @@ class Buffer:
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """Return the number of messages that wait."""
+        """Return the number of waiting messages."""
         return len(self._arrived) + len(self._outgoing)
 
     def add(self, message: bytes) -> AddResult:
-        """Keep a message, or drop it if it does not fit below the drop limit: the newest, not the oldest."""
+        """Keep a message, or drop it if the buffer has reached the drop limit."""
         with self._lock:
             size = self.size + len(message)
             if size > self._drop_limit:
@@ -58,13 +58,13 @@ class Buffer:
         return AddResult.KEPT if size < self._flush_limit else AddResult.FLUSH
 
     def advance(self) -> None:
-        """Move what has arrived behind what is on its way."""
+        """Move new messages behind those being sent."""
         with self._lock:
             arrived, self._arrived = self._arrived, deque()
         self._outgoing.extend(arrived)
 
     def chunk(self, limit: int) -> Chunk | None:
-        """Return the next messages of the second level, together `limit` bytes at most; a longer one goes alone."""
+        """Return the next messages of the second level, at most `limit` bytes; a longer message is sent alone."""
         messages: list[bytes] = []
         size = 0
         for message in self._outgoing:
@@ -75,27 +75,27 @@ class Buffer:
         return Chunk(b"".join(messages), len(messages)) if messages else None
 
     def release(self, chunk: Chunk) -> None:
-        """Forget the first messages of the second level: the chunk that they made was sent."""
+        """Remove the chunk's messages from the second level after it was sent."""
         for _ in range(chunk.count):
             self._outgoing.popleft()
         with self._lock:
             self.size -= len(chunk.data)
 
     def refuse(self, chunk: Chunk) -> None:
-        """As `release`, but the chunk could not be sent and never can be."""
+        """Remove the chunk's messages because they can never be sent."""
         self.release(chunk)
         with self._lock:
             self.dropped += chunk.count
 
 
 class ResendBuffer:
-    """Chunks that were sent and may not have been read, in order: they are sent again when the connection breaks.
+    """Chunks that were sent but perhaps not read, in order; they are sent again if the connection breaks.
 
-    A stream takes bytes that its reader never reads: they were in the memory of one of the two machines when the reader
-    died, and no error reports it. So a chunk is kept until the connection is seen alive some time after it was sent.
+    If the reader of a stream dies, bytes that were still in the memory of either machine are lost without an error. So
+    a chunk is kept until the connection is seen alive some time after the chunk was sent.
 
-    `seconds`: how much later the connection has to be alive (0: nothing is kept). `limit`: the bytes that are kept at
-    most, the oldest leave first. `times`: how often a chunk is sent at most.
+    `seconds`: the delay after which a live connection confirms a chunk (0: nothing is kept). `limit`: maximum number of
+    bytes kept, oldest dropped first. `times`: maximum number of times that a chunk is sent.
     """
 
     def __init__(self, seconds: float, limit: int, times: int) -> None:
@@ -108,12 +108,12 @@ class ResendBuffer:
 
     @property
     def due(self) -> float | None:
-        """When it is worth while to look whether the connection is alive; None where nothing is kept."""
+        """The time of the next useful connection check; None if nothing is kept."""
         return self._kept[0].sent_at + self._seconds if self._kept else None
 
     @property
     def next(self) -> Chunk | None:
-        """The chunk to be sent again before anything else."""
+        """The chunk to send again before anything else."""
         return self._again[0] if self._again else None
 
     def add(self, chunk: Chunk, now: float) -> None:
@@ -130,12 +130,12 @@ class ResendBuffer:
             self._forget()
 
     def confirm(self, now: float) -> None:
-        """Note that the connection is alive: what was sent long enough before has been read."""
+        """Note that the connection is alive, which confirms chunks that were sent long enough before."""
         while self._kept and self._kept[0].sent_at + self._seconds <= now:
             self._forget()
 
     def recall(self) -> None:
-        """Note that the connection is broken: chunks have to be sent again, unless they were sent often enough."""
+        """Note that the connection is broken: chunks must be sent again, up to `times`."""
         self._again.extendleft(chunk for chunk in reversed(self._kept) if chunk.times < self._times)
         self._kept.clear()
         self._size = 0

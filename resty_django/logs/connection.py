@@ -15,19 +15,18 @@ from typing import Final
 from .options import BadOption, Options
 
 STREAM_CHUNK: Final = 64 * 1024
-"""Bytes handed to the system at a time."""
+"""Bytes passed to the operating system per call."""
 DATAGRAM: Final = 1400
-"""Bytes of messages put together in one datagram, so that networks need not split it."""
+"""Maximum size of combined messages in one datagram (bytes), to avoid IP fragmentation."""
 SHORTEST_PATIENCE: Final = 5000
-"""Milliseconds: a server that confirms nothing for so long counts as gone, and longer where there is more patience."""
+"""Milliseconds without acknowledgement after which the connection is dropped; a longer `timeout` takes precedence."""
 
 codecs.lookup("idna")
-"""Looking up a host imports it. Here and not in the thread: where a thread of the parent was about to import, the child
-of a fork would wait for that forever."""
+"""Host lookups import this codec: a forked child would hang if a thread of its parent was importing it."""
 
 
 class Connection:
-    """`open`, `send` and `close`; all of them for one thread at a time. Raises OSError; then it has to be closed."""
+    """A connection for one thread at a time. Methods raise OSError; close the connection after an error."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -42,16 +41,16 @@ class Connection:
         return self._sock is not None
 
     def open(self) -> None:
-        """Connect, within `timeout`. The session of the last TLS connection is used again."""
+        """Connect within `timeout`. The last TLS session is resumed."""
         try:
             self._sock = self._connect()
-        except UnicodeError as error:  # of the encoding of a host name
+        except UnicodeError as error:  # from encoding the host name
             raise OSError(f"{self._options.host!r} is not a host name: {error}") from error
 
     def alive(self) -> bool:
-        """Return whether the other side has not ended the connection, as far as this machine was told.
+        """Return whether the connection is open, as far as this machine knows.
 
-        What the server sends is read and thrown away.
+        Data sent by the server is read and discarded.
         """
         sock = self._sock
         if sock is None:
@@ -68,9 +67,9 @@ class Connection:
         return False
 
     def settled(self) -> bool:
-        """Return whether nothing that was sent is still on this machine; True where the system does not tell.
+        """Return whether all sent data has left this machine; True if the system does not report it.
 
-        Then the other machine has it all, and with a Unix socket the server has read it all.
+        The other machine then has all data; with a Unix socket, the server has read it.
         """
         if self._sock is None or not sys.platform.startswith("linux"):
             return True
@@ -81,15 +80,15 @@ class Connection:
         return struct.unpack("i", waiting) == (0,)
 
     def send(self, data: bytes) -> None:
-        """Hand everything to the system; each step of that may take `timeout`. Over UDP it is one datagram."""
+        """Pass all data to the operating system; each step may take up to `timeout`. Over UDP this is one datagram."""
         if self._sock is None:
-            raise ConnectionError("there is no connection")
+            raise ConnectionError("not connected")
         unsent = memoryview(data)
         while unsent:
             unsent = unsent[self._sock.send(unsent) :]
 
     def finish(self) -> None:
-        """End the connection, but wait up to `timeout` for the server to end it too: it has read everything by then."""
+        """End the connection, and wait up to `timeout` until the server ends it too: it has then read everything."""
         sock = self._sock
         if sock is not None and not self._options.is_udp:
             with suppress(OSError):
@@ -103,7 +102,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End the connection without waiting, and without a word where another process has it as well."""
+        """Close the connection without waiting; if another process shares it, without a TLS or TCP shutdown."""
         sock, self._sock = self._sock, None
         if sock is not None:
             if isinstance(sock, ssl.SSLSocket):

@@ -1,4 +1,4 @@
-"""The handler for Python's logging."""
+"""The logging handler."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .sender import Sender
 from .shipper import Stats
 
 FLUSH_SECONDS: Final = 10.0
-"""The longest that `flush` waits."""
+"""Maximum wait of `flush` (seconds)."""
 EXIT_SECONDS: Final = 5.0
-"""The longest that `close` waits, and all handlers together at the end of the process."""
+"""Maximum wait (seconds) of `close`, and of all handlers together at process exit."""
 FORK_SECONDS: Final = 0.5
-"""The longest that a fork waits for flushes that are running."""
+"""Maximum time (seconds) that a fork waits for running flushes."""
 
 _paused = threading.local()
 _handlers: weakref.WeakSet[SocketHandler] = weakref.WeakSet()
 
 
 class SocketHandler(logging.Handler):
-    """Gathers formatted records in memory, and ships them to one log server in the background.
+    """A logging handler that buffers formatted records in memory and ships them to a log server in the background.
 
-    `emit` only formats, and appends to a buffer: it never waits for the network. Arguments: `level`, and the names of
-    `Options`, whose docstring has their units. Raises `BadOption`, which names the mistake.
+    `emit` only formats and buffers; it never waits for the network. Arguments: `level`, and the fields of `Options`,
+    whose docstring lists their units. Raises `BadOption` with a description of the mistake.
     """
 
     def __init__(self, level: int | str = logging.NOTSET, **options: Any) -> None:
@@ -53,11 +53,11 @@ class SocketHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Ship now what is buffered, and wait until that has worked or failed: at most 10 seconds."""
+        """Ship the buffered records now, and wait up to 10 seconds for success or failure."""
         self._sender.flush(FLUSH_SECONDS)
 
     def close(self) -> None:
-        """Ship what is buffered, waiting at most 5 seconds, and end. What is logged later is shipped at once."""
+        """Ship the buffered records, waiting at most 5 seconds, and close. Later records are shipped immediately."""
         self._close(EXIT_SECONDS)
 
     def stats(self) -> Stats:
@@ -69,7 +69,7 @@ class SocketHandler(logging.Handler):
         super().close()
 
     def _after_fork(self) -> None:
-        """Start over in the child of a fork: the messages, the thread and the connection belong to the parent."""
+        """Start afresh in a forked child: the messages, the thread and the connection belong to the parent."""
         self._sender.abandon()
         self._sender = Sender(self.options)
 
@@ -80,8 +80,8 @@ def handlers() -> list[SocketHandler]:
 
 
 def _before_fork() -> None:
-    """Let the threads finish what they are about: a child never gets the locks that a thread of its parent holds, those
-    of the system's resolver and of OpenSSL among them."""
+    """Let the threads finish their current flush. A forked child could otherwise wait forever for locks that they
+    hold, for example in the system's resolver or in OpenSSL."""
     end = time.monotonic() + FORK_SECONDS
     senders = [handler._sender for handler in handlers()]
     _paused.senders = [sender for sender in senders if sender.pause(max(0.0, end - time.monotonic()))]
@@ -98,7 +98,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Close all handlers. Runs before `logging` shuts down, so that other handlers can report what is lost."""
+    """Close all handlers. Runs before `logging` shuts down, so that other handlers can report lost messages."""
     end = time.monotonic() + EXIT_SECONDS
     for handler in handlers():
         handler._close(max(0.0, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The probe of log shipping: whether the log servers take connections."""
+"""Health probe for log shipping: connects to the log servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .handler import handlers
 
 
 def probe() -> Iterator[health.Finding]:
-    """Connect once to the server of each handler that this process has; nothing is sent."""
+    """Connect once to the server of each handler in this process, without sending anything."""
     for address, options in {handler.options.address: handler.options for handler in handlers()}.items():
         connection = Connection(options)
         try:
@@ -20,5 +20,5 @@ def probe() -> Iterator[health.Finding]:
             yield health.Finding("error", address, f"Log messages cannot be shipped: {type(error).__name__}: {error}")
             continue
         connection.close()
-        text = "UDP: nobody can tell whether it is heard." if options.is_udp else "It takes connections."
+        text = "UDP: delivery cannot be verified." if options.is_udp else "The server accepts connections."
         yield health.Finding("ok", address, text)

@@ -1,4 +1,4 @@
-"""The options of the handler. Pure."""
+"""Options of the handler. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _TEXTS: Final = ("host", "path", "sni_host", "ca_file")
 
 
 class BadOption(ValueError):
-    """An option that is unknown, of the wrong type, out of range, or does not go with another one."""
+    """An option is unknown, of the wrong type, out of range, or conflicts with another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options of `SocketHandler`; names and units are those of lua-resty-logger-socket.
 
-    `host` and `port` name the server, or `path` its Unix stream socket; with all three, `path` is not used. `sock_type`
-    is "tcp" or "udp". From `flush_limit` bytes on what waits is shipped; more than `drop_limit` bytes never wait.
-    `timeout`: milliseconds for connecting, and for each step of sending. `max_retry_times`: further attempts, to
-    connect and to send. `retry_interval`: milliseconds before each of them. `periodic_flush`: seconds between two
-    flushes by the clock (None or 0: none). `ssl`: TLS; `ssl_verify`: the certificate is checked, for the name
-    `sni_host` (None: `host`), against the certificates in the file `ca_file` (None: those of the system).
+    `host` and `port` are the server's address, or `path` its Unix stream socket; if all are set, `path` is ignored.
+    `sock_type` is "tcp" or "udp". `flush_limit`: buffer size in bytes that triggers a flush. `drop_limit`: maximum
+    buffer size in bytes.
+    `timeout`: milliseconds for connecting, and for each step of sending. `max_retry_times`: retries for connecting and
+    for sending. `retry_interval`: milliseconds before each retry. `periodic_flush`: seconds between periodic flushes
+    (None or 0: none). `ssl`: use TLS. `ssl_verify`: verify the certificate for the name `sni_host` (None: `host`)
+    against the certificates in the file `ca_file` (None: the system's).
 
-    `resend`: what was sent is kept, and sent again when the connection breaks, until the connection is seen alive so
-    many milliseconds later (0: never). `terminator`: what ends each message.
+    `resend`: sent messages are kept, and sent again if the connection breaks, until the connection is seen alive this
+    number of milliseconds later (0: never). `terminator`: the end of each message.
 
     Raises `BadOption`.
     """
@@ -66,7 +67,7 @@ class Options:
         names = [field.name for field in fields(cls)]
         for name in options:
             if name not in names:
-                raise BadOption(f"{name} is not an option of SocketHandler; it has {', '.join(names)}.")
+                raise BadOption(f"{name} is not an option of SocketHandler. Options: {', '.join(names)}.")
         return cls(**options)
 
     @property
@@ -100,10 +101,10 @@ class Options:
         for name in _TEXTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
-                yield f"{name} must be a text that is not empty, not {value!r}."
+                yield f"{name} must be a non-empty string, not {value!r}."
         for name in ("sock_type", "terminator"):
             if not isinstance(getattr(self, name), str):
-                yield f"{name} must be a text, not {getattr(self, name)!r}."
+                yield f"{name} must be a string, not {getattr(self, name)!r}."
         if self.port is not None and (type(self.port) is not int or not 0 <= self.port <= 65535):
             yield f"port must be a whole number from 0 to 65535, not {self.port!r}."
         if self.sock_type not in ("tcp", "udp"):
@@ -112,14 +113,14 @@ class Options:
     def _wrong_together(self) -> Iterator[str]:
         if self.host is None or self.port is None:
             if self.host is not None or self.port is not None:
-                yield "host and port go together: give both, or path alone."
+                yield "host and port must be set together. Set both, or only path."
             elif self.path is None:
-                yield "SocketHandler needs host and port of the log server, or path, its Unix socket."
+                yield "SocketHandler needs the log server's address. Set host and port, or path for a Unix socket."
             elif self.sock_type == "udp" or self.ssl:
-                yield "path is a Unix stream socket: it goes neither with sock_type udp nor with ssl."
+                yield "path is a Unix stream socket, so it cannot be combined with sock_type udp or ssl."
         if self.flush_limit >= self.drop_limit:
             yield f"flush_limit ({self.flush_limit}) must be less than drop_limit ({self.drop_limit})."
         if self.ssl and self.sock_type == "udp":
-            yield "ssl needs sock_type tcp."
+            yield "ssl needs TCP. Set sock_type to tcp."
         if not self.ssl and (self.sni_host is not None or self.ca_file is not None):
-            yield "sni_host and ca_file are for TLS: they need ssl=True."
+            yield "sni_host and ca_file need TLS. Set ssl=True."

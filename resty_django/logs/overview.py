@@ -1,4 +1,4 @@
-"""The panel of shipped logs in the overview, and their metrics."""
+"""Overview panel and metrics for shipped logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .handler import handlers
 
 
 def panel() -> Tile:
-    """Return what the handlers of this process have shipped."""
+    """Return the panel with the counts of this process's handlers."""
     rows = []
     for handler in handlers():
         counts = handler.stats()
@@ -33,7 +33,9 @@ def panel() -> Tile:
         Figure(name, label, sum(figure.value or 0 for row in rows for figure in row.figures if figure.name == name))
         for name, label in (("sent", _("Sent")), ("waiting", _("Waiting")), ("dropped", _("Dropped")))
     ]
-    notes = [_("Of the process that made this page.") if rows else _("No handler of LOGGING ships records.")]
+    notes = [
+        _("Figures are for the process that rendered this page.") if rows else _("No handler in LOGGING ships records.")
+    ]
     return overview.tile(figures, rows, notes=notes)
 
 
@@ -43,7 +45,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_logs_messages",
         "counter",
-        "Log messages of the process that is scraped, by what became of them.",
+        "Log messages of the scraped process, by outcome.",
         ("server", "outcome"),
         [
             Sample((server, outcome), getattr(counts, outcome))
@@ -54,7 +56,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_logs_waiting_bytes",
         "gauge",
-        "Bytes of log messages that wait in the process that is scraped.",
+        "Bytes of log messages waiting in the scraped process.",
         ("server",),
         [Sample((server,), counts.size) for server, counts in counts_by_server],
     )

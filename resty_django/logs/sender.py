@@ -1,4 +1,4 @@
-"""Ships in the background: one thread for each handler and process."""
+"""Background shipping: one thread per handler and process."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ STOP: Final = "stop"
 CLOCK: Final = "clock"
 
 Request = str | threading.Event
-"""What the thread is asked for: a flush by size, the end, a look at the clock, or a flush and then to set an event."""
+"""A request to the thread: a flush by size, the end, a timer check, or a flush that sets an event when done."""
 
 GOODBYE: Final = 2.0
-"""Seconds that `close` waits at most, after all was sent, for the connection to end."""
+"""Maximum seconds that `close` waits for the connection to end after everything was sent."""
 RETRY: Final = 2.0
-"""Seconds from a flush that failed to the next one, where no message causes one before."""
+"""Seconds after a failed flush until the next one, unless a message triggers it earlier."""
 BETWEEN: Final = 10.0
-"""Seconds between two reports of messages that were dropped although the server takes messages."""
+"""Seconds between reports of messages that were dropped although the server accepts messages."""
 LATE: Final = 5.0
-"""Seconds that a message waits at most for another one, when both come after `close`."""
+"""Maximum seconds that a message logged after `close` waits for another one."""
 
 
 class FlushTimer:
-    """Decides when the clock asks for a flush.
+    """The schedule of periodic flushes.
 
-    `interval`: seconds between two flushes by the clock, the first one that long after `now`; None or 0: none.
+    `interval`: seconds between periodic flushes, the first one `interval` after `now`; None or 0: no periodic flushes.
     """
 
     def __init__(self, interval: float | None, now: float) -> None:
@@ -49,17 +49,17 @@ class FlushTimer:
 
     @property
     def next(self) -> float | None:
-        """When to ask `must_flush` again; None: never."""
+        """The time of the next `must_flush` call; None: never."""
         times = [at for at in (self._tick, self._retry) if at is not None]
         return min(times) if times else None
 
     def flushed(self, ok: bool, by_size: bool, now: float) -> None:
-        """Note that there was a flush."""
+        """Note a flush."""
         self._retry = None if ok else now + RETRY
         self._by_size = self._by_size or by_size
 
     def must_flush(self, now: float) -> bool:
-        """Return whether it is time. A flush by size since the last tick makes the clock skip one."""
+        """Return whether a periodic flush is due. After a flush by size, one periodic flush is skipped."""
         must = self._retry is not None and self._retry <= now
         if self._tick is not None and self._tick <= now:
             self._tick = now + self._interval
@@ -69,7 +69,7 @@ class FlushTimer:
 
 
 class OutageLog:
-    """Messages about outages: when one begins, when it causes the first message to be dropped, and when it is over."""
+    """Log messages about outages: when one begins, when the first message is dropped, and when it ends."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -79,19 +79,19 @@ class OutageLog:
         self._quiet_until = float("-inf")
 
     def after(self, error: str | None, dropped: int, now: float) -> Iterator[str]:
-        """Yield the messages after a flush. `error`: why it failed; `dropped`: count of messages dropped so far."""
+        """Yield the messages after a flush. `error`: the reason of a failure; `dropped`: messages dropped so far."""
         if error is not None:
             if not self._down:
                 self._down = True
-                yield f"{self._address} takes no log messages, they wait: {error}"
+                yield f"{self._address} does not accept log messages; they are buffered: {error}"
             if not self._dropping and dropped > self._reported:
                 self._dropping = True
-                yield f"log messages for {self._address} are dropped, since those that wait have reached drop_limit"
+                yield f"log messages for {self._address} are dropped, because the buffer has reached drop_limit"
             return
         if self._down:
             self._down = self._dropping = False
             self._quiet_until = now
-            yield f"{self._address} takes log messages again"
+            yield f"{self._address} accepts log messages again"
         if dropped > self._reported and now >= self._quiet_until:
             yield f"{dropped - self._reported} log messages for {self._address} were dropped"
             self._reported = dropped
@@ -106,7 +106,7 @@ class OutageLog:
 
 
 class Sender:
-    """Takes messages and ships them. The thread begins with the first message. Raises `BadOption`."""
+    """Accepts messages and ships them in a thread that starts with the first message. Raises `BadOption`."""
 
     def __init__(self, options: Options) -> None:
         self._flush_limit = options.flush_limit
@@ -124,7 +124,7 @@ class Sender:
         self._timer = FlushTimer(options.periodic_flush, time.monotonic())
 
     def log(self, message: bytes) -> None:
-        """Take a message. Does not wait for the network, unless it comes after `close`: then it is shipped at once."""
+        """Buffer a message without waiting for the network. After `close`, ship it immediately."""
         added = self._buffer.add(message)
         if self._thread is None:
             self._start()
@@ -134,7 +134,7 @@ class Sender:
             self._ship_here()
 
     def flush(self, seconds: float) -> None:
-        """Ship what waits, and wait for that, at most so long."""
+        """Ship the waiting messages, and wait up to `seconds` for that."""
         if self._thread is threading.current_thread() or not (len(self._buffer) or self._shipper.sent_chunks.next):
             return
         self._start()
@@ -146,7 +146,7 @@ class Sender:
             done.wait(seconds)
 
     def close(self, seconds: float) -> None:
-        """Flush, waiting at most so long, and end the thread. Messages that are lost by that are counted in the log."""
+        """Flush, waiting at most `seconds`, and end the thread. The number of lost messages is logged."""
         if self._ending.is_set():
             return
         self._ending.set()
@@ -164,7 +164,7 @@ class Sender:
             log.warning("%s", text)
 
     def pause(self, seconds: float) -> bool:
-        """Ship nothing until `resume`. False where a flush that is running took longer than so many seconds."""
+        """Ship nothing until `resume`. Return False if a running flush took longer than `seconds`."""
         return self._shipping.acquire(timeout=seconds)
 
     def resume(self) -> None:
@@ -172,7 +172,7 @@ class Sender:
         self._shipping.release()
 
     def abandon(self) -> None:
-        """Let go of what belongs to the parent of this process."""
+        """Drop resources that belong to this process's parent."""
         self._connection.close()
 
     def stats(self) -> Stats:
@@ -189,7 +189,7 @@ class Sender:
                 thread.start()
                 self._thread = thread
         except RuntimeError:
-            pass  # the interpreter is about to end, and starts no threads any more: `close` will ship
+            pass  # the interpreter is shutting down and cannot start threads: `close` will ship
         finally:
             self._starting.release()
 
@@ -204,7 +204,7 @@ class Sender:
                 continue
             error = self._flush(request == BY_SIZE)
             if isinstance(request, threading.Event):
-                request.set()  # before anything is logged: who waits may hold a lock that logging needs
+                request.set()  # before anything is logged: the waiting thread may hold a lock that logging needs
             self._report(error)
         with self._shipping:
             self._connection.finish()
@@ -226,7 +226,7 @@ class Sender:
         with self._shipping:
             try:
                 error = self._shipper.flush()
-            except Exception as failure:  # the thread has to live on
+            except Exception as failure:  # the thread must survive
                 error = f"{type(failure).__name__}: {failure}"
         self._timer.flushed(error is None, by_size, time.monotonic())
         self._gave_up = error is not None and self._ending.is_set()
@@ -243,7 +243,7 @@ class Sender:
     # --- at the end --------------------------------------------------------------------------------------------------
 
     def _ship_here(self) -> None:
-        """Ship in this thread. After `close` that is tried until it fails once."""
+        """Ship in this thread. After `close`, until the first failure."""
         if self._gave_up or not self._shipping.acquire(timeout=LATE):
             return
         try:

@@ -1,4 +1,4 @@
-"""Flushes: sends the messages that wait to the server, with retries. Uses no thread."""
+"""Sends waiting messages to the server, with retries. Uses no thread."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .buffer import Buffer, Chunk, ResendBuffer
 from .options import Options
 
 TIMES: Final = 4
-"""How often a message is sent at most, where connections break each time. There are servers that end each of them."""
+"""Maximum number of times a message is sent if connections keep breaking; some servers close every connection."""
 LOOKS: Final = 0.2
-"""Seconds between two looks at a connection whose last chunks are still on their way."""
+"""Seconds between checks of a connection while its last chunks are in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The counts of one handler in one process, since the handler was created or since the fork.
+    """The counts of one handler in this process, since it was created or since the fork.
 
-    `waiting` messages of `size` bytes were not sent yet. `sent` messages were, without those sent once more, which are
-    `resent`. `dropped`: those for which there was no room, or which were too long for a datagram. `failures`: flushes
-    that failed; `error`: why the last one did, None when it did not.
+    `waiting`: messages not sent yet, of `size` bytes. `sent`: messages sent, not counting repeats, which are `resent`.
+    `dropped`: messages dropped because the buffer was full or because they were too long for a datagram. `failures`:
+    failed flushes; `error`: the reason of the last failure, None if the last flush succeeded.
     """
 
     waiting: int
@@ -35,7 +35,7 @@ class Stats:
 
 
 class Transport(Protocol):
-    """The part of `Connection` that a shipper uses."""
+    """The interface of `Connection` that a shipper needs."""
 
     chunk: int
 
@@ -49,7 +49,7 @@ class Transport(Protocol):
 
 
 class Shipper:
-    """`clock` gives seconds; `pause` waits for seconds, or not, where the process is about to end."""
+    """Sends the buffer's messages. `clock` returns seconds; `pause` waits, unless the process is ending."""
 
     def __init__(
         self, options: Options, transport: Transport, clock: Callable[[], float], pause: Callable[[float], object]
@@ -68,19 +68,19 @@ class Shipper:
 
     @property
     def due(self) -> float | None:
-        """When to `look`, by the clock; None: there is no need."""
+        """The time of the next `look`; None: not needed."""
         due = self.sent_chunks.due
         return None if due is None else max(due, self._looked + LOOKS)
 
     def flush(self) -> str | None:
-        """Send everything. None, or what went wrong at last; then all that was not sent is still there."""
+        """Send everything. Return None or the last error; unsent messages are kept."""
         self._error = error = self._flush()
         if error is not None:
             self._failures += 1
         return error
 
     def look(self) -> None:
-        """See whether the connection is still alive; where it is not, close it, and have its last chunks sent again."""
+        """Check whether the connection is alive. If not, close it and schedule its last chunks to be sent again."""
         transport = self._transport
         if not transport.is_open:
             return

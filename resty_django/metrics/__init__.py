@@ -1,4 +1,4 @@
-"""The figures of all apps for Prometheus; the view needs the extra `metrics`.
+"""Prometheus metrics of all apps. The view needs the extra `metrics`.
 
 path("metrics", resty_django.metrics.view)
 

@@ -1,4 +1,4 @@
-"""Who may see the metrics: a token, an address, or a user with the permission."""
+"""Access to the metrics: by token, by network, or by user permission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERMISSION: Final = "resty_django.view_metrics"
 
 
 def allowed(request: HttpRequest) -> bool:
-    """Return whether one of the three holds. Without any setting it is the permission alone."""
+    """Return whether the request is allowed by one of the three. Without settings, only the permission counts."""
     settings = conf.metrics
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and any(

@@ -1,6 +1,6 @@
-"""The metrics by prometheus-client; the only module that imports it.
+"""Exposition of the metrics with prometheus-client; the only module that imports it.
 
-A site with its own registry adds ours to it:
+A site with its own registry can register the collector there:
 
     from prometheus_client import REGISTRY
     from resty_django.metrics.exposition import RestyCollector
@@ -32,14 +32,14 @@ from .families import Family, Sample
 from .sources import collected
 
 LONGEST_LABEL: Final = 10_000
-"""Characters; longer than names are, so that no two become one."""
+"""Maximum length of a label value in characters; longer than any name, so that no two names collide."""
 
 
 class RestyCollector(Collector):
-    """Asks all parts of the package at each scrape, and keeps nothing between two."""
+    """A collector that queries all sources at each scrape and keeps no state between scrapes."""
 
     def describe(self) -> list[Metric]:
-        """Nothing: so that registering it asks no store."""
+        """Return nothing, so that registration does not query any store."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -47,7 +47,7 @@ class RestyCollector(Collector):
 
 
 def exposed(accept: str) -> tuple[bytes, str]:
-    """Return the text of all metrics and its content type."""
+    """Return all metrics as text, and the content type."""
     registry = CollectorRegistry()
     registry.register(RestyCollector())
     encode, content_type = choose_encoder(accept)
@@ -71,5 +71,5 @@ def _metric(family: Family) -> Metric:
 
 
 def _sendable(sample: Sample) -> list[str]:
-    """Return the labels without control characters; lone surrogates, which have no UTF-8, as question marks."""
+    """Escape control characters in labels, and replace lone surrogates by question marks."""
     return [printable(label.encode("utf-8", "replace").decode(), LONGEST_LABEL) for label in sample.labels]

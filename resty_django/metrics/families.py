@@ -1,4 +1,4 @@
-"""Metrics as the apps report them. Pure; does not need prometheus-client."""
+"""Metrics as reported by the apps. Pure; does not need prometheus-client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHERS: Final = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`labels` are the values of the labels of its family. A summary has `count` too, and `value` is its sum."""
+    """A sample. `labels`: the values of the family's labels. Summaries also set `count`, and `value` is the sum."""
 
     labels: tuple[str, ...]
     value: float
@@ -22,10 +22,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric: `name` without `_total`, seconds and bytes as units, `help` a sentence, `labels` their names.
+    """A metric: `name` without `_total`, units in seconds and bytes, `help` a sentence, `labels` the label names.
 
-    `adds`: the values of different labels can be added, so that what is too much is told as `(others)`; else the
-    lowest values are told and the others left out.
+    `adds`: values of different labels can be added, so excess samples are reported as `(others)`; otherwise only the
+    lowest values are reported.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Family:
     adds: bool = True
 
     def bounded(self, most: int) -> Family:
-        """Return the family with `most` samples at most."""
+        """Return the family with at most `most` samples."""
         if len(self.samples) <= most:
             return self
         if not self.adds:
@@ -49,5 +49,5 @@ class Family:
 
 
 def family(name: str, kind: Kind, text: str, labels: str = "", *, adds: bool = True) -> Family:
-    """Return a family without samples; `labels` are names with blanks between."""
+    """Return a family without samples; `labels` are space-separated names."""
     return Family(name, kind, text, tuple(labels.split()), [], adds)

@@ -1,4 +1,4 @@
-"""The settings of the metrics: `RESTY_DJANGO["METRICS"]`."""
+"""Settings for the metrics: `RESTY_DJANGO["METRICS"]`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from resty_django.conf.schema import at_least, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """Who may see the metrics besides users with the permission, and how many there are at most.
+    """Access to the metrics for clients other than users with the permission, and the maximum number of samples.
 
-    `tokens`: bearer tokens, each of which opens them. `networks`: CIDR blocks whose connections need none.
-    `max_labels`: the most samples of one metric.
+    `tokens`: accepted bearer tokens. `networks`: CIDR blocks whose clients need no token. `max_labels`: maximum number
+    of samples per metric.
     """
 
     tokens: tuple[str, ...] = setting((), check=validators.tokens)

@@ -1,4 +1,4 @@
-"""Where the metrics come from: one source for each part, asked at every scrape."""
+"""Registry of metric sources, one per component, which are queried at every scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .families import Family, Sample
 
 
 class Source(NamedTuple):
-    """`ask` gives the families; `app` has to be installed; `database`: it asks the site's database."""
+    """A source: `ask` returns the families; `app` must be installed; `database`: it queries the site's database."""
 
     name: str
     ask: Callable[[], Iterable[Family]]
@@ -28,12 +28,12 @@ registry: dict[str, Source] = {}
 def register(
     name: str, ask: Callable[[], Iterable[Family]], *, app: str = "resty_django", database: bool = False
 ) -> None:
-    """Add a source; one of the same name is replaced."""
+    """Add a source. It replaces one of the same name."""
     registry[name] = Source(name, ask, app, database)
 
 
 def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
-    """Return all metrics. A source that fails or takes longer than `seconds` is 0 in `resty_source_up`."""
+    """Return all metrics. `resty_source_up` is 0 for a source that fails or takes longer than `seconds`."""
     sources = [source for source in list(registry.values()) if apps.is_installed(source.app)]
     calls = [concurrency.Call(f"metrics {source.name}", _listing(source), source.database) for source in sources]
     replies = concurrency.gather(calls, seconds)
@@ -41,7 +41,7 @@ def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
     up = Family(
         "resty_source_up",
         "gauge",
-        "Whether a part of the package could tell its figures.",
+        "Whether the component's metrics were available (1) or not (0).",
         ("source",),
         [Sample((source.name,), float(not reply.error)) for source, reply in zip(sources, replies, strict=True)],
     )

@@ -18,14 +18,14 @@ from .access import PERMISSION, allowed
 def view(request: HttpRequest) -> HttpResponse:
     """Return all metrics, in the format that the `Accept` header asks for: Prometheus or OpenMetrics.
 
-    401 for nobody, 403 for a user without `resty_django.view_metrics`. 503 with a sentence where prometheus-client is
-    not installed.
+    Return 401 for anonymous clients, 403 for users without `resty_django.view_metrics`, and 503 with an explanation if
+    prometheus-client is not installed.
     """
     if not allowed(request):
         if getattr(getattr(request, "user", None), "is_authenticated", False):
             return HttpResponse(f"You need the permission {PERMISSION}.\n", status=403, content_type="text/plain")
         return HttpResponse(
-            "Name a token of METRICS, come from one of its NETWORKS, or sign in.\n",
+            "Send a token from METRICS.TOKENS, connect from one of METRICS.NETWORKS, or sign in.\n",
             status=401,
             content_type="text/plain",
             headers={"WWW-Authenticate": 'Bearer realm="metrics"'},

@@ -1,1 +1,1 @@
-"""Counts by minute of all processes, in a shared dictionary: `records` has their format, `series` adds and flushes."""
+"""Per-minute counts of all processes in a shared dictionary: `records` has the format, `series` adds and flushes."""

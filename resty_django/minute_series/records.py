@@ -1,8 +1,8 @@
 """The record of a series: the total of its counts, and the counts of the last minutes and hours. Pure.
 
 A record is stored as `{"total": [count, ...], "minutes": [[minute, count, ...], ...], "hours": [[hour, count, ...],
-...]}`. Minutes and hours are numbered since the epoch; those without counts are left out, and a series may do without
-hours. `width` is the number of counts in a series. Parts of a record that are something else are taken as empty.
+...]}`. Minutes and hours are numbered since the epoch. Spans without counts are left out, and a series need not have
+hours. `width` is the number of counts in a series. Malformed parts of a record are treated as empty.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 MINUTES: Final = 60
 HOURS: Final = 48
-"""Spans that are kept, with the unfinished one."""
+"""Number of spans that are kept, including the current one."""
 
 Counts: TypeAlias = tuple[Any, ...]
-"""Numbers that only grow, in the order that the owner of the series gives them."""
+"""Counters, in an order defined by the owner of the series."""
 
 _SPANS: Final = {"minutes": (60, MINUTES), "hours": (3600, HOURS)}
-"""The seconds of a span, and the number of spans."""
+"""Length of a span in seconds, and the number of spans."""
 
 
 class Span(NamedTuple):
@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 
 def added(stored: Any, counts: Counts, now: float, hours: bool = False) -> dict[str, Any]:
-    """Return the record with these counts added at `now`, in epoch seconds; `hours`: the series has hours as well."""
+    """Return the record with the counts added at `now` (epoch seconds); `hours`: the series has hours as well."""
     record = {
         "total": list(map(add, total(stored, len(counts)), counts)),
         "minutes": _rows_with(stored, "minutes", counts, now),
@@ -46,12 +46,12 @@ def total(stored: Any, width: int) -> Counts:
 
 
 def minutes(stored: Any, width: int, now: float) -> list[Span]:
-    """Return the last `MINUTES` minutes as of `now`, the unfinished one at the end."""
+    """Return the last `MINUTES` minutes as of `now`, the current one last."""
     return _spans(stored, "minutes", width, now)
 
 
 def hours(stored: Any, width: int, now: float) -> list[Span]:
-    """Return the last `HOURS` hours as of `now`, the unfinished one at the end."""
+    """Return the last `HOURS` hours as of `now`, the current one last."""
     return _spans(stored, "hours", width, now)
 
 

@@ -1,7 +1,7 @@
-"""Series of counts under one prefix in a shared dictionary, as one process writes and reads them.
+"""Writing and reading of count series under one prefix in a shared dictionary.
 
-A process counts in its memory and flushes about once a second. What cannot be flushed is kept for the next time; a
-process that is killed loses its last second.
+Each process counts in memory and flushes about once per second. Counts that cannot be flushed are kept for the next
+attempt; a process that is killed loses its last second.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from . import records
 from .records import Counts
 
 PERIOD: Final = 1.0
-"""Seconds between two flushes."""
+"""Seconds between flushes."""
 LONGEST_PAUSE: Final = 60.0
-"""Seconds at most between two attempts, where the dictionary does not answer."""
+"""Maximum seconds between attempts while the dictionary is unavailable."""
 ANNOUNCE: Final = 600.0
 """Seconds after which a process checks again that a name is listed."""
 FORMAT: Final = 2
-"""The format of the records, as a part of their keys: records of another format are never read."""
+"""Format version of the records. It is part of their keys, so records of another version are never read."""
 
 Adder: TypeAlias = Callable[[Any, Counts, float], Any]
 """Returns the new record for the old one, new counts and epoch seconds; must have no other effect."""
@@ -46,12 +46,12 @@ class Pause:
 
 
 class MinuteSeries:
-    """Series by name. Callers make sure that one thread at a time flushes.
+    """Series by name. Callers must ensure that only one thread at a time flushes.
 
-    `dictionary`: returns the shared dictionary of the records, and may raise its errors. `clock`: epoch seconds.
+    `dictionary`: returns the shared dictionary that stores the records; may raise its errors. `clock`: epoch seconds.
     `life`: seconds without new counts after which a record is dropped (0: never). `names_key`: the key of the list of
     all names (empty: names are not listed), which has at most `most_names`; series beyond that are counted under
-    `others`, or, where that is empty, under their own names without being listed. Steps raise `SharedDictError`.
+    `others`, or if that is empty, under their own names without being listed. Steps raise `SharedDictError`.
     """
 
     def __init__(
@@ -75,35 +75,35 @@ class MinuteSeries:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with counts of zero, as in a new process."""
+        """Reset all counts to zero, as in a new process."""
         self._flushed: dict[str, Counts] = {}
         self._listed: dict[str, tuple[float, str]] = {}
 
     def key(self, name: str) -> str:
-        """Return the key of the record of a series."""
+        """Return the key of a series' record."""
         return self._prefix + name
 
     # --- writing ---
 
     def news(self, name: str, sums: Counts) -> Counts:
-        """Return what of the sums since the start of this process is not flushed; empty if everything is."""
+        """Return the part of the sums since the start of this process that is not flushed; empty if there is none."""
         flushed = self._flushed.get(name)
         news = sums if flushed is None else tuple(map(sub, sums, flushed))
         return news if any(count > 0 for count in news) else ()
 
     def flush(self, name: str, sums: Counts, added: Adder = records.added) -> Steps[None]:
-        """Add what is new in the sums since the start of this process. After an error it is still new."""
+        """Add the unflushed part of the sums since the start of this process. After an error it remains unflushed."""
         news = self.news(name, sums)
         if not news:
             return
         is_first = yield from self.add(name, news, added)
         self._flushed[name] = sums
-        if is_first:  # perhaps the list was lost with the record
+        if is_first:  # the list may have been lost together with the record
             self._listed.pop(name, None)
             yield from self.listed_as(name)
 
     def add(self, name: str, counts: Counts, added: Adder = records.added) -> Steps[bool]:
-        """Add counts to a series, now. Return whether they are its first."""
+        """Add counts to a series at the current time. Return whether they are its first."""
         dictionary, now = self._dictionary(), self._clock()
         key = self.key((yield from self.listed_as(name)))
 
@@ -113,7 +113,7 @@ class MinuteSeries:
         return bool((yield Step(dictionary.update, dictionary.aupdate, (key, change))))
 
     def listed_as(self, name: str) -> Steps[str]:
-        """Make sure that a name is listed, and return the name that its counts belong to."""
+        """Ensure that a name is listed, and return the name under which it is counted."""
         if not self._names_key:
             return name
         now = self._clock()
@@ -136,7 +136,7 @@ class MinuteSeries:
     # --- reading the sums of all processes ---
 
     def names(self) -> list[str]:
-        """Return the listed names. Raises `SharedDictError`."""
+        """Return the listed names. Raise `SharedDictError`."""
         names = self._dictionary().get(self._names_key)
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

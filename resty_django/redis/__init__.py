@@ -1,13 +1,13 @@
-"""Redis and Valkey: the connections of the caches in CACHES, sync and async, and Lua scripts on them.
+"""Redis and Valkey: sync and async connections of the caches in CACHES, and Lua scripts on them.
 
     from resty_django.redis import Script, connection
 
     double = Script("return ARGV[1] * 2")
     double(connection("default"), (), (21,))  # 42
 
-This is the only package that imports redis-py and django-redis. A server may be alone, behind Sentinel, or a cluster
-(`resty_django.redis.cluster`). The package and `errors` can be imported without redis-py; what needs it is imported
-where it is first used, and raises `MissingExtra` where it is not installed.
+This is the only package that imports redis-py and django-redis. It supports single servers, Sentinel and clusters
+(`resty_django.redis.cluster`). The package and `errors` can be imported without redis-py; everything else is imported
+on first use, and raises `MissingExtra` if redis-py is not installed.
 """
 
 from __future__ import annotations

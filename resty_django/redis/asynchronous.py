@@ -1,7 +1,7 @@
-"""Clients for asyncio, made after those of the caches: one for each alias and running loop.
+"""Clients for asyncio with the settings of the sync clients: one for each cache alias and event loop.
 
-They are closed when their loop shuts down its asynchronous generators, as `asyncio.run` and the servers do at the
-end; that is why each client lives in such a generator.
+Each client lives in an asynchronous generator. So it is closed when its loop shuts down its generators, as
+`asyncio.run` and ASGI servers do at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ loop_keepers: Final[dict[Loop, list[Keeper]]] = {}
 _inherited: Final[list[object]] = []
 
 CALLS_AT_ONCE: Final = 100
-"""Calls that one loop has under way on a cluster, unless `max_connections` says otherwise; more wait."""
+"""Maximum number of concurrent calls of one loop on a cluster (default for `max_connections`); further calls wait."""
 
 TAKEN_OVER: Final = frozenset(
     (
@@ -48,17 +48,17 @@ TAKEN_OVER: Final = frozenset(
         *("max_connections", "require_full_coverage", "address_remap", "dynamic_startup_nodes", "reinitialize_steps"),
     )
 )
-"""Arguments of connections and clusters, besides those for TLS, that mean the same for asyncio."""
+"""Arguments of connections and clusters, besides TLS options, that have the same meaning for asyncio."""
 
 
 class SentinelPool(SentinelConnectionPool, aio.BlockingConnectionPool):
-    """Of the master that Sentinel names. A call waits while all connections are in use."""
+    """A connection pool for the master that Sentinel reports. A call waits while all connections are in use."""
 
 
 async def _cancellable(call: Awaitable[Any]) -> Any:
-    """Return the reply; raises `CancelledError` where the call was cancelled and did not end by that.
+    """Return the reply. Raise `CancelledError` if the call was cancelled but completed anyway.
 
-    `asyncio.wait_for`, with which redis-py sends, may lose a cancellation before Python 3.12.
+    `asyncio.wait_for`, with which redis-py sends, can lose a cancellation before Python 3.12.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
@@ -69,16 +69,16 @@ async def _cancellable(call: Awaitable[Any]) -> Any:
 
 
 class Single(aio.Redis):
-    """Of one server, or of the master that Sentinel names."""
+    """A client for one server, or for the master that Sentinel reports."""
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         return await _cancellable(super().execute_command(*args, **kwargs))  # type: ignore[no-untyped-call]
 
 
 class Cluster(aio.RedisCluster):
-    """A call waits while too many are under way, where redis-py would refuse it.
+    """A cluster client whose calls wait while too many are in flight; redis-py would reject them.
 
-    The nodes are asked for the slots before the first call: redis-py would send calls that come before to any node.
+    It loads the slot table before the first call; otherwise redis-py would send early calls to arbitrary nodes.
     """
 
     def __init__(self, *, max_connections: int = CALLS_AT_ONCE, **kwargs: Any) -> None:
@@ -94,7 +94,7 @@ class Cluster(aio.RedisCluster):
 def async_connection(alias: str = "default") -> AsyncClient:
     """Return the client of `redis.asyncio` for the running loop, with the settings of the cache `alias`.
 
-    Waits for nothing: the connection is made by the first call. Raises `ImproperlyConfigured`.
+    Does not block: the first call opens the connection. Raise `ImproperlyConfigured`.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -106,7 +106,7 @@ def async_connection(alias: str = "default") -> AsyncClient:
 def async_like(key: Hashable, client: Client) -> AsyncClient:
     """Return the client of `redis.asyncio` for the running loop, with the settings of `client`; one for each `key`.
 
-    Waits for nothing. Raises `ImproperlyConfigured`.
+    Does not block. Raise `ImproperlyConfigured`.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -114,8 +114,8 @@ def async_like(key: Hashable, client: Client) -> AsyncClient:
     except KeyError:
         if isinstance(client, RedisCluster):
             raise ImproperlyConfigured(
-                "A client of asyncio cannot be made after a RedisCluster. Give one of its own (`async_redis`), "
-                "or the alias of a cache that is a cluster."
+                "An asyncio client cannot be derived from a RedisCluster. Pass one as `async_redis`, or use "
+                "the alias of a cache on a cluster."
             ) from None
         return _open(loop, key, *_async_copy(client, "The client of Redis"))
 
@@ -124,7 +124,7 @@ def _open(loop: Loop, key: Hashable, client: AsyncClient, close: Close) -> Async
     for closed_loop in [kept_loop for kept_loop in list(loop_keepers) if kept_loop.is_closed()]:
         _forget_loop(closed_loop)
     keeper = _keep(loop, close)
-    with contextlib.suppress(StopIteration):  # that is its yield; from here on the loop knows the generator
+    with contextlib.suppress(StopIteration):  # stop at its yield; from here on the loop tracks the generator
         keeper.__anext__().send(None)
     loop_keepers.setdefault(loop, []).append(keeper)
     open_clients[loop, key] = client
@@ -150,8 +150,8 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
     if isinstance(wrapper, ClusterClient):
         nodes, kwargs = wrapper.cluster()
         retry = _retry(kwargs.get("retry")) or Retry(NoBackoff(), 0)
-        # Of a slot that has moved redis-py notes the new node; every so often it would drop all connections as well,
-        # also those that other calls wait on.
+        # redis-py records the new node of a moved slot. After a number of moves it would also drop all connections,
+        # including connections that other calls are waiting on.
         subject = f"The cache {alias!r}"
         options = {"reinitialize_steps": 0, **_async_arguments(subject, kwargs, aio.RedisCluster)}
         startup = [ClusterNode(host, port) for host, port in nodes]
@@ -160,7 +160,7 @@ def _make(alias: str) -> tuple[AsyncClient, Close]:
     client = connection(alias)
     if isinstance(client, RedisCluster):
         raise ImproperlyConfigured(
-            f"The cache {alias!r} is a cluster with a client of its own, which cannot be used in asyncio. "
+            f"The cache {alias!r} uses a custom cluster client, which does not support asyncio. "
             f'Set its CLIENT_CLASS to "{ClusterClient.__module__}.ClusterClient".'
         )
     return _async_copy(client, f"The cache {alias!r}")
@@ -218,18 +218,18 @@ def _make_sentinel(subject: str, threaded: Any) -> tuple[AsyncClient, Close]:
 
 
 def _retry(retry: Any) -> Retry | None:
-    """Return the same policy for asyncio."""
+    """Return the asyncio equivalent of a retry policy."""
     return None if retry is None else Retry(retry._backoff, retry._retries, retry._supported_errors)
 
 
 def _async_arguments(subject: str, kwargs: Mapping[str, Any], kind: type[object]) -> dict[str, Any]:
-    """Return the arguments that `kind` of asyncio takes. Raises `ImproperlyConfigured` for TLS options it lacks."""
+    """Return the arguments for the asyncio class `kind`. Raise `ImproperlyConfigured` for TLS options that it lacks."""
     parameters = {name for cls in kind.__mro__ if cls is not object for name in inspect.signature(cls).parameters}
     for name, value in kwargs.items():
         if name.startswith("ssl_") and value and name not in parameters:
             raise ImproperlyConfigured(
-                f"{subject} has the option {name}, which redis-py does not have for asyncio. "
-                "Take it out of its OPTIONS, or use no coroutines with it."
+                f"{subject} has the option {name}, which redis-py does not support for asyncio. Remove it "
+                "from OPTIONS, or use only sync calls."
             )
     return {
         name: value
@@ -243,7 +243,7 @@ def _forget() -> None:
 
 
 def _after_fork() -> None:
-    # Kept alive: closing one would take the sockets of the parent out of the selector that both now have.
+    # Kept alive: closing a client would remove the parent's sockets from the selector, which both share.
     _inherited.append((open_clients.copy(), loop_keepers.copy()))
     open_clients.clear()
     loop_keepers.clear()

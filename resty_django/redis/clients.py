@@ -1,4 +1,4 @@
-"""The client of a cache alias, created once in a process, on the connections of the cache."""
+"""Clients for cache aliases, created once per process, on the connections of the cache."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _clients: Final[dict[str, Client]] = {}
 
 
 def connection(alias: str = "default") -> Client:
-    """Return the redis-py client of the cache `alias`; replies are bytes. Usable in all threads and after a fork.
+    """Return the redis-py client of the cache `alias`. Replies are bytes. Safe in all threads and after a fork.
 
-    Raises `ImproperlyConfigured` where that cache has none, and `StoreDown` where a cluster cannot be reached.
+    Raise `ImproperlyConfigured` if the cache has none, and `StoreDown` if a cluster cannot be reached.
     """
     try:
         return _clients[alias]
@@ -34,7 +34,7 @@ def connection(alias: str = "default") -> Client:
 
 
 def cache_client(alias: str) -> Any:
-    """Return the object that django-redis, or Django, calls the client of a cache."""
+    """Return the cache client object of django-redis or Django."""
     cache: Any = caches[alias]
     wrapper = getattr(cache, "client", None) or getattr(cache, "_cache", None)
     if hasattr(wrapper, "get_client"):
@@ -48,12 +48,12 @@ def _client_of(alias: str) -> Client:
     except FAULTS as error:
         raise translated(error) from error
     except NotImplementedError:
-        raise _no_redis(alias, "its CLIENT_CLASS spreads the keys over several servers by itself") from None
+        raise _no_redis(alias, "its CLIENT_CLASS distributes the keys over several servers") from None
     if not isinstance(client, Redis | RedisCluster):
         raise _no_redis(alias, f"its client is a {type(client).__module__}.{type(client).__qualname__}")
     if client.get_encoder().decode_responses:
         raise ImproperlyConfigured(
-            f"The cache {alias!r} has decode_responses set. Take it out of its OPTIONS: resty_django stores bytes."
+            f"The cache {alias!r} sets decode_responses. Remove it from OPTIONS: resty_django stores bytes."
         )
     add_client_timeouts(client)
     return client
@@ -61,7 +61,7 @@ def _client_of(alias: str) -> Client:
 
 def _no_redis(alias: str, why: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(
-        f"The cache {alias!r} in CACHES has no Redis that resty_django can use: {why}. "
+        f"The cache {alias!r} in CACHES does not provide a Redis client for resty_django: {why}. "
         f'Set CACHES[{alias!r}]["BACKEND"] to "django_redis.cache.RedisCache" with the LOCATION of one server, '
         f"of Sentinel or of a cluster. See {documentation('docs/redis.md')}."
     )

@@ -1,4 +1,4 @@
-"""A Redis Cluster as a cache of django-redis, which has no client for one:
+"""A django-redis client class for Redis Cluster:
 
     CACHES = {
         "default": {
@@ -8,7 +8,7 @@
         }
     }
 
-LOCATION names some of the nodes, all with the same user and password; the others are found through them.
+LOCATION lists some of the nodes, all with the same user and password; the other nodes are discovered through them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _making = threading.Lock()
 
 
 class ClusterClient(DefaultClient):  # type: ignore[misc]
-    """The CLIENT_CLASS of a cache on a cluster.
+    """The CLIENT_CLASS for a cache on a cluster.
 
     All caches of a process with the same settings share one `RedisCluster`. A call whose connection breaks is not
-    repeated, since it may have been carried out; CONNECTION_POOL_KWARGS may set another `retry`.
+    repeated, because the server may have executed it; set `retry` in CONNECTION_POOL_KWARGS to change that.
     """
 
     def __init__(self, server: Any, params: dict[str, Any], backend: Any) -> None:
@@ -64,7 +64,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
         (client or self.get_client()).disconnect_connection_pools()
 
     def cluster(self) -> tuple[list[tuple[str, int]], dict[str, Any]]:
-        """Return the nodes to begin with as (host, port), and the other arguments of a `RedisCluster`."""
+        """Return the startup nodes as (host, port), and the other arguments for a `RedisCluster`."""
         nodes = []
         kwargs: dict[str, Any] = {}
         for url in self._server:
@@ -77,8 +77,8 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
                 options["ssl"] = True
             if "path" in options or options.pop("db", 0):
                 raise ImproperlyConfigured(
-                    "The LOCATION of a cache on a Redis Cluster holds URLs with a host and a port. "
-                    "Take out the number of the database, or the path of the socket."
+                    "The LOCATION of a cache on a Redis Cluster takes URLs with a host and a port. Remove "
+                    "the database number or the socket path."
                 )
             kwargs.update(options)
         kwargs.update(self._options.get("CONNECTION_POOL_KWARGS", {}))

@@ -1,4 +1,4 @@
-"""Errors of stores on Redis, in words of our own. Importable without redis-py; `faults` makes them of its errors."""
+"""Errors of stores on Redis. Importable without redis-py; `faults` translates its errors to these."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Final
 
 
 class StoreError(Exception):
-    """Redis refused a call. The error of redis-py is the `__cause__`."""
+    """Redis rejected a call. The redis-py error is the `__cause__`."""
 
 
 class StoreDown(StoreError):
-    """The server cannot be reached, does not answer in time, or may not be written to now. Later it may work.
+    """The server cannot be reached, does not respond in time, or currently rejects writes. A retry may succeed.
 
-    Where the connection broke or the answer came too late, the call may have been carried out all the same.
+    If the connection broke or the response came too late, the server may have executed the call nevertheless.
     """
 
 
 class StoreFull(StoreError):
-    """The server has used all the memory that it may, and its policy throws nothing out. Nothing was changed."""
+    """The server has reached its memory limit, and its policy does not evict. Nothing was changed."""
 
 
-NOT_PERMITTED: Final = "The user of Redis may not do this"
-"""The beginning of the message of a call that the server's rules forbid."""
+NOT_PERMITTED: Final = "The Redis user lacks the permission"
+"""The beginning of the message for a call that the server's ACL forbids."""

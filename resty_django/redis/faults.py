@@ -1,4 +1,4 @@
-"""Translates the errors of redis-py into ours: the layers above do not import redis-py."""
+"""Translation of redis-py errors, so that the layers above need not import redis-py."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from redis.exceptions import (
 from .errors import NOT_PERMITTED, StoreDown, StoreError, StoreFull
 
 FAULTS: Final = (RedisError, RedisClusterException, OSError)
-"""What redis-py raises."""
+"""Errors that redis-py raises."""
 
 _NOT_NOW: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
-# Before Redis 7 the code of an error inside a script is found in the text alone, after a dash.
+# Before Redis 7, the code of an error inside a script appears only in the text, after a dash.
 _FULL_TEXT: Final = re.compile(r"(^|-)OOM\b")
 _NOT_NOW_TEXT: Final = re.compile(r"(^|-)(READONLY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|BUSY)\b")
 
 
 def translated(error: Exception) -> StoreError:
-    """Our error for one of `FAULTS`."""
+    """Return the `StoreError` for one of `FAULTS`."""
     text = str(error) or type(error).__name__
     if isinstance(error, OutOfMemoryError) or (isinstance(error, ResponseError) and _FULL_TEXT.search(text)):
         return StoreFull(text)

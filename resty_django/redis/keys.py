@@ -1,4 +1,4 @@
-"""Commands that are no script, and questions that go to a server, or to all masters of a cluster."""
+"""Plain commands and key scans, on a server or on all masters of a cluster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
 BATCH: Final = 500
-"""Keys that a server looks at in one call."""
+"""Number of keys that a server examines per SCAN call."""
 
 Memory = tuple[int, int]
-"""Bytes: the bound that the servers have been given (0: none), and what they have left."""
+"""Memory of the servers in bytes: the limit (0: none), and what is left of it."""
 
 
 def command(client: Client, *args: Any) -> Any:
-    """One command of the server; its reply. Raises `StoreDown`, `StoreFull`, `StoreError`."""
+    """Run one command and return its reply. Raise `StoreDown`, `StoreFull` or `StoreError`."""
     execute: Callable[..., Any] = client.execute_command
     try:
         return execute(*args)
@@ -37,9 +37,10 @@ async def acommand(client: AsyncClient, *args: Any) -> Any:
 
 
 def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
-    """Yield the keys of hashes that begin with `prefix`, in batches, each at least once, in no order.
+    """Yield the keys of hashes that begin with `prefix` in batches, each key at least once, in no particular order.
 
-    A key that comes or goes meanwhile may be among them or not. Looks at every key of the servers, in small calls.
+    Keys that are added or deleted meanwhile may or may not be included. Examines every key of the servers, in small
+    calls.
     """
     batch: list[bytes] = []
     try:
@@ -70,7 +71,7 @@ async def ascan(client: AsyncClient, prefix: bytes) -> AsyncIterator[list[bytes]
 
 
 def memory(client: Client) -> Memory:
-    """Return the memory of the server, or of all masters together."""
+    """Return the memory of the server, or the total of all masters."""
     try:
         if isinstance(client, RedisCluster):
             masters = client.get_primaries()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Channels of a server: what is published there, on a connection of one's own."""
+"""Redis pub/sub: messages from channels, on a dedicated connection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .errors import StoreDown
 from .faults import FAULTS, translated
 
 IDLE: Final = 15.0
-"""Seconds without a word from the server after which it is asked for one; twice as long, and it is lost."""
+"""Seconds of silence after which the server is pinged; after twice that time the connection counts as lost."""
 
 
 class Heard(NamedTuple):
-    """`kind` is "message"; or "subscribe" or "unsubscribe", which say that the server has done so."""
+    """A message; `kind` is "message", or "subscribe" or "unsubscribe" for the server's confirmations."""
 
     kind: str
     channel: bytes
@@ -31,10 +31,10 @@ class _Subscription:
         self._asked = False
 
     def _silent(self) -> bool:
-        """Return whether the server is to be asked for a word. Raises `StoreDown`."""
+        """Return whether the server must be pinged. Raise `StoreDown`."""
         silent = time.monotonic() - self._last
         if silent > 2 * IDLE:
-            raise StoreDown(f"The server has said nothing for {silent:.0f} s.")
+            raise StoreDown(f"The server has been silent for {silent:.0f} s.")
         if silent > IDLE and not self._asked:
             self._asked = True
             return True
@@ -51,13 +51,13 @@ class _Subscription:
 
 
 class Subscription(_Subscription):
-    """Not for several threads at once. All calls raise `StoreDown`, `StoreError`; then it is of no more use."""
+    """A subscription for one thread. All calls raise `StoreDown` or `StoreError`; then create a new one."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client.pubsub())  # type: ignore[no-untyped-call]
 
     def change(self, added: Collection[bytes], dropped: Collection[bytes] = ()) -> None:
-        """Hear these channels too, and those no longer."""
+        """Subscribe to the channels in `added` and unsubscribe from those in `dropped`."""
         try:
             if added:
                 self._pubsub.subscribe(*added)
@@ -67,7 +67,7 @@ class Subscription(_Subscription):
             raise translated(error) from error
 
     def get(self, seconds: float) -> Heard | None:
-        """Return the next message of the server, or None after `seconds`."""
+        """Return the server's next message, or None after `seconds`."""
         try:
             if self._silent():
                 self._pubsub.ping()
@@ -82,7 +82,8 @@ class Subscription(_Subscription):
 class AsyncSubscription(_Subscription):
     """The same for asyncio.
 
-    Of a cluster it asks one node, since every node hears all; redis-py itself does that from version 8 on.
+    On a cluster it subscribes at one node, because every node receives all messages; redis-py does so from version 8
+    on.
     """
 
     def __init__(self, client: AsyncClient) -> None:

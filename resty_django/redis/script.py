@@ -1,4 +1,4 @@
-"""Lua scripts: one EVALSHA for each call."""
+"""Lua scripts, executed with one EVALSHA per call."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
 Arguments = tuple[bytes | str | int | float, ...]
-"""Integers and floats arrive as decimal text."""
+"""Arguments of a script. Numbers arrive as decimal text."""
 
 _CLUSTERS: Final = (RedisCluster, aio.RedisCluster)
 
 
 class Script:
-    """A Lua script, put together from texts and files.
+    """A Lua script, concatenated from strings and files.
 
-    A call is one EVALSHA; a server that does not know the script (restarted, flushed, failed over, a node of a
-    cluster asked for the first time) gets it by one EVAL. On a cluster the keys say which node is asked; they must
-    be of one slot. Raises `StoreDown`, `StoreFull`, `StoreError`.
+    A call is one EVALSHA. If the server does not know the script (after a restart, a flush or a failover, or on the
+    first call to a cluster node), one EVAL follows. On a cluster the keys select the node; they must share one slot.
+    Raises `StoreDown`, `StoreFull` and `StoreError`.
     """
 
     def __init__(self, *parts: str | Path) -> None:
         self.text: Final = "\n".join(source.read_text() if isinstance(source, Path) else source for source in parts)
         self.sha: Final[str] = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-        self._sha: Final = self.sha.encode()  # bytes cost redis-py less than text
+        self._sha: Final = self.sha.encode()  # redis-py handles bytes faster than text
 
     def __call__(self, client: Client, keys: Arguments, args: Arguments) -> Any:
         execute: Callable[..., Any] = client.execute_command
@@ -47,7 +47,7 @@ class Script:
 
     @staticmethod
     def fits(client: Client | AsyncClient, keys: Iterable[bytes]) -> bool:
-        """Return whether one call can have all these keys: on a cluster only if they are of one slot."""
+        """Return whether one call can take all these keys: on a cluster only if they share one slot."""
         if not isinstance(client, _CLUSTERS):
             return True
         return len({client.keyslot(key) for key in keys}) < 2
@@ -63,9 +63,9 @@ class Script:
             raise translated(error) from error
 
     def many(self, client: Client, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
-        """Return the replies of many calls in order, sent together; for a failed call its `StoreError`.
+        """Send many calls in one pipeline and return their replies in order; a failed call's reply is its `StoreError`.
 
-        Raises `StoreDown` where the server did not answer: then some may have been carried out.
+        Raise `StoreDown` if the server did not respond; some of the calls may have been executed.
         """
         return run(self._many(client, keys, calls))
 
@@ -94,9 +94,9 @@ class Script:
         return [_as_store_error(reply) for reply in replies]
 
     def each(self, client: Client, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
-        """Return the replies by key of a script that takes any number of keys and replies a list, one for each.
+        """Return the replies by key, for a script that takes any number of keys and returns one reply per key.
 
-        One call; on a cluster, where the keys are of many slots, one for each key, in one pipeline.
+        This is one call; on a cluster with keys in several slots, it is a pipeline with one call per key.
         """
         return run(self._each(client, keys, args))
 
@@ -124,7 +124,7 @@ class Script:
 
 
 def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
-    """Send commands together, and return their replies and errors."""
+    """Send commands in one pipeline and return their replies and errors."""
     with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)
@@ -140,7 +140,7 @@ async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any
 
 
 def _as_store_error(reply: Any) -> Any:
-    """Return a reply, or for an error of redis-py our error with that as its cause."""
+    """Return the reply, or for a redis-py error the matching `StoreError` with it as the cause."""
     if not isinstance(reply, FAULTS):
         return reply
     error = translated(reply)
@@ -149,7 +149,7 @@ def _as_store_error(reply: Any) -> Any:
 
 
 def _keys_without_script(replies: Mapping[bytes, Any]) -> list[bytes]:
-    """Return the keys whose node does not know the script; raises any other error."""
+    """Return the keys whose node does not know the script. Raise any other error."""
     for reply in replies.values():
         if isinstance(reply, FAULTS) and not isinstance(reply, NoScriptError):
             raise translated(reply) from reply

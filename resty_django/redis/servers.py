@@ -13,7 +13,7 @@ from .faults import FAULTS, translated
 
 
 class ServerInfo(NamedTuple):
-    """`keeps`: whether the data are written to a disk; None: the server does not tell us."""
+    """Facts about a server. `keeps`: whether it persists its data; None: unknown."""
 
     name: str
     version: str
@@ -21,7 +21,7 @@ class ServerInfo(NamedTuple):
 
 
 def address(client: Client) -> str:
-    """Return the address as a URL without name and password; of a cluster all known nodes. Sends nothing."""
+    """Return the address as a URL without user name and password; for a cluster, of all known nodes. Sends nothing."""
     if isinstance(client, RedisCluster):
         return ", ".join(sorted(str(node.name) for node in client.get_nodes()))  # type: ignore[no-untyped-call]
     pool = client.connection_pool
@@ -38,7 +38,7 @@ def address(client: Client) -> str:
 
 
 def server_info(client: Client, key: str) -> ServerInfo:
-    """Return facts about the server, of a cluster about the node that has `key`. Raises `StoreDown`, `StoreError`."""
+    """Return facts about the server, or the cluster node that holds `key`. Raise `StoreDown` or `StoreError`."""
     try:
         where: dict[str, Any] = {}
         if isinstance(client, RedisCluster):

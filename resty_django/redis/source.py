@@ -1,4 +1,4 @@
-"""Sources of connections: an alias of CACHES, a URL, a client of redis-py, or a function that creates one."""
+"""Connection sources: an alias in CACHES, a URL, a redis-py client, or a function that creates a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .clients import AsyncClient, Client, connection
 from .timeouts import add_client_timeouts
 
 Origin: TypeAlias = str | Client | AsyncClient | Callable[[], Client | AsyncClient]
-"""An alias, a URL (it has `://`), a client, or a function without arguments that makes a client."""
+"""An alias, a URL (it contains `://`), a client, or a function without arguments that creates a client."""
 
 _SYNC: Final = (Redis, RedisCluster)
 _ASYNC: Final = (aio.Redis, aio.RedisCluster)
@@ -24,10 +24,10 @@ _CLIENT: Final = "client"
 
 
 class Source:
-    """The client for sync code, and one for each running loop.
+    """The client for sync code, and one client per event loop.
 
-    For asyncio, a client is made after the one for sync code, where `async_origin` gives no other. A client of
-    `redis.asyncio` that is given itself serves the loop that it is of, and no sync code.
+    For asyncio, a client with the settings of the sync client is created, unless `async_origin` provides another one. A
+    `redis.asyncio` client that is passed directly works only in its own loop and not in sync code.
     """
 
     def __init__(self, origin: Origin = "default", async_origin: Origin | None = None) -> None:
@@ -36,10 +36,10 @@ class Source:
         self._other = Source(async_origin) if async_origin is not None else None
         self._clients: dict[str, Client | AsyncClient] = {}
         self.ready: Client | None = None
-        """The client for sync code, once it is known for good."""
+        """The client for sync code, once it is known."""
 
     def sync(self) -> Client:
-        """Usable in all threads and after a fork. Raises `ImproperlyConfigured`, `StoreDown`."""
+        """Return the sync client, safe in all threads and after a fork. Raise `ImproperlyConfigured` or `StoreDown`."""
         if self.ready is not None:
             return self.ready
         if self._alias is not None:
@@ -47,14 +47,14 @@ class Source:
         client = self._clients.get(_CLIENT) or self._make()
         if isinstance(client, _ASYNC):
             raise ImproperlyConfigured(
-                "There is a client of redis.asyncio alone, which sync code cannot use. Give an alias of CACHES, a URL "
-                "or a redis.Redis beside it."
+                "Only a redis.asyncio client was passed, which sync code cannot use. Also pass an alias in "
+                "CACHES, a URL or a redis.Redis."
             )
         self.ready = client
         return client
 
     def asynchronous(self) -> AsyncClient:
-        """For the running loop. Raises `ImproperlyConfigured`, `StoreDown`."""
+        """Return the client for the running event loop. Raise `ImproperlyConfigured` or `StoreDown`."""
         if self._other is not None:
             return self._other.asynchronous()
         if self._alias is not None:
@@ -63,7 +63,7 @@ class Source:
         return client if isinstance(client, _ASYNC) else async_like(self, client)
 
     def close(self) -> None:
-        """Close the connections of sync code that were made from a URL or by a function; a next call makes new ones."""
+        """Close sync connections that were created from a URL or by a function. The next call opens new ones."""
         client, self.ready = self._clients.pop(_CLIENT, None), None
         if isinstance(client, _SYNC) and client is not self._origin:
             client.close()
@@ -77,11 +77,11 @@ class Source:
             client = client()
         if not isinstance(client, (*_SYNC, *_ASYNC)):
             raise ImproperlyConfigured(
-                f"A {type(client).__module__}.{type(client).__qualname__} is no client of Redis. Give an alias of "
-                "CACHES, a URL, a client of redis-py, or a function that makes one."
+                f"A {type(client).__module__}.{type(client).__qualname__} is not a Redis client. Pass an "
+                "alias in CACHES, a URL, a redis-py client, or a function that creates one."
             )
         if client.get_encoder().decode_responses:
             raise ImproperlyConfigured(
-                "The client of Redis has decode_responses set. Make it without: resty_django reads bytes."
+                "The Redis client sets decode_responses. Create it without that option: resty_django reads bytes."
             )
-        return self._clients.setdefault(_CLIENT, client)  # of another thread, if that was first
+        return self._clients.setdefault(_CLIENT, client)  # another thread may have been first

@@ -1,6 +1,6 @@
-"""Socket timeouts of our connections: each has one, whatever the version of redis-py takes by itself.
+"""Socket timeouts: every connection gets one, whatever the default of the installed redis-py is.
 
-redis-py has none before version 8, and a server that goes away without a word would then be waited for indefinitely.
+redis-py has no default timeout before version 8, so calls to a server that dies silently would hang indefinitely.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from redis import Redis, RedisCluster
 from redis.connection import AbstractConnection
 
 SECONDS: Final = 5.0
-"""Of a connection for which nobody has set a timeout: what redis-py takes from version 8 on."""
+"""Timeout (seconds) for connections without a configured one; the default of redis-py from version 8 on."""
 READ: Final = "socket_timeout"
 CONNECT: Final = "socket_connect_timeout"
 
 
 def add_timeouts(kwargs: MutableMapping[str, Any]) -> bool:
-    """Add the timeouts that arguments of connections lack. Whether one had to be added."""
-    if _effective(kwargs, READ) is not None:  # redis-py takes it for connecting too, where there is none of that
+    """Add missing timeouts to connection arguments. Return whether one was missing."""
+    if _effective(kwargs, READ) is not None:  # redis-py also uses it as the connect timeout, unless one is set
         return False
     kwargs[READ] = SECONDS
     kwargs[CONNECT] = kwargs.get(CONNECT) or SECONDS
@@ -32,7 +32,7 @@ def add_timeouts(kwargs: MutableMapping[str, Any]) -> bool:
 
 
 def add_client_timeouts(client: Redis | RedisCluster) -> None:
-    """Give the connections of a client timeouts where they lack them; idle ones are connected anew.
+    """Add missing timeouts to a client's connections. Idle connections are reconnected.
 
     Sentinels, and all nodes of a cluster, are included.
     """
@@ -56,20 +56,20 @@ def add_client_timeouts(client: Redis | RedisCluster) -> None:
 
 
 def _connections_of(pool: Any) -> list[Any]:
-    """Return the connections that a pool has made by now, which keep their own timeouts."""
+    """Return a pool's existing connections, which keep their own timeouts."""
     names = ("_connections", "_available_connections", "_in_use_connections")
     return [conn for name in names for conn in list(getattr(pool, name, ()))]
 
 
 def aliases_without() -> Iterator[str]:
-    """Yield the aliases in CACHES on Redis whose settings lead to connections without a timeout."""
+    """Yield the aliases of Redis caches whose settings lead to connections without a timeout."""
     for alias, entry in settings.CACHES.items():
         if _is_redis(entry) and _effective(_kwargs_of(entry), READ) is None:
             yield alias
 
 
 def default() -> float | None:
-    """Return the timeout that redis-py takes by itself."""
+    """Return redis-py's default timeout."""
     seconds: float | None = signature(AbstractConnection.__init__).parameters[READ].default
     return seconds
 
@@ -81,14 +81,14 @@ def _effective(kwargs: Mapping[str, Any], name: str) -> Any:
 def _is_redis(entry: Mapping[str, Any]) -> bool:
     try:
         backend = import_string(entry.get("BACKEND", ""))
-    except (ImportError, ImproperlyConfigured):  # an error of the site, which is told elsewhere
+    except (ImportError, ImproperlyConfigured):  # a configuration error, reported elsewhere
         return False
     bases = [base.__module__ for base in getattr(backend, "__mro__", ())]
     return any(name in ("django_redis.cache", "django.core.cache.backends.redis") for name in bases)
 
 
 def _kwargs_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of connections as far as they matter here: OPTIONS of both backends, and the URL."""
+    """Return the relevant connection arguments from the OPTIONS of either backend and from the URL."""
     options = dict(entry.get("OPTIONS") or {})
     kwargs: dict[str, Any] = {READ: options[READ.upper()]} if options.get(READ.upper()) else {}
     for named in (options, options.get("CONNECTION_POOL_KWARGS") or {}, options.get("REDIS_CLIENT_KWARGS") or {}):

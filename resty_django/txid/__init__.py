@@ -1,10 +1,10 @@
-"""Sortable transaction IDs: one id from the request to its log lines, its jobs and its calls to other services.
+"""Sortable transaction IDs that follow a request through its log lines, its jobs and its calls to other services.
 
 from resty_django.txid import current, parse, txid
 
 txid()                   # "d1vsq2rd4gsil73umvdg": 20 characters that sort by time
 parse(txid()).time       # when it was made
-current()                # that of the request, job or command under way
+current()                # the ID of the current request, job or command
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Txids in the admin, with the time inside.
+"""Txids in the admin, with the time they contain.
 
 class OrderAdmin(admin.ModelAdmin):
     list_display = ["number", show_txid("txid")]
@@ -18,9 +18,9 @@ from .codec import InvalidTxid, parse
 
 
 def show_txid(field: str, description: str = "") -> Any:
-    """Return a column of a list, or a read-only field: the txid in `field` and its time, in the current time zone.
+    """Return a list column or read-only field with the txid in `field` and its time in the current time zone.
 
-    The column sorts by the field. `description` is its heading, else the name of the field.
+    The column sorts by the field. `description` is its heading; default: the name of the field.
     """
 
     @admin.display(description=description or capfirst(field.replace("_", " ")), ordering=field)

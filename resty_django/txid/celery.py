@@ -4,9 +4,9 @@
     from resty_django.txid.celery import connect
     connect()
 
-Each message has the txid in the header `txid`, and the W3C trace in `traceparent` and `tracestate`. The worker makes
-them current for the task, its retries, its callbacks, and the log lines about it. A task that is started without a
-current txid gets a new one.
+Each message carries the txid in the header `txid`, and the W3C trace in `traceparent` and `tracestate`. The worker
+makes them current for the task, its retries, its callbacks, and the log lines about it. A task that is started without
+a current txid gets a new one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .generator import txid as new_txid
 
 
 def connect() -> None:
-    """Listen to Celery's signals, in all apps of this process; may be called again."""
+    """Connect to Celery's signals for all Celery apps of this process. May be called repeatedly."""
     signals.before_task_publish.connect(_publish, dispatch_uid="resty_django.txid")
     signals.task_prerun.connect(_begin, dispatch_uid="resty_django.txid")
     signals.task_postrun.connect(_end, dispatch_uid="resty_django.txid")
 
 
 def disconnect() -> None:
-    """No longer listen to them."""
+    """Disconnect from Celery's signals."""
     for signal in (signals.before_task_publish, signals.task_prerun, signals.task_postrun):
         signal.disconnect(dispatch_uid="resty_django.txid")
 

@@ -1,7 +1,7 @@
-"""The form of a txid: 42 bits of time and 54 random bits, as 20 characters that sort by time. Pure.
+"""The txid format: 42 bits of time and 54 random bits, as 20 characters that sort by time. Pure.
 
 The 96-bit number is `(ms mod 2^42) << 54 | random`. Four zero bits at its low end make it 20 digits in base 32. The
-digits rise in ASCII, so ids compare as texts as they do as numbers.
+digits are in ASCII order, so IDs sort the same as text and as numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
 LENGTH: Final = 20
 TIMES: Final = 1 << 42
-"""How many milliseconds there are until the times start over, in 2109."""
+"""Milliseconds until the times wrap around, in 2109."""
 RANDOMS: Final = 1 << 54
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,12 +25,12 @@ _FOREIGN: Final = re.compile("[^0-9a-vA-V]")
 
 
 class InvalidTxid(ValueError):
-    """The value is not a txid; the text says why."""
+    """The value is not a txid; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What is in a txid: `ms` since 1970-01-01 UTC, 54 `random` bits, and the id itself in lower case."""
+    """The contents of a txid: `ms` since 1970-01-01 UTC, 54 `random` bits, and the ID itself in lower case."""
 
     txid: str
     ms: int
@@ -38,7 +38,7 @@ class Parsed:
 
     @property
     def time(self) -> datetime:
-        """The time inside, in UTC. After 15 May 2109 ids tell times from 1970 on again."""
+        """The time of the ID, in UTC. It wraps around to 1970 after 15 May 2109."""
         return _EPOCH + timedelta(milliseconds=self.ms)
 
     @property
@@ -48,47 +48,45 @@ class Parsed:
 
 
 def milliseconds(time: float | datetime) -> int:
-    """Whole milliseconds since 1970-01-01 UTC, of a number of milliseconds or of an aware datetime.
+    """Return whole milliseconds since 1970-01-01 UTC for a number of milliseconds or an aware datetime.
 
-    What is finer than a millisecond is cut off, toward zero. Raises `ValueError` for a naive datetime and for numbers
-    without end, `TypeError` for anything else.
+    Fractions are truncated toward zero. Raise `ValueError` for naive datetimes and for infinite or NaN numbers,
+    `TypeError` for other types.
     """
     if isinstance(time, datetime):
         if time.utcoffset() is None:
-            raise ValueError(
-                f"{time!r} has no time zone, so it is no point in time; use django.utils.timezone.make_aware()."
-            )
+            raise ValueError(f"{time!r} has no time zone. Make it aware with django.utils.timezone.make_aware().")
         micros = (time - _EPOCH) // timedelta(microseconds=1)
         return micros // 1000 if micros >= 0 else -(-micros // 1000)
     if not isinstance(time, int | float):
-        raise TypeError(f"A time is a number of milliseconds or an aware datetime, not {type(time).__name__}.")
+        raise TypeError(f"A time must be a number of milliseconds or an aware datetime, not {type(time).__name__}.")
     try:
         return int(time)
     except (OverflowError, ValueError):
-        raise ValueError(f"A time is a finite number of milliseconds, not {time}.") from None
+        raise ValueError(f"A time must be a finite number of milliseconds, not {time}.") from None
 
 
 def prefix(ms: int) -> str:
-    """Return the first 8 characters: those that the time alone decides. Ids of the same 4 ms share them."""
+    """Return the first 8 characters, which depend on the time only. IDs of the same 4 ms share them."""
     slot = ms >> 2
     return _PAIRS[slot >> 30 & 1023] + _PAIRS[slot >> 20 & 1023] + _PAIRS[slot >> 10 & 1023] + _PAIRS[slot & 1023]
 
 
 def encode(ms: int, random: int) -> str:
-    """Return the txid of a time and of 54 random bits. `ms` is taken modulo 2^42, also when it is negative."""
+    """Return the txid for a time and 54 random bits. `ms` is reduced modulo 2^42, even if negative."""
     if not 0 <= random < RANDOMS:
-        raise ValueError(f"The random part has 54 bits; {random} has not.")
+        raise ValueError(f"The random part must fit in 54 bits; {random} does not.")
     return from_number(ms % TIMES << 54 | random)
 
 
 def from_number(number: int) -> str:
-    """Return the txid of a 96-bit number."""
+    """Return the txid for a 96-bit number."""
     padded = number << 4
     return "".join([_PAIRS[padded >> shift & 1023] for shift in range(90, -1, -10)])
 
 
 def parse(txid: str) -> Parsed:
-    """Take a txid apart; upper case is fine. Raises `InvalidTxid`, whose text says what is wrong and where."""
+    """Parse a txid in upper or lower case. Raise `InvalidTxid`, with a message that says what is wrong and where."""
     if not isinstance(txid, str) or not _LENIENT.fullmatch(txid):
         raise InvalidTxid(_fault(txid))
     number = int(txid, 32) >> 4
@@ -96,27 +94,27 @@ def parse(txid: str) -> Parsed:
 
 
 def is_txid(value: object) -> bool:
-    """Return whether the value is a txid as this module writes it: in lower case."""
+    """Return whether the value is a txid in canonical form (lower case)."""
     return isinstance(value, str) and _CANONICAL.fullmatch(value) is not None
 
 
 def txid_min(time: float | datetime) -> str:
-    """Return the smallest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
+    """Return the smallest txid of a millisecond, for queries by time. Arguments and errors as in `milliseconds`."""
     return encode(milliseconds(time), 0)
 
 
 def txid_max(time: float | datetime) -> str:
-    """Return the largest txid of a millisecond, for queries by time. Takes and raises what `milliseconds` does."""
+    """Return the largest txid of a millisecond, for queries by time. Arguments and errors as in `milliseconds`."""
     return encode(milliseconds(time), RANDOMS - 1)
 
 
 def _fault(value: object) -> str:
     if not isinstance(value, str):
-        return f"A txid is a text of {LENGTH} characters, not {type(value).__name__}."
+        return f"A txid must be a str of {LENGTH} characters, not {type(value).__name__}."
     quoted = repr(value if len(value) <= 40 else value[:40] + "...")
     if len(value) != LENGTH:
         return f"A txid has {LENGTH} characters; {quoted} has {len(value)}."
     foreign = _FOREIGN.search(value)
     if foreign:
-        return f"A txid is made of 0-9 and a-v; character {foreign.start() + 1} of {quoted} is {foreign[0]!r}."
-    return f"The last character of a txid holds one bit: it is 0 or g, not {value[-1]!r} as in {quoted}."
+        return f"A txid consists of 0-9 and a-v; character {foreign.start() + 1} of {quoted} is {foreign[0]!r}."
+    return f"The last character of a txid must be 0 or g (it holds one bit), not {value[-1]!r} as in {quoted}."

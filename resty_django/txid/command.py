@@ -1,8 +1,8 @@
 """One txid for each run of `manage.py`.
 
-It is made when it is first asked for, outside of any request, job or block. Whether the process is a run of a command
-shows the name of its program: `TXID["COMMANDS"]`. Processes that serve a site have none, and so no log line of theirs
-gets the txid of something else.
+It is created on first use outside of any request, job or `bound` block. The program name decides whether the process
+is a command: see `TXID["COMMANDS"]`. Server processes have no such txid, so their log lines never carry an unrelated
+one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _made: Final[dict[str, str]] = {}
 
 @functools.lru_cache(maxsize=16)
 def run_txid(program: str) -> str | None:
-    """Return the txid of this run of a program; children of a fork have the same. None: it is not a command.
+    """Return the txid of this run, shared with forked children; None if the program is not a command.
 
-    Kept until a setting changes, since each log line asks. Raises `ImproperlyConfigured`.
+    The result is kept until a setting changes, because each log line needs it. Raise `ImproperlyConfigured`.
     """
     if not any(program == command or program.endswith(f"/{command}") for command in conf.txid.commands):
         return None

@@ -1,7 +1,7 @@
-"""The current txid: of a request, a job, or a run of a command.
+"""The current txid of a request, a job or a command.
 
-It is in a context variable, so each thread and each task of asyncio sees its own. Tasks of asyncio, `asyncio.to_thread`
-and `sync_to_async` inherit it; other threads receive it through `carry`.
+It is stored in a context variable, so each thread and each asyncio task has its own. New asyncio tasks,
+`asyncio.to_thread` and `sync_to_async` inherit it; pass it to other threads with `carry`.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _bound: Final[ContextVar[Bound | None]] = ContextVar("resty_django.txid", defaul
 
 
 def current() -> str | None:
-    """Return the txid of the request, job or block under way; else the txid of the run of `manage.py`; else None."""
+    """Return the txid of the current request, job or `bound` block, else of the `manage.py` run, else None."""
     bound = _bound.get()
     if bound is not None:
         return bound.txid
     try:
         return run_txid(sys.argv[0] if sys.argv else "")
-    except ImproperlyConfigured:  # a log line without right settings has none
+    except ImproperlyConfigured:  # with invalid settings, log lines have no txid
         return None
 
 
 def current_trace() -> Trace | None:
-    """Return the W3C trace of the running request or job, if it has one."""
+    """Return the W3C trace of the current request or job; None if it has none."""
     bound = _bound.get()
     return None if bound is None else bound.trace
 
 
 class Binding:
-    """A context manager that makes a txid and a trace current for its block, and restores those before at its end.
+    """A context manager that makes a txid and a trace current for its block, and restores the previous ones afterwards.
 
-    It may be entered again after its end. Enter and exit it in the same thread or task.
+    It can be reused after its block ends. Enter and exit it in the same thread or task.
     """
 
     __slots__ = ("_bound", "_token")
@@ -71,9 +71,9 @@ class Binding:
 
 @contextmanager
 def bound(txid: str | None = None, trace: Trace | None = None) -> Iterator[str]:
-    """Run a block, or with `@bound()` a function, with its own txid; yield the txid.
+    """Run a block, or a function decorated with `@bound()`, with its own txid; yield the txid.
 
-    For jobs: `with bound(job.txid): ...`. Without `txid` each block gets a new one. Raises `InvalidTxid`.
+    For jobs: `with bound(job.txid): ...`. Without `txid`, each block gets a new one. Raise `InvalidTxid`.
     """
     block_txid = new_txid() if txid is None else parse(txid).txid
     with Binding(block_txid, trace):
@@ -81,9 +81,10 @@ def bound(txid: str | None = None, trace: Trace | None = None) -> Iterator[str]:
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that runs `function` with the current txid and trace, whenever and wherever it is called.
+    """Return a function that runs `function` with the txid and trace that are current now.
 
-    For threads: `Thread(target=carry(work))`, `executor.submit(carry(work), 7)`, `executor.map(carry(work), items)`.
+    Use it for threads: `Thread(target=carry(work))`, `executor.submit(carry(work), 7)`, `executor.map(carry(work),
+    items)`.
     """
     carried_bound = _bound.get()
 

@@ -3,11 +3,11 @@
     class Order(models.Model):
         id = TxidField(primary_key=True, default=txid)
 
-    Order.objects.filter(id__txid_range=(start, end))    # made from start to end, both included
+    Order.objects.filter(id__txid_range=(start, end))    # created from start to end, inclusive
     Order.objects.filter(id__txid_date=date(2026, 11, 21))
 
-Both lookups compare the column with two texts, so an index on it serves them. Times are aware datetimes or numbers of
-milliseconds; naive datetimes and dates are in the current time zone of Django.
+Both lookups compare the column with two strings, so they can use an index. Times are aware datetimes or numbers of
+milliseconds; naive datetimes and dates are interpreted in Django's current time zone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ else:
 
 LAST: Final = TIMES - 1
 COLLATIONS: Final = {"mysql": "utf8mb4_bin", "postgresql": "C"}
-"""Those in which texts compare byte by byte. SQLite does so by itself."""
+"""Collations that compare text byte by byte. SQLite does so by default."""
 
 
 def validate_txid(value: object) -> None:
-    """Raise `ValidationError` where the value is no txid. Serializers that are made from a model run it too."""
+    """Raise `ValidationError` if the value is not a txid. Model serializers run this validator too."""
     _canonical(value)
 
 
@@ -52,10 +52,10 @@ def _canonical(value: Any) -> str:
 
 
 class TxidField(_CharField):
-    """20 characters in the order of their bytes on every database; fit for a primary key with `default=txid`.
+    """A txid column that sorts bytewise on every database; suitable as a primary key with `default=txid`.
 
-    Values are checked, also those of lookups that compare whole ids, and stored in lower case; a wrong one raises
-    `ValidationError`. The empty text is taken as None.
+    Values are validated and stored in lower case; an invalid value raises `ValidationError`, also in lookups that
+    compare whole IDs. The empty string is treated as None.
     """
 
     description = _("Sortable transaction ID")
@@ -89,7 +89,7 @@ class TxidField(_CharField):
 
 @TxidField.register_lookup
 class MadeInRange(_Range):
-    """`__txid_range=(start, end)`: made in the milliseconds from start to end, both included."""
+    """The lookup `__txid_range=(start, end)`: created from start to end, inclusive, to the millisecond."""
 
     lookup_name = "txid_range"
 
@@ -97,27 +97,27 @@ class MadeInRange(_Range):
         try:
             start, end = self.rhs
         except (TypeError, ValueError):
-            raise ValueError(f"txid_range takes a pair (start, end), not {self.rhs!r}.") from None
+            raise ValueError(f"txid_range needs a pair (start, end), not {self.rhs!r}.") from None
         self.rhs = bounds(start, end)
         return super().get_prep_lookup()
 
 
 @TxidField.register_lookup
 class MadeOnDate(_Range):
-    """`__txid_date=date`: made on that day, as the current time zone has it."""
+    """The lookup `__txid_date=date`: created on that day in the current time zone."""
 
     lookup_name = "txid_date"
 
     def get_prep_lookup(self) -> Any:
         if not isinstance(self.rhs, date) or isinstance(self.rhs, datetime):
-            raise ValueError(f"txid_date takes a datetime.date, not {self.rhs!r}.")
+            raise ValueError(f"txid_date needs a datetime.date, not {self.rhs!r}.")
         start, end = (_midnight(day) for day in (self.rhs, self.rhs + timedelta(days=1)))
         self.rhs = bounds(start, milliseconds(end) - 1)
         return super().get_prep_lookup()
 
 
 def bounds(start: float | datetime, end: float | datetime) -> tuple[str, str]:
-    """Return the smallest txid of `start` and the largest of `end`, limited to the range of txids."""
+    """Return the smallest txid of `start` and the largest of `end`, limited to the valid range."""
     low, high = (min(max(milliseconds(_aware(time)), 0), LAST) for time in (start, end))
     return encode(low, 0), encode(high, RANDOMS - 1)
 

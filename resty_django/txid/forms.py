@@ -12,9 +12,9 @@ from .codec import LENGTH, InvalidTxid, parse
 
 
 class TxidField(forms.CharField):
-    """A txid, in upper or lower case, with or without spaces around it; gives it in lower case, None where empty."""
+    """A form field for a txid. Accepts upper case and surrounding spaces; returns lower case, or None if empty."""
 
-    default_error_messages = {"invalid": _("Enter a transaction ID: 20 characters out of 0-9 and a-v.")}
+    default_error_messages = {"invalid": _("Enter a transaction ID: 20 characters from 0-9 and a-v.")}
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"max_length": LENGTH, **kwargs, "empty_value": None})

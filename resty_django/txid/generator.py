@@ -1,12 +1,12 @@
-"""Making txids, quickly.
+"""Fast generation of txids.
 
-The time decides the first 8 characters and two bits of the ninth; the other 54 bits come from `os.urandom`. What comes
-after the eighth character, the *tail*, is made in blocks: random bytes become characters by `bytes.translate`, with
-tables that have as many bytes for each character as for any other. There are four pools of tails, one for each value of
-the two time bits in the ninth character.
+The time decides the first 8 characters and two bits of the ninth; the other 54 bits come from `os.urandom`. The
+characters after the eighth, the *tail*, are generated in blocks: `bytes.translate` maps random bytes to characters,
+with tables in which all characters are equally frequent. There are four pools of tails, one for each value of the two
+time bits in the ninth character.
 
-Within a millisecond an id is one step of a `map` in C. `next()` on it is one operation of the interpreter, so threads
-need no lock, and no tail is given twice. A child of a fork throws away what its parent had in store.
+Within a millisecond, an ID is one step of a `map` in C. `next()` on it is one atomic operation of the interpreter, so
+threads need no lock and no tail is used twice. A forked child discards its parent's pools.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from resty_django.forks import after_fork
 from .codec import ALPHABET, TIMES, milliseconds, prefix
 
 BLOCK: Final = 256
-"""Tails that are made at a time."""
+"""Number of tails per block."""
 WIDTH: Final = 13
-"""Bytes for a tail: 12 characters and the space after them."""
+"""Bytes per tail: 12 characters and a trailing space."""
 
 _ASCII: Final = ALPHABET.encode()
 _DIGIT: Final = bytes(_ASCII[byte & 31] for byte in range(256))
@@ -37,17 +37,17 @@ _View = tuple[int, int, Iterator[str]]
 
 _pools: list[Iterator[str]] = [iter(()) for _ in range(4)]
 _view: _View = (0, 0, iter(()))
-"""From when until when, in nanoseconds, its ids are the right ones; and the ids."""
+"""Start and end (nanoseconds) of the interval in which the IDs are valid, and the IDs."""
 
 
 def txid(timestamp_ms: float | datetime | None = None) -> str:
     """Return a new txid: 20 characters that sort by time, with 54 bits from the operating system's generator.
 
-    `timestamp_ms` is the time inside, in milliseconds since 1970-01-01 UTC or as an aware datetime; without it, now. It
-    may lie in the past or in the future; a fraction is cut off, and other times than those of 42 bits are taken modulo
-    2^42. Raises what `milliseconds` does.
+    `timestamp_ms` is the time of the ID, in milliseconds since 1970-01-01 UTC or as an aware datetime; default: now. It
+    may be in the past or in the future. Fractions are truncated, and times beyond 42 bits are reduced modulo 2^42.
+    Raises the errors of `milliseconds`.
 
-        txid(1700000000123)  # "cbpvimgu" and 12 characters more
+        txid(1700000000123)  # "cbpvimgu" and 12 more characters
     """
     if timestamp_ms is None:
         start, end, ids = _view
@@ -60,7 +60,7 @@ def txid(timestamp_ms: float | datetime | None = None) -> str:
 
 
 def _turn() -> str:
-    """Return an id of this millisecond, and the view for those that follow."""
+    """Return an ID for this millisecond, and store the iterator for the following IDs."""
     global _view
     ms = time_ns() // 1_000_000
     first = prefix(ms) + _tail(ms & 3)
@@ -69,7 +69,7 @@ def _turn() -> str:
 
 
 def _tail(low: int) -> str:
-    """Return the next tail for these two bits of time."""
+    """Return the next tail for these two time bits."""
     while True:
         for tail in _pools[low]:
             return tail
@@ -77,7 +77,7 @@ def _tail(low: int) -> str:
 
 
 def _tails(low: int) -> list[str]:
-    """Return a block of new tails: column by column, so that all of it happens in C."""
+    """Return a block of new tails, generated column by column so that all loops run in C."""
     raw = os.urandom(WIDTH * BLOCK - 1)
     text = bytearray(raw.translate(_DIGIT))
     text[0::WIDTH] = raw[0::WIDTH].translate(_FIRST[low])
@@ -87,7 +87,7 @@ def _tails(low: int) -> list[str]:
 
 
 def _after_fork() -> None:
-    """In a child: use up what the parent has in store, also for a call that the fork interrupted."""
+    """Exhaust the parent's pools in a forked child, also for a call that the fork interrupted."""
     global _view
     for at, pool in enumerate(_pools):
         for _ in pool:

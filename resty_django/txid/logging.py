@@ -1,4 +1,4 @@
-"""Log records with the txid of what is under way.
+"""A log filter and a JSON formatter that add the current txid to log records.
 
 LOGGING = {
     "version": 1,
@@ -21,20 +21,20 @@ from typing import Any
 from .context import current, current_trace
 
 EMPTY = "-"
-"""Stands where there is no txid, as in the logs of nginx."""
+"""Placeholder for a missing txid, as in nginx logs."""
 
 
 def txid_of(record: logging.LogRecord) -> str | None:
-    """Return the txid that the record has, or that its request has, else the current one.
+    """Return the txid of the record or of its request, else the current txid.
 
-    The request is asked, since Django writes its line about a status of 400 or more when the middleware is done.
+    The request matters because Django logs responses with status 400 and above after the middleware has finished.
     """
     txid = getattr(record, "txid", None) or getattr(getattr(record, "request", None), "txid", None)
     return txid if isinstance(txid, str) else current()
 
 
 def trace_of(record: logging.LogRecord) -> tuple[str, str]:
-    """Trace id and span id, found in the same way; empty where there are none."""
+    """Return the trace ID and span ID, found in the same way; empty if there is no trace."""
     if hasattr(record, "trace_id"):
         return str(record.trace_id), str(getattr(record, "span_id", ""))
     trace = getattr(getattr(record, "request", None), "trace", None) or current_trace()
@@ -42,10 +42,10 @@ def trace_of(record: logging.LogRecord) -> tuple[str, str]:
 
 
 class TxidFilter(logging.Filter):
-    """Gives each record the attributes `txid` ("-" where there is none), `trace_id` and `span_id`; drops nothing.
+    """A filter that adds `txid` ("-" if there is none), `trace_id` and `span_id` to each record and drops none.
 
-    Belongs to a handler, since filters of a logger do not see the records of the loggers below it; to that handler
-    which is called in the thread of the log call, so to a `QueueHandler` and not to what comes after it.
+    Attach it to a handler, because a logger's filters do not see the records of its child loggers. The handler must run
+    in the thread of the log call: use the `QueueHandler`, not the handlers behind it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -55,10 +55,10 @@ class TxidFilter(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object and one line for each record, in ASCII; exceptions as text.
+    """A formatter that writes each record as one line with a JSON object, in ASCII; exceptions are text.
 
-    Of what a call gives as `extra`, only the attributes named here get into the line; what is neither number nor text
-    as its `str()`. So no request with its cookies, and no other secret, gets there by itself.
+    Of the `extra` attributes of a log call, only the listed ones are written; values other than numbers and text are
+    converted with `str()`. So requests with their cookies and other secrets are not logged by accident.
     """
 
     def __init__(self, extra: Iterable[str] = ()) -> None:

@@ -1,9 +1,9 @@
-"""Gives each request a txid.
+"""Middleware that assigns a txid to each request.
 
-    MIDDLEWARE = ["resty_django.txid.middleware.TxidMiddleware", ...]   # the first, so that all others have it
+    MIDDLEWARE = ["resty_django.txid.middleware.TxidMiddleware", ...]   # first, so that all others can use it
 
-It sets `request.txid`, and `request.trace`, the W3C trace or None; both are current for all code that runs until
-the response is sent. The response has the txid in the header `TXID["HEADER"]`, and the trace in `traceparent`.
+It sets `request.txid` and `request.trace` (the W3C trace, or None). Both are current for all code that runs until
+the response is sent. The response carries the txid in the header `TXID["HEADER"]` and the trace in `traceparent`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .traceparent import Trace
 
 
 class TxidMiddleware:
-    """Gives each request a txid; sync and async in one.
+    """Assign a txid to each request, sync or async.
 
-    WebSockets do not pass Django's middleware, so they get none.
+    WebSockets bypass Django's middleware, so they get no txid.
     """
 
     sync_capable = True
@@ -53,7 +53,7 @@ class TxidMiddleware:
 
 
 def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
-    """Set `request.txid` and `request.trace`: from the headers, if a trusted proxy sent them, else new ones."""
+    """Set `request.txid` and `request.trace` from the headers if a trusted proxy sent them, else create new ones."""
     settings = conf.txid
     trusted = is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies)
     txid = (_txid_from_header(request, settings.header) if trusted else "") or new_txid()
@@ -69,7 +69,7 @@ def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
 
 
 def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) -> HttpResponseBase:
-    """Write both into the headers; the content of a streaming response is then made under them too."""
+    """Write both into the headers. Streaming content is then also generated with both current."""
     response.headers[conf.txid.header] = txid
     if trace is not None:
         response.headers["traceparent"] = trace.traceparent
@@ -88,7 +88,7 @@ def _txid_from_header(request: HttpRequest, header: str) -> str:
 
 
 def _stream(content: Iterator[bytes], binding: Binding) -> Iterator[bytes]:
-    """Yield the content; between two pieces the caller has its own context."""
+    """Yield the content. Between two chunks the caller's context is restored."""
     while True:
         with binding:
             piece = next(content, None)

@@ -1,4 +1,4 @@
-"""Txids that never fall within a process, whatever the clock does."""
+"""Txids that always increase within a process, even if the clock jumps back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _all: Final[weakref.WeakSet[MonotonicTxid]] = weakref.WeakSet()
 
 
 class MonotonicTxid:
-    """Calls give txids, each greater than the one before, in all threads of the process.
+    """A generator of strictly increasing txids, shared by all threads of a process.
 
-    A new millisecond gets new random bits. Within one, and while the clock is behind, the id before is increased by
-    one: so clients that know an id can guess the next. When the random bits are used up the time inside runs ahead. A
-    child of a fork goes on one millisecond after its parent's last id, with its own random bits. From 2109, when the
-    times start over, the order does too. `clock` gives nanoseconds since 1970.
+    Each new millisecond starts with new random bits. Within a millisecond, and while the clock is behind, the previous
+    ID is increased by one, so clients that know an ID can guess the next. If the random bits overflow, the time in the
+    IDs runs ahead of the clock. A forked child continues one millisecond after its parent's last ID, with its own
+    random bits. In 2109 the times wrap around, and so does the order. `clock` returns nanoseconds since 1970.
 
         next_txid = MonotonicTxid()
         next_txid()

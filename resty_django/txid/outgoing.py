@@ -1,11 +1,11 @@
-"""The txid and the trace of now, for calls to other services.
+"""Headers with the current txid and trace, for calls to other services.
 
     httpx.Client(event_hooks={"request": [add_headers]})
     httpx.AsyncClient(event_hooks={"request": [aadd_headers]})
     urllib.request.Request(url, headers=headers())
 
-For requests: `resty_django.txid.requests`. A client sends them to every host that it calls, so have one of its own for
-the services that should get them.
+For requests, see `resty_django.txid.requests`. A client sends the headers to every host that it calls, so use a
+separate client for the services that should receive them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .context import current, current_trace
 
 
 class HasHeaders(Protocol):
-    """A request of httpx, requests, and others."""
+    """A request object of httpx, requests or a similar library."""
 
     @property
     def headers(self) -> MutableMapping[str, Any]: ...
 
 
 def headers() -> dict[str, str]:
-    """`TXID["HEADER"]`, `traceparent` and `tracestate`, as far as there is something to tell."""
+    """Return `TXID["HEADER"]`, `traceparent` and `tracestate`, without those that have no value."""
     headers: dict[str, str] = {}
     txid = current()
     if txid is not None:
@@ -40,11 +40,11 @@ def headers() -> dict[str, str]:
 
 
 def add_headers(request: HasHeaders) -> None:
-    """Add `headers()` to a request that is about to be sent; those that it has already stay as they are."""
+    """Add `headers()` to a request before it is sent. Existing headers are kept."""
     for name, value in headers().items():
         request.headers.setdefault(name, value)
 
 
 async def aadd_headers(request: HasHeaders) -> None:
-    """Do the same as `add_headers`, for the asynchronous client of httpx."""
+    """Do the same as `add_headers`, for httpx.AsyncClient."""
     add_headers(request)

@@ -1,4 +1,4 @@
-"""Trusted proxies: only their ids are accepted. Pure."""
+"""Trusted proxies: txids in request headers are accepted only from them. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Final
 
 UNIX: Final = "unix"
-"""Stands for callers without an address: those that come over a Unix socket."""
+"""Represents callers without an address, which connect over a Unix socket."""
 
 
 @lru_cache(maxsize=1024)
 def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
-    """Return whether the caller's `address` is one of `proxies`, which are CIDR blocks or "unix"."""
+    """Return whether the caller's `address` is in `proxies`, a list of CIDR blocks or "unix"."""
     if not address:
         return UNIX in proxies
     try:

@@ -1,9 +1,9 @@
-"""The txid and the trace of now, for calls with requests.
+"""An adapter for requests that sends the current txid and trace.
 
     session = requests.Session()
     session.mount("https://stock.example.com/", TxidAdapter())
 
-A session asks the adapter with the longest prefix of the address, so other hosts are told nothing, also after a
+A session uses the adapter with the longest matching URL prefix, so other hosts do not receive the headers, even after a
 redirect.
 """
 
@@ -18,10 +18,10 @@ from .outgoing import add_headers
 
 
 class TxidAdapter(HTTPAdapter):
-    """An adapter that adds the headers to each request; takes the arguments of `HTTPAdapter`."""
+    """An adapter that adds the headers to each request. Takes the arguments of `HTTPAdapter`."""
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        # A copy: a redirect is made of the request that the session keeps.
+        # Copy the request: the session builds redirects from the original object.
         request = request.copy()
         add_headers(request)
         return super().send(request, *args, **kwargs)

@@ -13,7 +13,7 @@ from .codec import LENGTH, InvalidTxid, parse
 
 
 class TxidField(serializers.CharField):
-    """A txid, in upper or lower case; gives it in lower case. What is wrong with a value is told in its error."""
+    """A serializer field for a txid. Accepts upper case, returns lower case; errors describe the fault."""
 
     default_error_messages = {"not_a_txid": "{fault}"}
 

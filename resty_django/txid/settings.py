@@ -1,4 +1,4 @@
-"""The settings of transaction ids: `RESTY_DJANGO["TXID"]`."""
+"""Settings for transaction IDs: `RESTY_DJANGO["TXID"]`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from resty_django.conf.schema import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxidSettings:
-    """Transaction ids.
+    """Settings for transaction IDs.
 
-    `header`: the header with the txid of a request and its response. `proxies`: the CIDR blocks of those whose ids are
-    taken over, "unix" for callers over a Unix socket (none listed: from nobody). `traceparent`: W3C Trace Context, in
-    and out. `commands`: ends of the paths of the programs whose runs have one txid each.
+    `header`: name of the header that carries the txid of a request and its response. `proxies`: CIDR blocks of callers
+    whose txids are accepted, "unix" for callers over a Unix socket (empty: no caller is trusted). `traceparent`:
+    whether to read and send W3C Trace Context headers. `commands`: path endings of the programs whose runs each get one
+    txid.
     """
 
     header: str = setting("X-Request-Id", check=validators.header)

@@ -1,6 +1,6 @@
 """W3C Trace Context: the headers `traceparent` and `tracestate`. Pure.
 
-A trace goes through several services under one trace id; each service has its own span id, and sends it to the
+A trace passes through several services under one trace ID. Each service has its own span ID and sends it to the
 services that it calls. https://www.w3.org/TR/trace-context-2/
 """
 
@@ -15,9 +15,9 @@ from .codec import parse
 
 SAMPLED: Final = 1
 RANDOM: Final = 2
-"""The trace id ends in at least 56 random bits."""
+"""The trace ID ends in at least 56 random bits."""
 LONGEST_STATE: Final = 8192
-"""Characters of `tracestate` that are passed on; the standard asks for 512 at least."""
+"""Maximum length of a propagated `tracestate` in characters; the standard requires at least 512."""
 
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE: Final = re.compile(r"[\x20-\x7e\t]*")
@@ -39,24 +39,24 @@ class Trace:
 
     @property
     def traceparent(self) -> str:
-        """The header for those that this service calls."""
+        """Return the header for services that this service calls."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
 
 
 def begin(txid: str) -> Trace:
-    """Return a new trace. Its id begins with the 24 hexadecimal digits of the txid, so it sorts by time too.
+    """Return a new trace. Its ID begins with the 24 hexadecimal digits of the txid, so it sorts by time too.
 
-    It is marked as sampled, since services that follow the caller's decision would otherwise record nothing.
+    It is marked as sampled, because services that follow the caller's decision would otherwise record nothing.
     """
     trace_id = f"{parse(txid).number:024x}{os.urandom(4).hex()}"
     return Trace(trace_id, _new_span(), SAMPLED | RANDOM)
 
 
 def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
-    """Return the caller's trace with a new span id; None where `traceparent` does not follow the standard.
+    """Return the caller's trace with a new span ID; None if `traceparent` is invalid.
 
-    Of versions after 00, what 00 has is read. Flags that 00 does not know are dropped, and so is a `tracestate` that is
-    longer than 8192 characters or not printable ASCII.
+    For versions after 00, only the fields of version 00 are read. Flags unknown to version 00 are dropped, as is a
+    `tracestate` that is longer than 8192 characters or contains anything but printable ASCII.
     """
     match = _FORM.fullmatch(traceparent.strip(" \t"))
     if match is None:

@@ -139,7 +139,7 @@ def test_each_app_tells_that_the_core_app_is_missing(settings: Settings) -> None
     settings.INSTALLED_APPS = ["django.contrib.contenttypes", "resty_django.ids"]
     (message,) = check_core()
     assert message.id == "resty_django.E005"
-    assert message.msg == "resty_django.ids is in INSTALLED_APPS, but resty_django, which it stands on, is not."
+    assert message.msg == "resty_django.ids is in INSTALLED_APPS, but the app it requires, resty_django, is not."
     assert 'Add "resty_django" to INSTALLED_APPS' in str(message.hint)
     assert "docs/settings.md#settings." in str(message.hint)
 
@@ -216,7 +216,7 @@ def test_only_runs_the_named_probe_and_refuses_unknown_ones() -> None:
     health.register("one", lambda: [Finding("error", "a", "Bad.")])
     health.register("two", lambda: [Finding("ok", "b", "Fine.")])
     assert resty_check("--only", "two")[0] == 0
-    with pytest.raises(CommandError, match="--only three: there is no such probe; there are one, two"):
+    with pytest.raises(CommandError, match=r"--only three: unknown probe\. Choose from: one, two"):
         call_command("resty_check", "--only", "three")
 
 
@@ -266,4 +266,4 @@ def test_a_redis_that_is_down_is_an_error_even_when_the_cache_hides_it(settings:
     }
     code, output = resty_check("--json", "--only", "caches")
     assert code == 2
-    assert "It does not answer: ConnectionError" in json.loads(output)["findings"][0]["message"]
+    assert "It does not respond: ConnectionError" in json.loads(output)["findings"][0]["message"]

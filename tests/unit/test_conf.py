@@ -72,7 +72,7 @@ def test_whole_numbers_do_for_floats_and_paths_for_texts(settings: Settings, tmp
 WRONG: list[tuple[object, str]] = [
     ([], "RESTY_DJANGO must be a dict, not list. See docs/settings.md#settings."),
     ({"IDZ": {}}, 'RESTY_DJANGO["IDZ"] is not a setting. Did you mean "IDS"? See docs/settings.md#settings.'),
-    ({3: {}}, "RESTY_DJANGO has the key 3; keys are texts in upper case."),
+    ({3: {}}, "RESTY_DJANGO has the key 3; keys must be upper-case strings."),
     ({"IDS": None}, 'RESTY_DJANGO["IDS"] must be a dict, not None. See docs/settings.md#ids.'),
     (
         {"IDS": {"STEPP": 1}},
@@ -92,8 +92,8 @@ WRONG: list[tuple[object, str]] = [
     ({"IDS": {"WAIT": True}}, '["WAIT"] must be a number, not bool.'),
     ({"IDS": {"NODE": None}}, '["NODE"] must be a text, not None.'),
     ({"IDS": {"DATABASE": 1}}, '["DATABASE"] must be a text or None, not int.'),
-    ({"IDS": {"UDP": {"KEYS": "secret"}}}, '["KEYS"] must be a list of texts, not str.'),
-    ({"IDS": {"UDP": {"KEYS": [b"x"]}}}, '["KEYS"] must be a list of texts; it holds an item of type bytes.'),
+    ({"IDS": {"UDP": {"KEYS": "secret"}}}, '["KEYS"] must be a list of strings, not str.'),
+    ({"IDS": {"UDP": {"KEYS": [b"x"]}}}, '["KEYS"] must be a list of strings; it contains an item of type bytes.'),
     ({"IDS": {"STEP": 0}}, '["STEP"] must be at least 1, not 0.'),
     ({"IDS": {"OFFSET": -1}}, '["OFFSET"] must be at least 0, not -1.'),
     (
@@ -185,8 +185,8 @@ def test_dictionaries_have_the_names_that_the_site_gives_them(settings: Settings
 
 WRONG_DICTS: list[tuple[object, str]] = [
     ([], 'RESTY_DJANGO["SHARED_DICTS"] must be a dict, not list. See docs/settings.md#shared_dicts.'),
-    ({3: {}}, 'RESTY_DJANGO["SHARED_DICTS"] has the key 3; its keys are names, texts of at least one character.'),
-    ({"": {}}, """RESTY_DJANGO["SHARED_DICTS"] has the key ''; its keys are names"""),
+    ({3: {}}, 'RESTY_DJANGO["SHARED_DICTS"] has the key 3; its keys must be names, strings of at least one character.'),
+    ({"": {}}, """RESTY_DJANGO["SHARED_DICTS"] has the key ''; its keys must be names"""),
     (
         {"hits": None},
         'RESTY_DJANGO["SHARED_DICTS"]["hits"] must be a dict, not None. See docs/settings.md#shared_dicts.',

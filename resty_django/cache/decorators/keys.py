@@ -71,9 +71,9 @@ def text(values: tuple[Any, ...], names: Sequence[str], function: str) -> str:
             written.append(_keywords(value) if name.startswith("**") else _text(value))
         except _Unknown as error:
             raise TypeError(
-                f"{function}() cannot be cached by its argument {name!r}: {error}. Give texts, numbers, dates, UUIDs, "
-                "enums, classes, None, or tuples and frozensets of these; or say with key= (for self with by=) what "
-                "tells calls apart."
+                f"{function}() cannot be cached by its argument {name!r}: {error}. Use str, numbers, dates, "
+                "UUIDs, enums, classes, None, or tuples and frozensets of these, or pass key= (for self: by=) "
+                "to identify calls."
             ) from None
     return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
 
@@ -120,7 +120,7 @@ def _text(value: Any) -> str:
             return path_of(value)
     except TypeError as error:
         raise _Unknown(str(error).removesuffix(".")) from None
-    raise _Unknown(f"it is, or holds, a {kind.__qualname__}")
+    raise _Unknown(f"it is or contains a {kind.__qualname__}")
 
 
 def _whole(value: int) -> str:

@@ -1,4 +1,4 @@
-"""`manage.py resty_check`: the health of every configured part, for people and for monitoring."""
+"""`manage.py resty_check`: report the health of every configured component, for people and for monitoring."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EXIT_ERROR: Final = 2
 
 class Command(BaseCommand):
     help = (
-        "Ask every configured part how it is. Exit code: 0 when all is well, 2 when something is in error, and with "
-        "--fail-on warning 1 when there are only warnings (the codes of Nagios plug-ins)."
+        "Check the health of every configured component. Exit code: 0 if all is well, 2 for errors, and with "
+        "--fail-on warning 1 if there are only warnings (the exit codes of Nagios plug-ins)."
     )
     requires_system_checks: list[str] = []
 
@@ -28,18 +28,16 @@ class Command(BaseCommand):
             "--fail-on",
             choices=["error", "warning"],
             default="error",
-            help="The mildest level that gives an exit code other than 0 (default: error).",
+            help="The lowest level that makes the exit code non-zero (default: error).",
         )
-        parser.add_argument(
-            "--only", action="append", metavar="PROBE", help="Run this probe alone; may be given several times."
-        )
+        parser.add_argument("--only", action="append", metavar="PROBE", help="Run only this probe; may be repeated.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         only: list[str] | None = options["only"]
         unknown = sorted(set(only or ()) - set(health.names()))
         if unknown:
             raise CommandError(
-                f"--only {one_line(unknown[0])}: there is no such probe; there are {', '.join(health.names())}.",
+                f"--only {one_line(unknown[0])}: unknown probe. Choose from: {', '.join(health.names())}.",
                 returncode=EXIT_ERROR,
             )
         findings = list(health.run(only))

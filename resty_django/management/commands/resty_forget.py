@@ -1,4 +1,4 @@
-"""`manage.py resty_forget KEY`: erase what is stored about one IP address or user."""
+"""`manage.py resty_forget KEY`: erase the data stored about an IP address or a user."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ log = logger("resty_django")
 
 EXIT_INCOMPLETE: Final = 2
 EVERYWHERE: Final = (
-    "Log files, and records that were shipped to a log server: those of refused requests have the path and the key.",
-    "The database: entries of the admin's history, and rows of your own models.",
-    "Jobs: arguments, results and errors. Complete ones end after jobs-history (7 days); failed ones stay until they "
-    "are retried or canceled.",
-    "Expired items: their bytes stay in the memory of a dictionary until it is written over.",
+    "Log files, and records shipped to a log server: records of rejected requests contain the path and the key.",
+    "The database: the admin's history, and rows of your own models.",
+    "Jobs: arguments, results and errors. Complete jobs are deleted after jobs-history (7 days); failed jobs "
+    "stay until they are retried or cancelled.",
+    "Expired items: their bytes stay in the dictionary's memory until they are overwritten.",
 )
 
 
 class Command(BaseCommand):
     help = (
-        "Erase keys, such as IP addresses and primary keys of users, from the states of limits, the lists of the keys "
-        "refused most, and the lists of the slowest keys of caches; and name what is not erased. Exit code: 0; 2 when "
-        "a store did not answer."
+        "Erase keys, such as IP addresses and primary keys of users, from the states of limits, the lists of "
+        "most rejected keys, and the caches' lists of slowest keys. Lists the data that is not erased. Exit "
+        "code: 0, or 2 if a store did not respond."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("keys", nargs="+", metavar="KEY", help="An IP address, or the key of a user.")
-        parser.add_argument("--dry-run", action="store_true", help="Count what would be erased, and change nothing.")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Count the entries that would be erased, without changing anything."
+        )
         parser.add_argument(
             "--dictionary",
             action="append",
             default=[],
             metavar="NAME",
-            help="Look for states of limits in this shared dictionary too; may be given several times.",
+            help="Also search this shared dictionary for states of limits; may be repeated.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         for name in options["dictionary"]:
             if name not in conf.shared_dicts:
-                raise CommandError(f"--dictionary {name!r} is not in SHARED_DICTS; add it or fix the name.")
+                raise CommandError(f"--dictionary {name!r} is not in SHARED_DICTS. Add it or fix the name.")
         dry, failed = options["dry_run"], []
         word = "would be erased" if dry else "erased"
         for eraser in erasing.parts():
@@ -60,9 +62,11 @@ class Command(BaseCommand):
             for what, count in counts.items():
                 self.stdout.write(f"{eraser.name}: {count:,} {what} {word}")
                 if not dry:
-                    log.info("%s: %d %s erased for somebody", eraser.name, count, what)
+                    log.info("%s: erased %d %s of one key", eraser.name, count, what)
         self.stdout.write("Not erased:")
         for sentence in (*EVERYWHERE, *(sentence for eraser in erasing.parts() for sentence in eraser.kept)):
             self.stdout.write(f"- {sentence}")
         if failed:
-            raise CommandError(f"Not all was erased, run this again: {'; '.join(failed)}", returncode=EXIT_INCOMPLETE)
+            raise CommandError(
+                f"Not everything was erased. Run this command again: {'; '.join(failed)}", returncode=EXIT_INCOMPLETE
+            )

@@ -15,33 +15,35 @@ from resty_django.txid import InvalidTxid, parse, txid, txid_max, txid_min
 from resty_django.txid.codec import milliseconds
 
 BLOCK: Final = 1000
-"""Lines that `batch` writes at a time."""
+"""Number of lines that `batch` writes at a time."""
 
 
 class Command(BaseCommand):
     help = (
-        "Make transaction IDs and look into them. "
-        "make [TIME...]: an ID of now, or of each time. batch COUNT: many IDs of now. parse ID...: the time and the "
-        "random bits of each. min TIME..., max TIME...: the smallest and the largest ID of a millisecond. A TIME is "
-        "a number of milliseconds since 1970 or an ISO 8601 text; without an offset it is in TIME_ZONE."
+        "Generate and parse transaction IDs. make [TIME...]: an ID for the current time, or for each TIME. "
+        "batch COUNT: many IDs for the current time. parse ID...: the time and the random bits of each ID. "
+        "min TIME..., max TIME...: the smallest and the largest ID of a millisecond. A TIME is a number of "
+        "milliseconds since 1970 or an ISO 8601 string; without an offset it is in TIME_ZONE."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("action", choices=["make", "batch", "parse", "min", "max"], nargs="?", default="make")
-        parser.add_argument("values", nargs="*", metavar="value", help="Times, IDs or the count, as the action wants.")
-        parser.add_argument("--json", action="store_true", help="parse: print one JSON object for each ID.")
+        parser.add_argument(
+            "values", nargs="*", metavar="value", help="Times, IDs or the count, depending on the action."
+        )
+        parser.add_argument("--json", action="store_true", help="parse: print one JSON object per ID.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, values = options["action"], options["values"]
         if options["json"] and action != "parse":
-            raise CommandError(f"--json is for parse; {action} prints IDs.")
+            raise CommandError(f"--json is only supported by parse; {action} prints IDs. Remove --json.")
         if action == "make":
             self._print([txid(self._time(value)) for value in values] if values else [txid()])
         elif action == "batch":
             self._batch(values)
         elif not values:
-            raise CommandError(f"txid {action} wants at least one {'ID' if action == 'parse' else 'time'}.")
+            raise CommandError(f"txid {action} needs at least one {'ID' if action == 'parse' else 'time'}.")
         elif action == "parse":
             self._parse(values, options["json"])
         else:
@@ -53,7 +55,7 @@ class Command(BaseCommand):
 
     def _batch(self, values: list[str]) -> None:
         if len(values) != 1 or not values[0].isdecimal():
-            raise CommandError("txid batch wants one whole number: how many IDs.")
+            raise CommandError("txid batch needs one whole number, the count of IDs.")
         remaining = int(values[0])
         while remaining > 0:
             self._print(txid() for _ in range(min(remaining, BLOCK)))
@@ -82,6 +84,6 @@ class Command(BaseCommand):
             time = datetime.fromisoformat(text)
         except ValueError:
             raise CommandError(
-                f"{text!r} is no time: give milliseconds since 1970, or a text such as 2026-11-21T14:05:09+01:00."
+                f"{text!r} is not a time. Use milliseconds since 1970, or a string such as 2026-11-21T14:05:09+01:00."
             ) from None
         return timezone.make_aware(time, timezone.get_default_timezone()) if timezone.is_naive(time) else time

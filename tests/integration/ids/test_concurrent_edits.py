@@ -158,7 +158,7 @@ def test_the_second_user_sees_what_changed(admin_client: Client, kind: str) -> N
     assert refused.status_code == 200
     text = refused.content.decode()
     (field, value), *_ = theirs.items()
-    assert "Somebody has saved this since you opened it: its version was 1 and is 2." in text
+    assert "Another user has saved this object since you opened it (version 1, now 2)." in text
     assert f"stored is “{value}”" in text
     assert 'name="seen_version" value="2"' in text
     stored = type(obj)._default_manager.get()

@@ -170,10 +170,12 @@ def test_drops_begin_at_the_limit_and_are_counted_and_told(
     assert tcp.lines() == [f"{number:099d}" for number in range(100)]
     until(lambda: len(caplog.records) == 4)
     address = handler.options.address
-    assert caplog.messages[0].startswith(f"{address} takes no log messages, they wait: connecting failed: Connection")
+    assert caplog.messages[0].startswith(
+        f"{address} does not accept log messages; they are buffered: connecting failed"
+    )
     assert caplog.messages[1:] == [
-        f"log messages for {address} are dropped, since those that wait have reached drop_limit",
-        f"{address} takes log messages again",
+        f"log messages for {address} are dropped, because the buffer has reached drop_limit",
+        f"{address} accepts log messages again",
         f"50 log messages for {address} were dropped",
     ]
     assert {record.name for record in caplog.records} == {"resty_django.logs"}
@@ -199,7 +201,7 @@ def test_the_outage_is_told_in_the_shipped_messages_too(
     finally:
         root.removeHandler(handler)
     assert lines[0] == "one"
-    assert [" takes no log messages" in lines[1], " takes log messages again" in lines[2]] == [True, True]
+    assert [" does not accept log messages" in lines[1], " accepts log messages again" in lines[2]] == [True, True]
 
 
 def test_messages_that_wait_are_shipped_when_the_server_is_back_even_if_none_follows(

@@ -226,7 +226,7 @@ def test_a_fork(shared: RedisDict) -> None:
 
 def test_what_no_node_of_a_cluster_has(use: Use, nodes: list[Server]) -> None:
     use(f"redis://ann:sesame@127.0.0.1:{nodes[0].port}/3", CLIENT_CLASS=CLIENT)
-    with pytest.raises(ImproperlyConfigured, match="Take out the number of the database") as caught:
+    with pytest.raises(ImproperlyConfigured, match="Remove the database number") as caught:
         connection()
     assert "sesame" not in str(caught.value)
 

@@ -58,7 +58,7 @@ def test_another_cache_is_refused_by_name(settings: Any) -> None:
 
 def test_a_cache_over_several_servers_is_refused(server: Server, use: Use) -> None:
     use([server.url, server.url], CLIENT_CLASS="django_redis.client.ShardClient")
-    with pytest.raises(ImproperlyConfigured, match="spreads the keys"):
+    with pytest.raises(ImproperlyConfigured, match="distributes the keys"):
         connection()
 
 

@@ -135,7 +135,7 @@ async def test_a_replica_is_not_written_to(use: Use, server: Server) -> None:
 async def test_a_user_without_the_right(use: Use, server: Server) -> None:
     server.call("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+get")
     use(server.url_of("reader"), PASSWORD="any")
-    with pytest.raises(StoreError, match="may not do this"):
+    with pytest.raises(StoreError, match="lacks the permission"):
         Script("return 1")(connection(), (), ())
 
 

@@ -80,12 +80,12 @@ def test_what_is_inside_is_told() -> None:
         (["parse", "x"], "has 20 characters"),
         (["parse"], "at least one ID"),
         (["min"], "at least one time"),
-        (["make", "yesterday"], "'yesterday' is no time"),
-        (["make", "nan"], "'nan' is no time"),
+        (["make", "yesterday"], "'yesterday' is not a time"),
+        (["make", "nan"], "'nan' is not a time"),
         (["batch"], "one whole number"),
         (["batch", "-5"], "one whole number"),
         (["batch", "1", "2"], "one whole number"),
-        (["make", "--json"], "--json is for parse"),
+        (["make", "--json"], "--json is only supported by parse"),
     ],
 )
 def test_what_is_wrong_is_said(args: list[str], text: str) -> None:

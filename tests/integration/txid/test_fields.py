@@ -153,10 +153,10 @@ def test_a_day_is_that_of_the_current_time_zone(model: Any) -> None:
 @pytest.mark.parametrize(
     ("lookup", "text"),
     [
-        ({"id__txid_range": 5}, "takes a pair"),
-        ({"id__txid_range": (1, 2, 3)}, "takes a pair"),
-        ({"id__txid_date": NOON}, "takes a datetime.date"),
-        ({"id__txid_date": "2026-11-21"}, "takes a datetime.date"),
+        ({"id__txid_range": 5}, "needs a pair"),
+        ({"id__txid_range": (1, 2, 3)}, "needs a pair"),
+        ({"id__txid_date": NOON}, "needs a datetime.date"),
+        ({"id__txid_date": "2026-11-21"}, "needs a datetime.date"),
         ({"id__txid_range": (float("nan"), 5)}, "finite"),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_serializer_made_from_the_model_refuses_what_is_no_txid(model: Any) ->
     assert row.request == new_id
     serializer = LineSerializer(data={"request": "w" * 20})
     assert not serializer.is_valid()
-    assert "is not a transaction ID: A txid is made of 0-9 and a-v; character 1" in str(serializer.errors["request"])
+    assert "is not a transaction ID: A txid consists of 0-9 and a-v; character 1" in str(serializer.errors["request"])
 
 
 # --- forms -------------------------------------------------------------------------------------------------------
@@ -269,14 +269,14 @@ def test_a_form_of_the_model_takes_txids(model: Any) -> None:
     assert form.is_valid()
     assert form.save().request is None
     form = form_class({"request": "x" * 20, "text": "c"})
-    assert form.errors == {"request": ["Enter a transaction ID: 20 characters out of 0-9 and a-v."]}
+    assert form.errors == {"request": ["Enter a transaction ID: 20 characters from 0-9 and a-v."]}
 
 
 def test_a_field_of_a_form_says_what_is_missing() -> None:
     field = TxidFormField()
     with pytest.raises(ValidationError, match="required"):
         field.clean("")
-    with pytest.raises(ValidationError, match="20 characters out of 0-9 and a-v"):
+    with pytest.raises(ValidationError, match="20 characters from 0-9 and a-v"):
         field.clean("0" * 21)
     assert TxidFormField(required=False).clean("") is None
     assert 'maxlength="20"' in str(field.get_bound_field(forms.Form(), "txid"))

@@ -88,8 +88,8 @@ def test_a_serializer_takes_a_txid() -> None:
     ("value", "text"),
     [
         (ID[:-1], "A txid has 20 characters; 'cbpvimguo4hkaps9lf6' has 19."),
-        (ID.replace("c", "w"), "A txid is made of 0-9 and a-v; character 1 of 'wbpvimguo4hkaps9lf6g' is 'w'."),
-        (5, "A txid is a text of 20 characters, not int."),
+        (ID.replace("c", "w"), "A txid consists of 0-9 and a-v; character 1 of 'wbpvimguo4hkaps9lf6g' is 'w'."),
+        (5, "A txid must be a str of 20 characters, not int."),
         ("", "This field may not be blank."),
         (None, "This field may not be null."),
     ],

@@ -16,18 +16,21 @@ from tests.docs_reader import code, page
 SERVER = {"host": "127.0.0.1", "port": 5170}
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({}, "SocketHandler needs host and port of the log server, or path, its Unix socket."),
-    ({"host": "127.0.0.1"}, "host and port go together: give both, or path alone."),
-    ({"port": 5170, "path": "/run/log"}, "host and port go together: give both, or path alone."),
-    ({"host": "", "port": 5170}, "host must be a text that is not empty, not ''."),
-    ({"host": b"a", "port": 5170}, "host must be a text that is not empty, not b'a'."),
+    ({}, "SocketHandler needs the log server's address. Set host and port, or path for a Unix socket."),
+    ({"host": "127.0.0.1"}, "host and port must be set together. Set both, or only path."),
+    ({"port": 5170, "path": "/run/log"}, "host and port must be set together. Set both, or only path."),
+    ({"host": "", "port": 5170}, "host must be a non-empty string, not ''."),
+    ({"host": b"a", "port": 5170}, "host must be a non-empty string, not b'a'."),
     ({"host": "a", "port": "5170"}, "port must be a whole number from 0 to 65535, not '5170'."),
     ({"host": "a", "port": 65536}, "port must be a whole number from 0 to 65535, not 65536."),
     ({"host": "a", "port": -1}, "port must be a whole number from 0 to 65535, not -1."),
     ({"host": "a", "port": True}, "port must be a whole number from 0 to 65535, not True."),
-    ({"path": 7}, "path must be a text that is not empty, not 7."),
-    ({"path": "/run/log", "sock_type": "udp"}, "path is a Unix stream socket: it goes neither with sock_type udp nor"),
-    ({"path": "/run/log", "ssl": True}, "path is a Unix stream socket: it goes neither with sock_type udp nor"),
+    ({"path": 7}, "path must be a non-empty string, not 7."),
+    (
+        {"path": "/run/log", "sock_type": "udp"},
+        "path is a Unix stream socket, so it cannot be combined with sock_type udp or",
+    ),
+    ({"path": "/run/log", "ssl": True}, "path is a Unix stream socket, so it cannot be combined with sock_type"),
     ({**SERVER, "sock_type": "sctp"}, 'sock_type must be "tcp" or "udp", not \'sctp\'.'),
     ({**SERVER, "flush_limit": -1}, "flush_limit must be a whole number, at least 0, not -1."),
     ({**SERVER, "flush_limit": 1.5}, "flush_limit must be a whole number, at least 0, not 1.5."),
@@ -42,10 +45,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**SERVER, "periodic_flush": True}, "periodic_flush must be a number, at least 0, not True."),
     ({**SERVER, "ssl": "yes"}, "ssl must be True or False, not 'yes'."),
     ({**SERVER, "ssl": True, "ssl_verify": 0}, "ssl_verify must be True or False, not 0."),
-    ({**SERVER, "ssl": True, "sock_type": "udp"}, "ssl needs sock_type tcp."),
-    ({**SERVER, "sni_host": "logs"}, "sni_host and ca_file are for TLS: they need ssl=True."),
-    ({**SERVER, "terminator": b"\n"}, "terminator must be a text, not b'\\n'."),
-    ({**SERVER, "flush_limt": 1}, "flush_limt is not an option of SocketHandler; it has host, port, path, sock_type,"),
+    ({**SERVER, "ssl": True, "sock_type": "udp"}, "ssl needs TCP. Set sock_type to tcp."),
+    ({**SERVER, "sni_host": "logs"}, "sni_host and ca_file need TLS. Set ssl=True."),
+    ({**SERVER, "terminator": b"\n"}, "terminator must be a string, not b'\\n'."),
+    (
+        {**SERVER, "flush_limt": 1},
+        "flush_limt is not an option of SocketHandler. Options: host, port, path, sock_type,",
+    ),
 ]
 
 

@@ -240,11 +240,11 @@ def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
     ]
     assert messages == [
         [],
-        ["tcp://a:1 takes no log messages, they wait: refused"],
+        ["tcp://a:1 does not accept log messages; they are buffered: refused"],
         [],
-        ["log messages for tcp://a:1 are dropped, since those that wait have reached drop_limit"],
+        ["log messages for tcp://a:1 are dropped, because the buffer has reached drop_limit"],
         [],
-        ["tcp://a:1 takes log messages again", "8 log messages for tcp://a:1 were dropped"],
+        ["tcp://a:1 accepts log messages again", "8 log messages for tcp://a:1 were dropped"],
         [],
     ]
 

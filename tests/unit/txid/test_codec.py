@@ -147,26 +147,26 @@ def test_random_bits_that_do_not_fit_are_refused(random: int) -> None:
         ("x" * 100, f"A txid has 20 characters; '{'x' * 40}...' has 100."),
         (
             "b2frwnvq5alalalalal0",
-            "A txid is made of 0-9 and a-v; character 5 of 'b2frwnvq5alalalalal0' is 'w'.",
+            "A txid consists of 0-9 and a-v; character 5 of 'b2frwnvq5alalalalal0' is 'w'.",
         ),
         (
             "b2fr5nvq5alalalalal\n",
-            "A txid is made of 0-9 and a-v; character 20 of 'b2fr5nvq5alalalalal\\n' is '\\n'.",
+            "A txid consists of 0-9 and a-v; character 20 of 'b2fr5nvq5alalalalal\\n' is '\\n'.",
         ),
         (
             "b2fr_nvq5alalalalal0",
-            "A txid is made of 0-9 and a-v; character 5 of 'b2fr_nvq5alalalalal0' is '_'.",
+            "A txid consists of 0-9 and a-v; character 5 of 'b2fr_nvq5alalalalal0' is '_'.",
         ),
         (
             "b2fr٣nvq5alalalalal0",
-            "A txid is made of 0-9 and a-v; character 5 of 'b2fr٣nvq5alalalalal0' is '٣'.",
+            "A txid consists of 0-9 and a-v; character 5 of 'b2fr٣nvq5alalalalal0' is '٣'.",
         ),
         (
             "b2fr5nvq5alalalalal8",
-            "The last character of a txid holds one bit: it is 0 or g, not '8' as in 'b2fr5nvq5alalalalal8'.",
+            "The last character of a txid must be 0 or g (it holds one bit), not '8' as in 'b2fr5nvq5alalalalal8'.",
         ),
-        (b"b2fr5nvq5alalalalal0", "A txid is a text of 20 characters, not bytes."),
-        (None, "A txid is a text of 20 characters, not NoneType."),
+        (b"b2fr5nvq5alalalalal0", "A txid must be a str of 20 characters, not bytes."),
+        (None, "A txid must be a str of 20 characters, not NoneType."),
     ],
 )
 def test_what_is_wrong_with_a_text_is_said(value: Any, text: str) -> None:

@@ -194,7 +194,7 @@ def test_cache_without_redis_is_an_error_message(admin_client: Browser, settings
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
     text = text_of(admin_client, path("about"), 503)
-    assert "has no Redis that resty_django can use" in text
+    assert "does not provide a Redis client for resty_django" in text
     assert facts_of(text)["Cache that names the server"] == "default"
 
 
@@ -205,5 +205,5 @@ def test_redis_user_without_info_permission_gets_the_other_facts(
     url = valkey_url.replace("://", f"://{locked}@")
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
     facts = facts_of(text_of(admin_client, path("about")))
-    assert "may not do this" in facts["Server"]
+    assert "lacks the permission" in facts["Server"]
     assert facts["Lease of a job"] == "60 s"

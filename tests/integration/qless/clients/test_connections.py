@@ -83,7 +83,7 @@ async def test_a_client_of_asyncio_alone(server: Server) -> None:
     async with aio.Redis.from_url(server.url) as redis:
         client = Client(redis)
         await round_trip(client, Invoke("async"))
-        with pytest.raises(ImproperlyConfigured, match=r"redis\.asyncio alone"):
+        with pytest.raises(ImproperlyConfigured, match=r"Only a redis\.asyncio client"):
             client.queues["q"].length()
         await round_trip(Client(lambda: redis), Invoke("async"))
         await round_trip(Client(server.url, async_redis=lambda: redis), Invoke("async"))
@@ -92,9 +92,9 @@ async def test_a_client_of_asyncio_alone(server: Server) -> None:
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        ("default", "no Redis that resty_django can use"),
-        (42, r"A builtins\.int is no client of Redis"),
-        (lambda: "text", r"A builtins\.str is no client of Redis"),
+        ("default", "not provide a Redis client for resty_django"),
+        (42, r"A builtins\.int is not a Redis client"),
+        (lambda: "text", r"A builtins\.str is not a Redis client"),
         (lambda: Redis(decode_responses=True), "decode_responses"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_server_that_says_nothing_is_lost(
             assert server.process is not None
             server.process.send_signal(signal.SIGSTOP)
             try:
-                eventually(lambda: "has said nothing" in caplog.text)
+                eventually(lambda: "has been silent" in caplog.text)
             finally:
                 server.process.send_signal(signal.SIGCONT)
                 monkeypatch.undo()

@@ -127,7 +127,7 @@ def test_a_process_that_dies_is_started_again(workers: Start, client: Client) ->
     wait_for(lambda: run.children() not in ([], [first]), run.text())
     job = until(client, jid, "complete")
     assert job.original_retries == 1
-    assert re.search(r"worker process \d+ died; it is started again in 0.1 s", run.text())
+    assert re.search(r"worker process \d+ died; restarting it in 0.1 s", run.text())
 
 
 def test_the_workers_end_with_their_parent(workers: Start, client: Client) -> None:
