@@ -22,17 +22,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import inf
-from typing import Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
 
 with extras.needed("Throttles of Django REST framework need"):
-    from rest_framework.request import Request
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
-    from rest_framework.views import APIView
 
 from .enforcement import keys
 from .enforcement.enforcer import Enforcer
@@ -41,6 +39,10 @@ from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_rate
+
+if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
+    from rest_framework.request import Request
+    from rest_framework.views import APIView
 
 _WITH_BURST: Final = re.compile(r"(.*?)\s+(?:burst|capacity)=([0-9]+)\s*")
 

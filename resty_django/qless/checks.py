@@ -53,8 +53,8 @@ def _missing_package() -> CheckMessage:
 
 
 def _server(section: QlessSettings) -> Iterator[CheckMessage]:
-    if section.url is not None:
-        return
+    if section.url is not None or section.eager:
+        return  # with EAGER, tasks need no server
     from resty_django.redis.clients import cache_client
 
     try:

@@ -311,3 +311,20 @@ def test_drf_is_imported_by_its_own_module_alone(limits_store: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("limits_store", ["lmdb"], indirect=True)
+@pytest.mark.parametrize("first", ["rest_framework.views", "resty_django.limits.throttling"])
+def test_the_throttles_can_be_the_default_whichever_module_is_imported_first(first: str, limits_store: str) -> None:
+    """`rest_framework.views` imports the default throttles while it is being imported itself."""
+    path = "resty_django.limits.throttling.SlidingWindowThrottle"
+    code = (
+        "import importlib\n"
+        "from django.conf import settings\n"
+        f"settings.configure(REST_FRAMEWORK={{'DEFAULT_THROTTLE_CLASSES': [{path!r}]}})\n"
+        f"importlib.import_module({first!r})\n"
+        "from rest_framework.views import APIView\n"
+        "print(APIView.throttle_classes[0].__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "SlidingWindowThrottle"

@@ -64,6 +64,7 @@ def test_twins_are_typed_as_coroutines_that_a_task_takes(valkey: Redis, valkey_u
     [
         ({}, {"default": LOCMEM}, []),
         ({"PREFIX": "ql:"}, {"default": LOCMEM}, ["resty_qless.E001"]),
+        ({"EAGER": True}, {"default": LOCMEM}, []),
         ({"ALIAS": "jobs"}, {"default": LOCMEM, "jobs": "redis"}, []),
         ({"ALIAS": "jobs"}, {"default": LOCMEM, "jobs": "cluster"}, ["resty_qless.E002"]),
         ({"ALIAS": "jobs", "PREFIX": "{jobs}ql:"}, {"default": LOCMEM, "jobs": "cluster"}, []),

@@ -1,0 +1,71 @@
+"""The how-to pages hold: a reader does what they say on a new site, with real processes and servers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from resty_django.shdict.lmdb import files
+from tests.docs_reader import Page, page, pages
+from tests.docs_site import Site, make_site
+
+HOWTO = [doc_page for doc_page in pages() if doc_page.path.parent.name == "howto"]
+NAMES = {
+    *("limit-logins", "different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
+    *("run-something-every-night", "number-invoices-without-gaps", "follow-a-request", "several-machines"),
+    *("when-redis-is-down", "test-your-code"),
+}
+HEADINGS = [
+    *("## Prerequisites", "## Steps", "## Check that it works", "## Variants", "## Troubleshooting", "## Reference"),
+]
+
+
+@pytest.fixture(scope="session")
+def new_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site as docs/install.md leaves it."""
+    folder = tmp_path_factory.mktemp("howto") / "site"
+    folder.mkdir()
+    make_site(folder)
+    return folder
+
+
+@pytest.fixture
+def site(new_site: Path, tmp_path: Path) -> Iterator[Site]:
+    """A copy of that site, with another secret key and so with separate shared dictionaries."""
+    shutil.copytree(new_site, tmp_path / "site")
+    copy = Site(tmp_path / "site")
+    yield copy
+    copy.leave()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("howto", HOWTO, ids=lambda howto: howto.name)
+def test_a_reader_who_does_what_the_page_says_sees_what_it_shows(howto: Page, site: Site) -> None:
+    site.follow(howto)
+    assert site.results >= 3
+
+
+def test_there_is_a_page_for_each_of_the_ten_tasks() -> None:
+    assert {howto.path.stem for howto in HOWTO} == NAMES
+
+
+@pytest.mark.redis
+def test_after_several_machines_no_dictionary_is_in_the_memory_of_the_machine(site: Site) -> None:
+    site.follow(page("docs/howto/several-machines.md"))
+    with override_settings(SECRET_KEY=site.secret_key), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_SETTINGS_MODULE", "mysite.settings")
+        folder = files.site_folder()
+    assert not (files.MEMORY / folder).exists()
+    assert not (Path(tempfile.gettempdir()) / folder).exists()
+
+
+@pytest.mark.parametrize("howto", HOWTO, ids=lambda howto: howto.name)
+def test_a_how_to_page_is_short_and_has_all_sections(howto: Page) -> None:
+    lines = howto.text.splitlines()
+    assert [line for line in lines if line.startswith("## ")] == HEADINGS
+    assert 40 <= len(lines) <= 120
