@@ -23,8 +23,8 @@ MOST_WORKERS: Final = 1000
 class Coverage:
     """Work that no worker does.
 
-    `queues`: queues with jobs to run now, and no worker. `periodic`: path and queue of periodic tasks whose queue has
-    no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
+    `queues`: queues with jobs to run now, but without a worker. `periodic`: path and queue of periodic tasks whose
+    queue has no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
     """
 
     queues: Sequence[str] = ()
@@ -42,7 +42,7 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
         if (queue.waiting or queue.stalled) and not queue.paused and queue.name not in served
     ]
     if unserved and _foreign_workers_at_work(client, {worker.name for worker in life}):
-        unserved = []  # they may serve any queue
+        unserved = []  # these workers may serve any queue
     return Coverage(
         unserved,
         sorted((path, task.queue) for path, task in scheduled.items() if task.queue not in served and is_allowed(path)),
@@ -51,7 +51,7 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
 
 
 def _foreign_workers_at_work(client: Client, own_workers: Collection[str]) -> bool:
-    """Return whether workers that send no signs of life have been seen recently."""
+    """Return whether workers that do not report in have been seen recently."""
     return bool({*client.run(_recent_workers(client))} - {*own_workers})
 
 

@@ -14,7 +14,7 @@ _client: Client | None = None
 
 
 def default_client() -> Client:
-    """Return the client of this process; it is made anew when a setting changes and after a fork."""
+    """Return the client of this process. It is recreated when a setting changes and after a fork."""
     global _client
     if _client is None:
         section = conf.qless
@@ -25,7 +25,7 @@ def default_client() -> Client:
 
 
 class _Default:
-    """A stand-in for the default client, which code may keep."""
+    """A proxy for the default client. Code may keep a reference to it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(default_client(), name)

@@ -62,7 +62,7 @@ def test_arguments_are_checked_with_the_result_that_comes(site: Any) -> None:
         chain(add.s(1), add.si()).delay()
     with pytest.raises(TypeError, match="keeps no result"):
         chain(silent.s(), add.s()).delay()
-    with pytest.raises(TypeError, match="ends with a task"):
+    with pytest.raises(TypeError, match="must end with a task"):
         group(chain(add.s(1), group(add.s(1)))).delay()
     with pytest.raises(TypeError, match="signatures"):
         chain(7)  # type: ignore[arg-type]

@@ -201,11 +201,11 @@ def test_a_paused_terminal_does_not_block_the_workers(workers: Start, client: Cl
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--queues", " , "], "names no queue"),
+        (["--queues", " , "], "queues is empty"),
         (["--processes", "0"], "--processes must be at least 1."),
         (["--concurrency", "0"], "--concurrency must be at least 1."),
         (["--grace", "-1"], "--grace must be at least 0."),
-        (["--interval", "0"], "--interval must be more than 0."),
+        (["--interval", "0"], "--interval must be greater than 0."),
         (["--reserver", "backwards"], "is none of ordered, round_robin, shuffled"),
     ],
 )
