@@ -384,10 +384,8 @@ def test_recurring_jobs_of_removed_tasks_are_marked(admin_client: Browser, jobs_
         queue.recur(f"no.tasks.{name}", {"args": [], "kwargs": {}}, 60, jid=f"every-no.tasks.{name}")
         server.zadd("ql:declared", {f"every-no.tasks.{name}": time.time() - ago})
     text = sound(text_of(admin_client, path("recurringjob")))
-    assert (
-        f'<a href="{path("recurringjob", "every-no.tasks.sweep")}">The task of every-no.tasks.sweep no longer exists</a>'
-        in text
-    )
+    url = path("recurringjob", "every-no.tasks.sweep")
+    assert f'<a href="{url}">The task of every-no.tasks.sweep no longer exists</a>' in text
     assert text.count(" no longer exists</a>") == 1
     assert [text.count(f"<td>{by}</td>") for by in ("people", "a task", "a removed task")] == [1, 1, 1]
     text = text_of(admin_client, path("recurringjob", "every-no.tasks.sweep"))
