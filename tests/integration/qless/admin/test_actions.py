@@ -537,9 +537,9 @@ def test_documented_options_are_the_known_options() -> None:
     for option, spec in CORE_OPTIONS.items():
         if spec.default.isdigit():
             assert option_spec(option).problem(spec.default) is None
-    fixes = [code(row[0]) for row in documentation.table("name", "in `shared`", "the original", "mended")]
+    fixes = [code(row[0]) for row in documentation.table("name", "in `shared`", "qless-core", "fixed")]
     assert list(FIXES) == fixes
-    profiles = [code(row[0].split(",")[0]) for row in documentation.table("profile", "use it where", "mends")]
+    profiles = [code(row[0].split(",")[0]) for row in documentation.table("profile", "use it if", "fixes")]
     assert list(FIX_PROFILES) == profiles
     for value in (*FIX_PROFILES, "none", "cycles keep-text"):
         assert option_spec("fixes").problem(value) is None
