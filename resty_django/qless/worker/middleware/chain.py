@@ -2,7 +2,7 @@
 
     def timed(job):
         started_at = time.monotonic()
-        yield                       # the job runs here; what it raises is raised here
+        yield                       # the job runs here; its exceptions are raised here
         log.info("%s took %.1f s", job.jid, time.monotonic() - started_at)
 
 A middleware may let an exception pass, raise another one, or swallow it, which completes the job. For an async job it
