@@ -2,12 +2,12 @@
 
 | id | meaning |
 |---|---|
-| `resty_qless.E001` | the cache that QLESS names has no Redis that could be used |
+| `resty_qless.E001` | the cache that QLESS names has no usable Redis |
 | `resty_qless.E002` | that cache is a cluster, and the prefix has no hash tag |
 | `resty_qless.E003` | a module from which jobs may come does not exist |
-| `resty_qless.E006` | redis-py is not installed, and jobs are set up |
-| `resty_qless.W001` | redis-py is not installed, and a cache is on Redis |
-| `resty_qless.I001` | redis-py is not installed, and nothing needs it so far |
+| `resty_qless.E006` | redis-py is not installed, but jobs are configured |
+| `resty_qless.W001` | redis-py is not installed, but a cache uses Redis |
+| `resty_qless.I001` | redis-py is not installed, and nothing needs it yet |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     try:
         section = conf.qless
     except ImproperlyConfigured:
-        return []  # the check of the settings says so
+        return []  # the settings check reports it
     if not extras.is_installed("redis"):
         return [_missing_package(), *_modules(section)]
     return [*_server(section), *_modules(section)] if raw_section("QLESS") else []
@@ -73,7 +73,7 @@ def _server(section: QlessSettings) -> Iterator[CheckMessage]:
             "resty_qless.E002",
             ("QLESS", "PREFIX"),
             text,
-            'Set it to "{jobs}ql:" or the like, so that all keys are in one slot.',
+            'Use a prefix such as "{jobs}ql:", so that all keys are in one slot.',
         )
 
 

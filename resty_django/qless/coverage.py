@@ -22,8 +22,8 @@ MOST_WORKERS: Final = 1000
 class Coverage:
     """Work that no worker does.
 
-    `queues`: queues with jobs to run now, and no worker. `periodic`: name and queue of periodic tasks whose queue has
-    no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
+    `queues`: queues with jobs to run now, but without a worker. `periodic`: name and queue of periodic tasks whose
+    queue has no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
     """
 
     queues: Sequence[str] = ()
@@ -41,7 +41,7 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
         if (queue.waiting or queue.stalled) and not queue.paused and queue.name not in served
     ]
     if unserved and _foreign_workers_at_work(client, {worker.name for worker in life}):
-        unserved = []  # they may serve any queue
+        unserved = []  # these workers may serve any queue
     return Coverage(
         unserved,
         sorted(
@@ -52,7 +52,7 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
 
 
 def _foreign_workers_at_work(client: Client, own_workers: Collection[str]) -> bool:
-    """Return whether workers that send no signs of life have been seen recently."""
+    """Return whether workers that do not report in have been seen recently."""
     return bool({*client.run(_recent_workers(client))} - {*own_workers})
 
 

@@ -1,4 +1,4 @@
-"""Errors of the job queue: the core's messages as types. Pure.
+"""Errors of the job queue: one type for each kind of message from the core. Pure.
 
 A server that is down, or refuses a call, raises `StoreDown` or `StoreError` of `resty_django.redis`.
 """
@@ -21,7 +21,7 @@ class NoSuchJob(QlessError):
 
 
 class LostLock(QlessError):
-    """The job belongs to another worker, or to none. Further calls of this worker for it have no effect."""
+    """The job belongs to another worker, or to none. This worker's further calls for it have no effect."""
 
 
 class CannotComplete(QlessError):
@@ -45,7 +45,7 @@ class DependencyError(QlessError):
 
 
 class QueueNotEmpty(QlessError):
-    """A queue that was to be forgotten has jobs."""
+    """The queue still has jobs, so it cannot be forgotten."""
 
 
 class InvalidArgument(QlessError, ValueError):
@@ -77,7 +77,7 @@ class TaskFailed(QlessError):
 
 
 class TaskExpired(QlessError):
-    """The task was not run: it waited for longer than its `expires` allows."""
+    """The task did not run: it waited longer than its `expires` allows."""
 
 
 class ResultGone(QlessError):
@@ -85,7 +85,7 @@ class ResultGone(QlessError):
 
 
 class MaxRetriesExceeded(QlessError):
-    """`retry()` was called in the last run that the task may have."""
+    """`retry()` was called in the task's last permitted run."""
 
 
 class MethodMissing(QlessError):
@@ -115,13 +115,13 @@ _RAISED: Final = re.compile(
 
 
 def message_of(text: str) -> str | None:
-    """Return the core's message from the text of the server's error; None if the core raised nothing."""
+    """Return the core's message from the text of a server error; None if the core did not raise the error."""
     match = _RAISED.search(text)
     return match[1] if match is not None and not match[1].startswith("@user_script:") else None
 
 
 LOCK_GONE: Final = (CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob)
-"""Errors for a job that does not belong to this worker (any more). Other errors are about the arguments."""
+"""Errors for a job that does not (or no longer) belong to this worker. Other errors concern the arguments."""
 
 
 def error_of(message: str) -> QlessError:

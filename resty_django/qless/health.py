@@ -36,7 +36,7 @@ def probe() -> Iterator[Finding]:
         if raw_section("QLESS"):
             yield Finding("error", "jobs", f"The job queue cannot be used: {error}")
         else:
-            yield Finding("ok", "jobs", f"There is no job queue: {error}")
+            yield Finding("ok", "jobs", f"No job queue is configured: {error}")
         return
     from resty_django.redis.servers import server_info
 
@@ -61,7 +61,7 @@ def probe() -> Iterator[Finding]:
     for queue in queues:
         text = f"{queue.waiting:,} waiting, {queue.running:,} running, {queue.scheduled:,} scheduled jobs."
         if queue.stalled:
-            text += f" The locks of {queue.stalled:,} have expired: their workers are gone, or do not call heartbeat."
+            text += f" Expired locks: {queue.stalled:,}. The workers are gone, or do not send heartbeats."
         alone = queue.name in unserved.queues
         if alone:
             text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
@@ -74,10 +74,10 @@ def probe() -> Iterator[Finding]:
         yield Finding("warning", f"task {path}", text)
     silent = [worker.name for worker in life if worker.state != "alive"]
     if silent:
-        text = f"{len(silent)} of {len(life)} send no signs of life: {', '.join(silent[:10])}."
+        text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."
         yield Finding("warning", "workers", text)
     for recurring in abandoned:
-        text = f"It goes on making jobs of a task that is gone: {recurring.fault}. See manage.py qless_recurring."
+        text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
         yield Finding("warning", f"recurring {recurring.job.jid}", text)
     least = conf.qless.failed_warning
     for group, count in sorted(failed.items()):

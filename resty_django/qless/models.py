@@ -14,7 +14,7 @@ from resty_django.text import one_line
 
 
 class Named(models.Model):
-    """An object of the queue in the admin. Its key is `token(name)`: names may be any bytes."""
+    """An object of the job queue in the admin. Its primary key is `token(name)`, since names may be any bytes."""
 
     key = models.CharField(_("name"), max_length=255, primary_key=True)
 
@@ -56,7 +56,7 @@ class Job(Named):
             ("retry_job", _("Can retry, move and time out jobs")),
             ("cancel_job", _("Can cancel jobs")),
             ("edit_job", _("Can change priority, tags, tracking and dependencies of jobs, and recurring jobs")),
-            ("start_job", _("Can start jobs with arguments of their own: clones, arguments of recurring jobs")),
+            ("start_job", _("Can start jobs with arguments of their choice: clones, arguments of recurring jobs")),
             ("pause_queue", _("Can pause and unpause queues")),
             ("configure_jobs", _("Can change options, forget queues and deregister workers")),
         ]
@@ -107,14 +107,14 @@ class About(Named):
 
 
 def token(name: str) -> str:
-    """Return a text for a name in URLs and logs: the name itself if possible."""
+    """Return the form of a name for URLs and logs: the name itself if possible."""
     if name.isprintable() and name not in ("", ".", "..") and not name.startswith("~"):
         return name
     return "~" + base64.urlsafe_b64encode(name.encode("utf-8", "surrogateescape")).decode()
 
 
 def name_of(token: str) -> str:
-    """Return the name of a token."""
+    """Return the name that a token stands for."""
     if not token.startswith("~"):
         return token
     try:

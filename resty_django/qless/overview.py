@@ -29,7 +29,7 @@ def _client() -> Client:
 def panel() -> Tile:
     """Return jobs by state, failures, workers and throughput.
 
-    Without redis-py, on a site that has not configured jobs: what to install.
+    Without redis-py on a site that has not configured jobs, the panel says what to install.
     """
     from .clients.statistics import collect_statistics
     from .coverage import coverage
@@ -53,11 +53,11 @@ def panel() -> Tile:
             Figure(
                 "workers", _("Workers"), statistics.alive, level="warning" if waiting and not statistics.alive else "ok"
             ),
-            Figure("per_minute", _("Completed a minute"), sum(queue.per_minute for queue in ranked), "per minute"),
+            Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [Row(queue.name, _figures(queue, queue.name not in unserved.queues)) for queue in ranked],
         bars=statistics.minutes,
-        bars_label=_("Jobs completed by minute, the last hour"),
+        bars_label=_("Jobs completed per minute in the last hour"),
         notes=[*_notes(statistics), *notes_of(unserved)],
     )
 
@@ -69,7 +69,7 @@ def _figures(queue: QueueStatistics, served: bool) -> list[Figure]:
         Figure("running", _("Running"), counts.running),
         Figure("stalled", _("Stalled"), counts.stalled, level="warning" if counts.stalled else "ok"),
         Figure("scheduled", _("Scheduled"), counts.scheduled),
-        Figure("per_minute", _("A minute"), queue.per_minute, "per minute"),
+        Figure("per_minute", _("Per minute"), queue.per_minute, "per minute"),
     ]
 
 
@@ -79,11 +79,11 @@ def _notes(statistics: JobStatistics) -> list[str]:
 
 
 def notes_of(unserved: Coverage) -> list[str]:
-    """Return sentences on the work that no worker does."""
+    """Return sentences about work that no worker does."""
     gaps = [
-        (_("Jobs wait, and no worker serves their queue: %(names)s."), unserved.queues),
-        (_("No worker serves the queue of periodic tasks: %(names)s."), [path for path, _queue in unserved.periodic]),
-        (_("Workers do not run tasks of these modules: %(names)s."), unserved.refused),
+        (_("Queues with waiting jobs but no worker: %(names)s."), unserved.queues),
+        (_("Periodic tasks whose queue has no worker: %(names)s."), [path for path, _queue in unserved.periodic]),
+        (_("Tasks in modules that workers do not run: %(names)s."), unserved.refused),
     ]
     return [text % {"names": _some(names)} for text, names in gaps if names]
 
@@ -106,7 +106,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_jobs",
         "gauge",
-        "Jobs by queue and state; stalled ones are running, but their lock has expired.",
+        "Jobs by queue and state. Stalled jobs are running, but their lock has expired.",
         ("queue", "state"),
         [Sample((queue.name, state), getattr(queue.counts, state)) for queue in queues for state in STATES],
     )
@@ -120,17 +120,17 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_jobs_failed",
         "gauge",
-        "Failed jobs that wait for somebody, by group.",
+        "Failed jobs to be retried or canceled, by group.",
         ("group",),
         [Sample((group,), count) for group, count in statistics.failed.items()],
     )
     yield Family(
-        "resty_jobs_workers", "gauge", "Workers, but those that are silent or gone.", (), [Sample((), statistics.alive)]
+        "resty_jobs_workers", "gauge", "Workers that are not silent or gone.", (), [Sample((), statistics.alive)]
     )
     yield Family(
         "resty_jobs_completed_last_minute",
         "gauge",
-        "Jobs completed in the last minute that is over.",
+        "Jobs completed in the last full minute.",
         ("queue",),
         [Sample((queue.name,), queue.minutes[-2]) for queue in queues if queue.minutes],
     )

@@ -32,8 +32,8 @@ def redacted(value: Any) -> Any:
         return copy
     try:
         return import_string(path)(copy)
-    except Exception as error:  # what it would have hidden is not shown
-        log.warning("Arguments of jobs are not shown, because REDACTOR %s failed: %s", path, described(error))
+    except Exception as error:  # show nothing rather than something that it would have hidden
+        log.warning("Job arguments are hidden, because REDACTOR %s failed: %s", path, described(error))
         return HIDDEN
 
 
@@ -64,11 +64,11 @@ def redacted_arguments(klass: str, data: Any) -> Any:
 
 
 def _by_position(klass: str, args: list[Any], first: int, of_task: bool) -> Any:
-    """Hide positional arguments. `of_task`: the data have the shape of a task's, so an unknown task's are all
+    """Hide positional arguments. `of_task`: the data have the shape of a task's, so if the task is unknown, all are
     hidden."""
     try:
         function = find(klass)
-    except Exception:  # whatever the import of its module raises
+    except Exception:  # importing its module may raise anything
         return HIDDEN if of_task else args
     names = function.names if isinstance(function, Runnable) else ()
     if not names:

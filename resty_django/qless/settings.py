@@ -1,4 +1,4 @@
-"""The settings of the job queue: `RESTY_DJANGO["QLESS"]`."""
+"""Settings of the job queue: `RESTY_DJANGO["QLESS"]`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from resty_django.conf.schema import above, at_least, between, section, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Worker processes of the job queue, where `manage.py runqless` is told nothing else.
+    """Worker processes of the job queue: defaults for the options of `manage.py runqless`.
 
-    `queues`: their names, the first one first. `reserver`: "ordered", "round_robin", "shuffled" or the dotted path of a
-    class. `concurrency`: jobs that a process runs at once; `processes`: how many there are. `interval`: seconds between
-    two looks for jobs that nobody told of. `grace`: seconds that jobs have to end after SIGTERM. `middleware`: dotted
-    paths of what is around each job, outermost first. `interrupt`: sync jobs get an exception when they lose their lock
-    or the grace time is over.
+    - `queues`: names of the queues, in order.
+    - `reserver`: polling strategy: "ordered", "round_robin", "shuffled" or the dotted path of a class.
+    - `concurrency`: number of jobs that a process runs at once.
+    - `processes`: number of processes.
+    - `interval`: polling interval (seconds) for jobs that arrive without a notification.
+    - `grace`: seconds that running jobs have to finish after SIGTERM.
+    - `middleware`: dotted paths of the middleware around each job, outermost first.
+    - `interrupt`: whether sync jobs get an exception when they lose their lock or the grace period ends.
     """
 
     queues: tuple[str, ...] = setting(("default",), check=validators.queue_names)
@@ -33,15 +36,19 @@ class WorkerSettings:
 class QlessSettings:
     """The job queue.
 
-    `alias`: the cache in `CACHES` whose Redis has the jobs; `url`: a separate Redis in place of it. `prefix`: what
-    all keys begin with. `worker_name`: what jobs say of their worker (None: host and process). `modules`: modules
-    and packages from which jobs may come, besides `jobs` and `tasks` of installed apps. `result_ttl`: seconds that
-    results of tasks are kept (None: as long as the jobs). `eager`: tasks run where they are called, for tests.
-    `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all). `redact`: words;
-    what is under a name with one of them in it is shown to nobody; `redactor`: dotted path of a function that is
-    given the arguments of a job and gives what may be shown; `links`: one that is given a job and gives pairs of
-    text and URL for its page. `failed_window`, `failed_warning`: `resty_check` warns of so many jobs of a group
-    that have failed in so many seconds (0: never).
+    - `alias`: the cache in `CACHES` whose Redis stores the jobs.
+    - `url`: a separate Redis, used instead of `alias`.
+    - `prefix`: prefix of all keys.
+    - `worker_name`: name of the worker in its jobs (None: host and process ID).
+    - `modules`: modules and packages from which jobs may come, besides `jobs` and `tasks` of installed apps.
+    - `result_ttl`: seconds for which results of tasks are kept (None: as long as the jobs).
+    - `eager`: run tasks where they are called, for tests.
+    - `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all queues).
+    - `redact`: words; a value whose name contains one of them is never shown.
+    - `redactor`: dotted path of a function that takes the arguments of a job and returns what may be shown.
+    - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
+    - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
+      within this number of seconds.
     """
 
     alias: str = setting("default", check=validators.known_cache)

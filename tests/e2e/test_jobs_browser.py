@@ -225,7 +225,7 @@ def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> No
     stopped = int(expected)
     busy.queues["mail"].put("K", {})
     with page.expect_response("**/queue/"):
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
     waiting.get_by_text(str(stopped + 1), exact=True).wait_for()
 
 
@@ -239,12 +239,12 @@ def test_a_group_is_retried(browse: Opener, busy: Client, scripts: bool, monkeyp
     page = browse(scripts=scripts)
     page.goto(path("failuregroup", "mail-Many"))
     page.get_by_role("button", name="Retry all").click()
-    assert "60 jobs: all of this list." in page.locator("#content-main").inner_text()
+    assert "60 jobs: the entire list." in page.locator("#content-main").inner_text()
     page.locator("[name=rate]").fill("1000")
     page.locator("input[type=submit].default").click()
     if not scripts:
         for _ in range(2):
-            page.get_by_role("button", name="Go on").click()
+            page.get_by_role("button", name="Continue").click()
     page.locator(".messagelist").wait_for()
     assert "Retried 60 jobs." in page.locator(".messagelist").inner_text()
     assert "mail-Many" not in busy.jobs.failed()
@@ -253,8 +253,8 @@ def test_a_group_is_retried(browse: Opener, busy: Client, scripts: bool, monkeyp
 def test_jobs_are_chosen_and_tagged(browse: Opener, busy: Client) -> None:
     page = browse()
     page.goto(f"{path('queue', 'mail')}?tab=waiting")
-    page.get_by_label("Choose all rows of this page").check()
-    page.get_by_label("With the jobs chosen").select_option("tag")
+    page.get_by_label("Select all rows on this page").check()
+    page.get_by_label("Action for selected jobs").select_option("tag")
     page.get_by_role("button", name="Go", exact=True).click()
     page.get_by_label("Tag").fill("chosen")
     page.locator("input[type=submit].default").click()

@@ -83,7 +83,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_all_parts_work_without_optional_packages_and_jobs_name_theirs(report: dict[str, Any]) -> None:
     for feature in ("delay", "queues", "runqless", "qless_stats", "qless_recurring"):
         assert report[feature] == JOBS, feature
-    assert f"There is no job queue: {JOBS}" in report["resty_check"]
+    assert f"No job queue is configured: {JOBS}" in report["resty_check"]
     assert html.escape(JOBS) in report["overview"]
 
 

@@ -28,7 +28,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     RecurringJob: ("recurring.RecurringJobAdmin", ("edit", "cancel", "tag", "untag")),
     Option: ("options.OptionAdmin", ("unset",)),
 }
-"""The admin class of each model, and its pages besides list, history and object page."""
+"""The admin class of each model, and its additional pages besides list, history and object page."""
 LISTS: Final = ("changelist", "bulk", "undo")
 PERMISSION: Final = "resty_qless.view_job"
 

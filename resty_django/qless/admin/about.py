@@ -36,24 +36,24 @@ from .glossary import OPERATION_HELP, STATE_HELP
 Fact = tuple[Any, Any]
 
 SETTINGS: Final = ("modules", "worker_name", "result_ttl", "eager", "redact", "redactor", "links")
-"""The settings that are shown besides all worker settings. The URL may contain a password, so it is left out."""
+"""The settings shown in addition to the worker settings. The URL is left out, since it may contain a password."""
 SECONDS: Final = frozenset(("result_ttl", "interval", "grace"))
 PAGES: Final = {
-    "queue": gettext_lazy("What is in the queues, and what was done lately."),
-    "job": gettext_lazy("Any jobs, by filters and a search; each has a page of its own."),
-    "failuregroup": gettext_lazy("Failed jobs in groups, to be retried or canceled."),
-    "worker": gettext_lazy("Who runs how many jobs."),
-    "tag": gettext_lazy("Those used twice or more."),
-    "recurringjob": gettext_lazy("What makes jobs at an interval, and when next."),
-    "option": gettext_lazy("The options that hold for all clients."),
+    "queue": gettext_lazy("Jobs by queue and state, and recent throughput."),
+    "job": gettext_lazy("All jobs, with filters and search; each job has its own page."),
+    "failuregroup": gettext_lazy("Failed jobs by group, to retry or cancel."),
+    "worker": gettext_lazy("Workers with their queues, states and jobs."),
+    "tag": gettext_lazy("Tags that at least two jobs have."),
+    "recurringjob": gettext_lazy("Jobs that are created at an interval, with their next times."),
+    "option": gettext_lazy("Options that apply to all clients."),
 }
 DOCS: Final = {
     "docs/qless/admin.md": gettext_lazy("These pages."),
-    "docs/qless/client.md": gettext_lazy("How programs put jobs, and look at them."),
-    "docs/qless/tasks.md": gettext_lazy("Functions as jobs."),
-    "docs/qless/worker.md": gettext_lazy("How workers are run."),
-    "docs/qless/core.md": gettext_lazy("Options, commands and keys of the core."),
-    "docs/qless/api.md": gettext_lazy("The same over HTTP, and in a terminal."),
+    "docs/qless/client.md": gettext_lazy("Putting and inspecting jobs from code."),
+    "docs/qless/tasks.md": gettext_lazy("Functions that run as jobs."),
+    "docs/qless/worker.md": gettext_lazy("Running workers."),
+    "docs/qless/core.md": gettext_lazy("Commands, keys and options of the core."),
+    "docs/qless/api.md": gettext_lazy("The HTTP API and the terminal commands."),
     "docs/settings.md#qless": gettext_lazy("All settings."),
 }
 
@@ -80,7 +80,7 @@ class AboutAdmin(JobsAdmin[About]):
         server_facts: list[Fact] = []
         lease_facts: list[Fact] = []
         try:
-            for fact in _server_facts(client):  # those before an error stay
+            for fact in _server_facts(client):  # facts before an error stay
                 server_facts.append(fact)
             lease_facts = _lease_facts(client.config.all())
         except (StoreError, QlessError, ImproperlyConfigured) as caught:
@@ -88,15 +88,15 @@ class AboutAdmin(JobsAdmin[About]):
         core_hash = format_html('<code class="resty-id">{}</code>', sha1(client.prefix))
         sections = [
             Section(_("The server"), server_facts),
-            Section(_("Versions"), [("resty_django", resty_django.__version__), (_("Core, by its SHA1"), core_hash)]),
+            Section(_("Versions"), [("resty_django", resty_django.__version__), (_("Core (SHA1)"), core_hash)]),
             Section(
-                _("What holds for jobs"),
+                _("Leases and settings"),
                 [*lease_facts, *_setting_facts()],
-                _("These are the settings of this process. Workers may be told others on their command line."),
+                _("These are the settings of this process. Options of a worker's command line override them."),
             ),
-            Section(_("What you may do"), list(self._permission_facts(request))),
+            Section(_("Your permissions"), list(self._permission_facts(request))),
             Section(_("States"), [(formatting.state(state), help_text) for state, help_text in STATE_HELP.items()]),
-            Section(_("What can be done"), list(_operation_facts())),
+            Section(_("Operations"), list(_operation_facts())),
             Section(_("Pages"), list(_page_links(request))),
             Section(
                 _("Documentation"),
@@ -108,7 +108,7 @@ class AboutAdmin(JobsAdmin[About]):
         return self.page(request, f"{TEMPLATES}/about.html", context, status=503 if error else 200)
 
     def _permission_facts(self, request: HttpRequest) -> Iterator[Fact]:
-        labels = {"view_job": _("Can see all these pages"), **dict(Job._meta.permissions)}
+        labels = {"view_job": _("Can view all of these pages"), **dict(Job._meta.permissions)}
         for codename in ("view_job", *PERMISSIONS):
             yield labels[codename], _("yes") if self.may(request, codename) else _("no")
 
@@ -120,28 +120,28 @@ def _documentation_link(path: str) -> str:
 
 
 def _server_facts(client: Any) -> Iterator[Fact]:
-    """Yield facts about the server; may raise between two of them."""
+    """Yield facts about the server. May raise after some of them."""
     from resty_django.redis.servers import address, server_info
 
-    yield _("Prefix of all keys"), client.prefix
+    yield _("Key prefix"), client.prefix
     if conf.qless.url is None:
-        yield _("Cache that names the server"), conf.qless.alias
+        yield _("Cache that defines the server"), conf.qless.alias
     redis = client.source.sync()
     yield _("Address"), formatting.name(address(redis), 1000)
     try:
         info = server_info(redis, client.prefix)
     except StoreDown:
         raise
-    except StoreError as error:  # its user may not ask
+    except StoreError as error:  # the server's user lacks permission for INFO
         yield _("Server"), printable(str(error), 300)
         return
     yield _("Server"), f"{info.name} {info.version}"
     persistence = {
         True: _("yes"),
-        False: _("no: jobs are lost when the server ends"),
-        None: _("the server does not tell"),
+        False: _("no: jobs are lost when the server stops"),
+        None: _("unknown: the server does not report it"),
     }
-    yield _("Kept on a disk"), persistence[info.keeps]
+    yield _("Persistence"), persistence[info.keeps]
 
 
 def _lease_facts(config: Mapping[str, Any]) -> list[Fact]:
@@ -150,8 +150,8 @@ def _lease_facts(config: Mapping[str, Any]) -> list[Fact]:
     lease = formatting.name(f"{config.get('heartbeat')} s{queue_leases}", 1000)
     grace = formatting.name(f"{config.get('grace-period')} s")
     return [
-        (formatting.link("option", "heartbeat", _("Lease of a job")), lease),
-        (formatting.link("option", "grace-period", _("Grace after that")), grace),
+        (formatting.link("option", "heartbeat", _("Job lease")), lease),
+        (formatting.link("option", "grace-period", _("Grace period")), grace),
     ]
 
 

@@ -12,7 +12,7 @@ from ..errors import InvalidArgument, QlessError
 from ..redaction import HIDDEN, redacted_arguments
 
 LONGEST: Final = 20_000
-"""The most characters of arguments that a page shows."""
+"""Maximum characters of arguments that a page shows."""
 ABSENT: Final = object()
 """Marks a position that the original arguments do not have."""
 
@@ -47,11 +47,11 @@ def edited_arguments(edited: Any, original: Any, klass: str) -> Any:
         redacted_result = _canonical(redacted_arguments(klass, arguments))
         redacted_marks = _canonical(redacted_arguments(klass, edited))
     except RecursionError:
-        raise InvalidArgument("The arguments are nested too deeply. Put the job by a program.") from None
+        raise InvalidArgument("The arguments are nested too deeply to edit here. Put the job from code.") from None
     if redacted_result != redacted_marks:
         raise InvalidArgument(
-            f"A hidden value would be stored where it can be read. Leave {HIDDEN} only where the form had it, in "
-            "arguments of the same shape, or write a value of your own in its place."
+            f"This would make a hidden value visible. Leave {HIDDEN} where the form showed it, in arguments of the "
+            "same shape, or replace it by another value."
         )
     return arguments
 
@@ -67,8 +67,8 @@ def _restore(edited: Any, original: Any) -> Any:
         ]
     if _has_mark(edited):
         raise InvalidArgument(
-            f"{HIDDEN} stands where the job has no value that could be kept. Leave it only where the form had it, or "
-            "write a value of your own in its place."
+            f"{HIDDEN} is in a place where the job has no value to keep. Leave it only where the form showed it, or "
+            "replace it by another value."
         )
     return edited
 

@@ -40,12 +40,12 @@ NAV_ITEMS: Final = (
     ("about", _("About")),
 )
 REFRESH_SECONDS: Final = 5
-"""Seconds after which figures are fetch_jobs again, where that is wanted."""
+"""Seconds between two automatic updates of the figures, on pages that have them."""
 PERMISSIONS: Final = ("retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
 
 
 class ListContext(TypedDict, total=False):
-    """What `list.html` shows besides its table. Links are pairs of URL and text."""
+    """The context of `list.html`, except its table. Links are pairs of URL and text."""
 
     title: Any
     object: Any
@@ -80,7 +80,7 @@ class ProgressBar(TypedDict):
 
 
 class ActionContext(TypedDict, total=False):
-    """What `action.html` needs: a form that confirms an operation, or the progress of one."""
+    """The context of `action.html`: a form that confirms an operation, or an operation's progress."""
 
     title: Required[Any]
     button: Any
@@ -131,7 +131,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
-        """Return a row for any key: whether Redis has the object is checked when it is used."""
+        """Return a row for any key. Whether the object exists in Redis is checked when it is used."""
         return self.model(key=object_id)
 
     def history_view(
@@ -163,14 +163,14 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         return super().page_url(name, self._with_error_page(view), route)
 
     def _with_error_page(self, view: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a view so that a store that is down, or replies something unreadable, leads to an error page (503)."""
+        """Wrap a view so that a store that is down or sends an unreadable reply leads to an error page (503)."""
 
         @wraps(view)
         def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             try:
                 return view(request, *args, **kwargs)
             except (StoreError, QlessError, ImproperlyConfigured) as error:
-                context = {"title": _("Jobs cannot be shown"), "error": printable(str(error), 1000), "live": False}
+                context = {"title": _("Jobs are not available"), "error": printable(str(error), 1000), "live": False}
                 return self.page(request, f"{TEMPLATES}/down.html", context, status=503)
 
         return wrapper

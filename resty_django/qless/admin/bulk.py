@@ -36,18 +36,18 @@ from .rows import state_of
 from .tables import PAGE_SIZE
 
 STEP: Final = 500
-"""The most jobs of one step."""
+"""Maximum number of jobs in one step."""
 SECONDS: Final = 1.0
-"""The time limit of one step."""
+"""Time limit of one step in seconds."""
 MAX_SELECTED: Final = 250
-"""The most jobs that are selected by check boxes."""
+"""Maximum number of jobs selected by check boxes."""
 MAX_ERRORS: Final = 3
-"""The most errors that a message shows."""
+"""Maximum number of errors in a message."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Progress over all steps. `skipped`: jobs that stay in the list; `spread`: jobs that were scheduled so far."""
+    """Progress over all steps. `skipped`: jobs that stay in the list; `spread`: jobs scheduled so far."""
 
     done: int = 0
     skipped: int = 0
@@ -79,7 +79,7 @@ class BulkOperation:
     rate: float | None = None
 
     def apply(self, jobs: Sequence[Job], spread: int = 0) -> operations.Outcome:
-        """Apply the operation to those of `jobs` whose state allows it, after `spread` jobs that were scheduled."""
+        """Apply the operation to all `jobs` whose state allows it. `spread`: jobs scheduled in earlier steps."""
         now = self.client.clock()
         applicable_jobs = [job for job in jobs if self.operation.applies(job, now)]
         argument: Any = self.argument
@@ -108,7 +108,7 @@ class BulkOperation:
                 if not jids:
                     break
                 jobs, gone = fetch_jobs(self.client, jids[::-1] if oldest_first else jids)
-            except StoreError as error:  # the jobs that are done have to be logged
+            except StoreError as error:  # log the jobs that are already done
                 errors.append(str(error))
                 break
             outcome = self.apply(jobs, progress.spread)
@@ -149,14 +149,16 @@ class BulkAdmin(JobsAdmin[JobRow]):
         all_selected = "all" in request.POST
         if request.method != "POST" or operation is None or not (selected_jids or all_selected):
             if request.method == "POST":
-                self.message_user(request, _("Choose jobs, and what to do with them."), messages.WARNING)
+                self.message_user(request, _("Nothing selected. Select jobs and an operation."), messages.WARNING)
             return HttpResponseRedirect(list_address)
         if not self.may(request, operation.permission):
             raise PermissionDenied
         client = self.client()
         job_list = JobList(client, JobFilter.from_query(request.GET))
         if all_selected and not job_list.countable:
-            self.message_user(request, _("This list is not counted. Choose jobs, or narrow it down."), messages.WARNING)
+            self.message_user(
+                request, _("This list is too broad for a bulk action. Select jobs or add a filter."), messages.WARNING
+            )
             return HttpResponseRedirect(list_address)
         confirmed = "confirmed" in request.POST
         queues = queues_of(client) if operation.field == "queue" else []
@@ -219,7 +221,7 @@ class BulkAdmin(JobsAdmin[JobRow]):
             raise PermissionDenied
         list_address = formatting.list_url("job")
         if not steps:
-            self.message_user(request, _("This cannot be undone any more."), messages.WARNING)
+            self.message_user(request, _("This can no longer be undone."), messages.WARNING)
             return HttpResponseRedirect(list_address)
         if request.method == "POST":
             outcome = operations.undo_steps(self.client(), steps)
@@ -249,7 +251,7 @@ class BulkAdmin(JobsAdmin[JobRow]):
         """Show a message with the number of skipped jobs, the first errors, and a link to the undo."""
         sentences = [message]
         if skipped:
-            sentences.append(_("Left as they are: %(count)s.") % {"count": formatting.number(skipped)})
+            sentences.append(_("Unchanged: %(count)s.") % {"count": formatting.number(skipped)})
         sentences += [printable(error, 300) for error in errors[:MAX_ERRORS]]
         level = messages.WARNING if errors else messages.SUCCESS
         self.message_user(request, with_undo_link(" ".join(sentences), undo), level)
@@ -280,39 +282,39 @@ class Counts:
 
 def _count_all(job_list: JobList) -> Counts:
     count = job_list.total()
-    selection = _("%(jobs)s: all of this list.") % {"jobs": formatting.job_count(count)}
-    return Counts(count, job_list.page(0).jobs, selection, _("The first of them"), [("all", "yes")])
+    selection = _("%(jobs)s: the entire list.") % {"jobs": formatting.job_count(count)}
+    return Counts(count, job_list.page(0).jobs, selection, _("States of the first"), [("all", "yes")])
 
 
 def _count_selected(client: Any, operation: operations.Operation, jids: Sequence[str]) -> Counts:
     jobs, gone = fetch_jobs(client, jids)
     now = client.clock()
     count = sum(operation.applies(job, now) for job in jobs)
-    selection = _("%(count)s of %(chosen)s chosen.") % {"count": count, "chosen": formatting.job_count(len(jids))}
+    selection = _("%(count)s of %(chosen)s selected.") % {"count": count, "chosen": formatting.job_count(len(jids))}
     if gone:
         selection += " " + _("Gone: %(gone)s.") % {"gone": len(gone)}
-    return Counts(count, jobs, selection, _("Among them"), [("pick", token(jid)) for jid in jids])
+    return Counts(count, jobs, selection, _("States"), [("pick", token(jid)) for jid in jids])
 
 
 def _confirmation_context(
     client: Any, operation: operations.Operation, form: OperationForm, counts: Counts, list_address: str
 ) -> ActionContext:
-    """Return how many jobs the operation applies to, before it changes anything."""
+    """Return the confirmation form: the number of jobs to which the operation would apply."""
     now = client.clock()
     states = Counter(state_of(job, now) for job in counts.jobs)
     unfit_count = sum(not operation.applies(job, now) for job in counts.jobs)
     facts = [
-        (_("It concerns"), counts.selection),
+        (_("Selection"), counts.selection),
         (counts.jobs_label, ", ".join(f"{count} {state}" for state, count in states.most_common())),
     ]
     if unfit_count:
-        facts.append((_("Left as they are"), _("%(count)s of these, in another state") % {"count": unfit_count}))
+        facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": unfit_count}))
     return {
         "title": operation.label,
         "button": operation.label if counts.count else "",
         "form": form,
         "danger": operation.danger,
-        "explain": operation.effect if counts.count else _("Nothing would be done."),
+        "explain": operation.effect if counts.count else _("There is nothing to do."),
         "facts": facts,
         "hidden": [("verb", operation.name), ("confirmed", "yes"), *counts.fields],
         "back": list_address,
@@ -335,7 +337,7 @@ def _progress_context(
     }
     return {
         "title": operation.label,
-        "button": _("Go on"),
+        "button": _("Continue"),
         "danger": operation.danger,
         "explain": " ".join(errors[:MAX_ERRORS]),
         "progress": {"text": text, "max": progress.total, "value": progress.seen},
@@ -347,7 +349,7 @@ def _progress_context(
 
 
 def _list_row(job_filter: JobFilter) -> Named:
-    """Return the object whose history describes operations on a list: its group, tag, queue, or all jobs."""
+    """Return the object whose history records operations on a list: its group, tag, queue, or all jobs."""
     targets: tuple[tuple[type[Named], str], ...] = (
         (FailureGroup, job_filter.group),
         (Tag, job_filter.tag),

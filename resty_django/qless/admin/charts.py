@@ -21,7 +21,7 @@ HEIGHT: Final = 120
 PERIODS: Final = {"hour": "Last hour", "day": "Last day", "week": "Last week", "month": "Last 30 days"}
 
 MIN_BARS: Final = 8
-"""The number of bars that always fit, so that a single bar is not as wide as the chart."""
+"""Minimum number of bar positions, so that a single bar is not as wide as the chart."""
 
 BOUNDS: Final = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800)
 """Lower bounds of the bars of a histogram, in seconds."""
@@ -61,7 +61,7 @@ def throughput_chart(throughput: Throughput, period: str, now: float) -> Chart:
     ends = [now - (len(counts) - 1 - index) * length for index in range(len(counts))]
     labels = [_label(start - start % length, date_format, length) for start in ends]
     total = sum(counts)
-    summary = f"{job_count(total)} completed; the most: {number(max(counts, default=0))}"
+    summary = f"{job_count(total)} completed; maximum: {number(max(counts, default=0))}"
     titles = [f"{label}: {number(count)}" for label, count in zip(labels, counts, strict=True)]
     rows = [(label, number(count)) for label, count in zip(labels, counts, strict=True) if count]
     unit = {60: "minute", 3600: "hour", 86400: "day"}[length]
@@ -73,14 +73,14 @@ def throughput_chart(throughput: Throughput, period: str, now: float) -> Chart:
             titles,
             marks=[(index, labels[index]) for index in range(0, len(labels), len(labels) // 6 or 1)],
         ),
-        rows or [("all of it", "0")],
+        rows or [("whole period", "0")],
         unit.capitalize(),
         f"{summary} in a{'n' if unit == 'hour' else ''} {unit}",
     )
 
 
 def durations_chart(title: str, days: Sequence[Any]) -> Chart:
-    """Return the durations of some days as one histogram with fewer bars, with mean and percentiles."""
+    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles."""
     histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
     count = sum(day.count for day in days)
     if not count:

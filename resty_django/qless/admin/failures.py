@@ -28,14 +28,14 @@ COLUMNS: Final = (
     Column("count", gettext_lazy("Jobs"), number=True),
     Column("first", gettext_lazy("First seen"), number=True),
     Column("last", gettext_lazy("Last seen"), number=True),
-    Column("spark", gettext_lazy("The latest 25"), sorts=False),
-    Column("says", gettext_lazy("The last one says"), sorts=False),
+    Column("spark", gettext_lazy("Latest 25"), sorts=False),
+    Column("says", gettext_lazy("Latest message"), sorts=False),
 )
 SPARKLINE_BARS: Final = 24
 
 
 class GroupContext(TypedDict):
-    """What `group.html` needs. `sample`: the newest job's failure message; `sample_of`: a link to that job."""
+    """The context of `group.html`. `sample`: the newest job's failure message; `sample_of`: a link to that job."""
 
     title: str
     object: FailureGroup
@@ -72,9 +72,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             COLUMNS,
             shown_rows,
             caption=_("Failures"),
-            empty=_("No group has such a name. Take the filter away.")
-            if groups
-            else _("No job has failed. Nothing to do here."),
+            empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
         )
         total = sum(groups.values())
@@ -126,7 +124,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             client,
             JobFilter(group=group),
             caption=_("Failed jobs of the group"),
-            empty=_("No job of this group is failed any more."),
+            empty=_("This group has no failed jobs any more."),
         )
         count = job_list.total()
         latest, oldest = _sample(client, group, count)
@@ -178,7 +176,7 @@ def _failed_at(job: Job | None) -> float | None:
 
 
 def _sparkline(jobs: Sequence[Job], now: float, *, small: bool = True) -> Any:
-    """Draw when the newest failures were, from the earliest of them until now."""
+    """Draw the times of the newest failures, from the earliest of them until now."""
     times = [timestamp for job in jobs if (timestamp := _failed_at(job)) is not None]
     if not times:
         return ""
@@ -187,7 +185,7 @@ def _sparkline(jobs: Sequence[Job], now: float, *, small: bool = True) -> Any:
     counts = [0] * SPARKLINE_BARS
     for timestamp in times:
         counts[max(0, min(SPARKLINE_BARS - 1, int((timestamp - first) / width)))] += 1
-    label = _("The latest %(count)s failures, since %(time)s ago") % {
+    label = _("Latest %(count)s failures, the first %(time)s ago") % {
         "count": len(times),
         "time": formatting.duration(now - first),
     }

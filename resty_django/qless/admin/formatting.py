@@ -39,7 +39,7 @@ _OTHER: Final = "M2 6h12v4H2Z"
 
 
 def name(text: str, longest: int = LONGEST_NAME) -> str:
-    """Return an external text in one line, bounded in length."""
+    """Return an external string on one line, bounded in length."""
     return printable(text, longest).replace("\n", " ") or NONE
 
 

@@ -19,11 +19,11 @@ from .job_lists import redis_command
 from .operations import Operation
 
 LONGEST: Final = 80
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 CHANGED: Final = _(
-    "Somebody has changed this since you opened it. Nothing was saved. To save what stands here all the same, save "
-    "once more."
+    "This was changed since you opened it, so nothing was saved. To overwrite those changes with your values, save "
+    "again."
 )
 
 
@@ -57,24 +57,24 @@ class OperationForm(forms.Form):
             self.fields["queue"] = queue_field(queues)
         elif field == "priority":
             self.fields["priority"] = PriorityField(
-                label=_("Priority"), help_text=_("Higher ones come first; usual are 25, 0 and -25.")
+                label=_("Priority"), help_text=_("Jobs with higher numbers run first. Common values: 25, 0, -25.")
             )
         elif field == "tag":
             self.fields["tag"] = forms.CharField(label=_("Tag"), max_length=1000, strip=False)
         if offers_rate:
             self.fields["rate"] = forms.FloatField(
-                label=_("Jobs a second"),
+                label=_("Jobs per second"),
                 required=False,
                 min_value=0.001,
                 max_value=100_000,
-                help_text=_("The jobs are scheduled one after the other at this rate. Empty: all at once."),
+                help_text=_("Schedules the jobs one after the other at this rate. Leave empty for all at once."),
             )
 
     def clean_queue(self) -> str:
         return name_of(self.cleaned_data["queue"])
 
     def clean_tag(self) -> str:
-        """Return the tag: one to remove comes from the page as a token, since it may be any bytes."""
+        """Return the tag. A tag to remove is sent as a token, since it may be any bytes."""
         tag: str = self.cleaned_data["tag"]
         return name_of(tag) if self.operation.name == "untag" else tag.strip()
 
@@ -100,12 +100,12 @@ class CloneForm(forms.Form):
     queue = forms.CharField()
     arguments = JsonField(
         label=_("Arguments"),
-        help_text=_("JSON. What is %(hidden)s keeps its value.") % {"hidden": HIDDEN},
+        help_text=_("JSON. Values shown as %(hidden)s are kept.") % {"hidden": HIDDEN},
     )
     priority = PriorityField(label=_("Priority"))
     retries = forms.IntegerField(label=_("Retries"), min_value=0, max_value=1_000_000)
-    delay = forms.FloatField(label=_("Delay"), min_value=0, initial=0, help_text=_("Seconds until it waits."))
-    tags = forms.CharField(label=_("Tags"), required=False, help_text=_("With commas between them."))
+    delay = forms.FloatField(label=_("Delay"), min_value=0, initial=0, help_text=_("Seconds before the job can run."))
+    tags = forms.CharField(label=_("Tags"), required=False, help_text=_("Comma-separated."))
 
     def __init__(self, data: Any, queues: list[str], initial: dict[str, Any]) -> None:
         super().__init__(data, initial=initial)
@@ -119,10 +119,10 @@ class CloneForm(forms.Form):
 
 
 class SeenForm(forms.Form):
-    """Is not valid when what it edits was changed since the form was shown, and says what differs.
+    """A form that is invalid if the object was changed after the form was shown; it then shows the differences.
 
-    Sent a second time, it is: its user has seen the differences. `initial` has the present values. Data without `seen`,
-    such as a script sends, are not checked.
+    When submitted again, it is valid, since the user has seen the differences. `initial` contains the current values.
+    Data without `seen`, for example from a script, are not checked.
     """
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
@@ -148,7 +148,7 @@ class SeenForm(forms.Form):
             if field != "seen" and theirs != ours and cleaned.get(field) != self.initial[field]:
                 shown = {"theirs": printable(theirs, LONGEST), "ours": printable(ours, LONGEST)}
                 lines.append(
-                    _("%(label)s: stored is “%(theirs)s”, here stands “%(ours)s”.")
+                    _("%(label)s: the stored value is “%(theirs)s”, yours is “%(ours)s”.")
                     % {"label": self[field].label, **shown}
                 )
         return lines
@@ -162,10 +162,10 @@ class RecurringForm(SeenForm):
     priority = PriorityField(label=_("Priority"))
     retries = forms.IntegerField(label=_("Retries"), min_value=0, max_value=1_000_000)
     backlog = forms.IntegerField(
-        label=_("Backlog"), min_value=0, help_text=_("How many late jobs are made besides the latest; 0: all of them.")
+        label=_("Backlog"), min_value=0, help_text=_("Number of overdue jobs to create besides the latest; 0: all.")
     )
     arguments = JsonField(
-        label=_("Arguments"), help_text=_("JSON. What is %(hidden)s keeps its value.") % {"hidden": HIDDEN}
+        label=_("Arguments"), help_text=_("JSON. Values shown as %(hidden)s are kept.") % {"hidden": HIDDEN}
     )
 
     def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], *, with_arguments: bool) -> None:
@@ -182,21 +182,19 @@ class RecurringForm(SeenForm):
 
 class PauseForm(forms.Form):
     reason = forms.CharField(
-        label=_("Reason"), required=False, max_length=200, help_text=_("Shown beside the queue until it goes on.")
+        label=_("Reason"), required=False, max_length=200, help_text=_("Shown next to the queue while it is paused.")
     )
-    stop_jobs = forms.BooleanField(
-        label=_("Take the running jobs from their workers too"), required=False, initial=False
-    )
+    stop_jobs = forms.BooleanField(label=_("Also take running jobs from their workers"), required=False, initial=False)
 
 
 class NameForm(forms.Form):
-    """Filter of a list that only has names."""
+    """Filter for a list of names."""
 
     name = forms.CharField(label=_("Name contains"), required=False)
 
 
 class FilterForm(forms.Form):
-    """Filter of a list of jobs, in the URL."""
+    """Filter for a list of jobs, in the URL."""
 
     state = forms.ChoiceField(
         label=_("State"), required=False, choices=[("", _("all")), *((state, state) for state in STATES)]

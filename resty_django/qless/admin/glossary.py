@@ -8,46 +8,46 @@ from typing import Any, Final
 from django.utils.translation import gettext_lazy as _
 
 STATE_HELP: Final[Mapping[str, Any]] = {
-    "waiting": _("It is ready: the next worker of its queue that has room gets it."),
-    "running": _("A worker has it, under a lock that the worker prolongs while it runs."),
+    "waiting": _("The job is ready. The next worker of its queue with a free slot runs it."),
+    "running": _("A worker runs the job and extends its lock while it runs."),
     "stalled": _(
-        "Its lock has expired: the worker is gone, or gave no sign. Another one gets it, at the cost of a retry."
+        "The lock has expired: the worker is gone or unresponsive. Another worker runs the job, which uses up a retry."
     ),
-    "scheduled": _("It was put or retried with a delay, and is ready after that."),
-    "depends": _("It waits until other jobs are complete."),
-    "failed": _("It has failed, or lost its worker too often. It stays until somebody retries or cancels it."),
-    "complete": _("It is done. It is deleted after the time that the options tell."),
-    "recurring": _("Not a job: it makes one in its queue at each interval."),
-    "paused": _("Of a queue: its jobs are not handed out."),
+    "scheduled": _("The job was put or retried with a delay. It becomes ready when the delay is over."),
+    "depends": _("The job waits until other jobs are complete."),
+    "failed": _("The job failed or lost its worker too many times. It stays here until it is retried or canceled."),
+    "complete": _("The job has finished. It is deleted after the time set in the options."),
+    "recurring": _("A template that creates a job in its queue at each interval."),
+    "paused": _("State of a queue: its jobs are not handed out."),
 }
 
 OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
-    "clone": (_("Clone"), _("A new job of the same class, with a jid of its own. This one stays as it is.")),
+    "clone": (_("Clone"), _("Creates a new job of the same class, with its own jid. The first job does not change.")),
     "undepend": (
-        _("Do not wait for a job"),
-        _("The job waits for that one no longer. If it waits for no other, it is ready to run."),
+        _("Remove a dependency"),
+        _("The job no longer waits for the other one. When it has no dependencies left, it is ready to run."),
     ),
     "edit": (
         _("Edit a recurring job"),
-        _("Jobs that were made already stay as they are. Another interval moves the next time."),
+        _("Applies to future jobs; existing jobs do not change. A new interval moves the next time."),
     ),
     "cancel": (
         _("Cancel a recurring job"),
-        _("No more jobs are made of it; those that were made stay. This cannot be undone."),
+        _("No more jobs are created; existing jobs stay. This cannot be undone."),
     ),
     "pause": (
         _("Pause a queue"),
-        _("No job of the queue is handed out until it goes on. Jobs that run go on to run."),
+        _("No jobs are handed out until the queue is unpaused. Running jobs continue."),
     ),
-    "unpause": (_("Unpause a queue"), _("Jobs of the queue are handed out again, at once.")),
+    "unpause": (_("Unpause a queue"), _("Jobs of the queue are handed out again.")),
     "forget": (
         _("Forget a queue"),
-        _("The queue is listed no more, until a job is put into it. Only a queue without jobs is forgotten."),
+        _("Removes the queue from the list until a job is put into it. Only possible for a queue without jobs."),
     ),
     "deregister": (
         _("Deregister a worker"),
-        _("The worker is listed no more, until it looks for a job. Its jobs stay its own until the locks expire."),
+        _("Removes the worker from the list until it polls for a job. It keeps its jobs until their locks expire."),
     ),
-    "unset": (_("Unset an option"), _("The option has its default again, for all clients.")),
+    "unset": (_("Unset an option"), _("Resets the option to its default, for all clients.")),
 }
 """Title and effect of each operation."""

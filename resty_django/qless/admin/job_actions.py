@@ -40,7 +40,7 @@ class JobActions(BulkAdmin):
         if not hasattr(row, "job"):
             jobs = self.client().jobs.multiget(row.name)
             if not jobs:
-                raise NoSuchJob(_("This job does not exist: it was canceled, or has expired."))
+                raise NoSuchJob(_("This job does not exist: it was canceled or has expired."))
             row.job = jobs[0]
         return row.job  # type: ignore[no-any-return]
 
@@ -72,7 +72,7 @@ class JobActions(BulkAdmin):
     ) -> tuple[str, str]:
         job = self.job(row)
         if not operation.applies(job, job.client.clock()):
-            raise QlessError(_("The job is %(state)s now.") % {"state": job.state})
+            raise QlessError(_("The job's state does not allow this: %(state)s.") % {"state": job.state})
         argument = cleaned_data.get(operation.field, "") if operation.field else ""
         outcome = operations.apply(job.client, operation, [job], argument)
         if outcome.errors:
@@ -91,18 +91,18 @@ class JobActions(BulkAdmin):
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> str:
             job = self.job(row)
             if dependency not in job.dependencies:
-                raise QlessError(_("It does not wait for that job any more."))
+                raise QlessError(_("The job no longer waits for that job."))
             job.undepend(dependency)
-            return _("It waits for %(jid)s no longer.") % {"jid": formatting.name(dependency)}
+            return _("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)}
 
         return self.operation_view(
             request,
             object_id,
             permission="edit_job",
-            title=_("Do not wait for a job"),
-            button=_("Do not wait"),
+            title=_("Remove a dependency"),
+            button=_("Remove the dependency"),
             perform=perform,
-            explain=_("The job waits for %(jid)s no longer. If it waits for no other, it is ready to run.")
+            explain=_("The job will no longer wait for %(jid)s. When it has no dependencies left, it is ready to run.")
             % {"jid": formatting.name(dependency)},
             danger=True,
         )
@@ -114,7 +114,7 @@ class JobActions(BulkAdmin):
             object_id,
             permission="start_job",
             title=_("Clone"),
-            button=_("Put the new job"),
+            button=_("Enqueue the new job"),
             form=self._clone_form,
             perform=self._clone,
             explain=OPERATION_HELP["clone"][1],
@@ -138,7 +138,7 @@ class JobActions(BulkAdmin):
         options["tags"] += [tag for tag in map(str, job.tags) if not _is_editable(tag)]
         data = edited_arguments(cleaned_data["arguments"], decode(job.raw_data), job.klass)
         jid = job.client.queues[cleaned_data["queue"]].put(job.klass, data, **options)
-        return format_html("{} {}", _("Put the job"), formatting.job_link(jid)), f"Cloned as {jid}."
+        return format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid)), f"Cloned as {jid}."
 
 
 def _is_editable(tag: str) -> bool:

@@ -16,9 +16,9 @@ from .job_lists import fetch_jobs
 from .rows import history_of, state_of
 
 MOST: Final = 40
-"""Jobs in a graph."""
+"""Maximum number of jobs in a graph."""
 DEPTH: Final = 4
-"""Steps away from the job."""
+"""Maximum distance from the job, in steps."""
 _STATE_AFTER: Final = {
     "put": "waiting",
     "popped": "running",
@@ -34,7 +34,7 @@ _GAP: Final = (60, 14)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An entry of the history. `lasted`: the time until the next one."""
+    """An entry of the history. `lasted`: the time until the next entry."""
 
     what: str
     when: SafeString | str

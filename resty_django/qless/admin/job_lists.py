@@ -22,9 +22,9 @@ from .tables import PAGE_SIZE
 _COUNTS: Final = reader(QueueCounts)
 
 MAX_SCANNED: Final = 500
-"""The most jobs that a search scans for one page."""
+"""Maximum number of jobs that a search scans for one page."""
 MAX_SORTED: Final = 250
-"""The longest list that is sorted by its columns."""
+"""Maximum length of a list that can be sorted by its columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ from .links import links
 from .rows import failure_of, jobs_table, state_of
 
 LONGEST_MESSAGE = 20_000
-"""Characters of an error message that are shown."""
+"""Maximum characters of an error message."""
 
 
 class FailureContext(TypedDict):
-    """The module "Failure" of a job's page."""
+    """The section "Failure" of a job's page."""
 
     group: str
     when: str
@@ -53,7 +53,7 @@ class ProgressContext(TypedDict):
 
 
 class JobContext(TypedDict):
-    """What `job.html` needs about a job that exists."""
+    """The context of `job.html` for an existing job."""
 
     state: str
     facts: Sequence[tuple[Any, Any]]
@@ -70,7 +70,7 @@ class JobContext(TypedDict):
     dependents: Sequence[tuple[str, str]]
     tags: Sequence[tuple[str, str, str]]
     applicable: Mapping[str, bool]
-    """Operations by name: whether the user may do it, and the job's state allows it."""
+    """Operations by name: whether the user has permission and the job's state allows it."""
     priority: str
     priorities: Sequence[tuple[str, str]]
 
@@ -195,12 +195,12 @@ def _state_counts(job_list: JobList) -> str:
 def _empty_text(job_filter: JobFilter) -> str:
     """Return what to do if the list is empty."""
     if job_filter.only():
-        return _('There are no jobs. Put one: client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7}).')
+        return _('No jobs yet. Enqueue one: client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7}).')
     if job_filter.only("state") and job_filter.state == "failed":
-        return _("No job has failed.")
+        return _("No failed jobs.")
     if job_filter.only("tracked"):
-        return _("No job is tracked. Track one on its page, and it is listed here with each of its steps.")
-    return _("No job is like this. Take a filter away, or search for something else.")
+        return _("No tracked jobs. Track a job on its page to list it here and announce each of its steps.")
+    return _("No jobs match. Remove a filter or change your search.")
 
 
 # --- page of a job ----------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
     if job.txid:
         facts.append((_("Transaction"), _txid_link(job.txid)))
     if job.spawned_from_jid:
-        facts.append((_("Made by"), formatting.link("recurringjob", job.spawned_from_jid)))
+        facts.append((_("Created by"), formatting.link("recurringjob", job.spawned_from_jid)))
     return facts
 
 
@@ -229,7 +229,7 @@ def _txid_link(txid: str) -> str:
         '<code class="resty-id">{}</code> <a href="{}">{}</a>',
         formatting.name(txid),
         formatting.list_url("job", q=txid),
-        _("Other jobs of it"),
+        _("Other jobs with it"),
     )
 
 

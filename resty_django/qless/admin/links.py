@@ -26,15 +26,15 @@ from ..errors import QlessError
 from . import formatting
 
 MOST: Final = 20
-"""The most links that a page shows."""
+"""Maximum number of links on a page."""
 _NAMED: Final = re.compile(r"([a-z_][a-z0-9_]*\.[A-Za-z_]\w*):([^\s:]{1,100})", re.ASCII)
 _SAFE: Final = re.compile(r"(https?://|/(?!/)|\?|#)", re.IGNORECASE)
 
 
 def links(request: HttpRequest, site: AdminSite, job: Job) -> list[tuple[str, str]]:
-    """Return pairs of text and URL: from the function in the setting LINKS, else of objects that the user may view.
+    """Return pairs of text and URL: from the function in the setting LINKS, else for objects that the user may view.
 
-    Objects are named by `{"model": "shop.Order", "pk": 7}` or by texts such as `shop.order:7`.
+    Objects are named by `{"model": "shop.Order", "pk": 7}` or by strings such as `shop.order:7`.
     """
     labelled_urls: Sequence[tuple[Any, Any]]
     if conf.qless.links:
@@ -58,7 +58,7 @@ def show_jobs(field: str, description: str = "") -> Any:
     def shown_jobs(obj: Any) -> Any:
         txid = getattr(obj, field)
         return (
-            format_html('<a href="{}">{}</a>', formatting.list_url("job", q=txid), _("of its request"))
+            format_html('<a href="{}">{}</a>', formatting.list_url("job", q=txid), _("of the same request"))
             if txid
             else NONE
         )

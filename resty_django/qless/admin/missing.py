@@ -27,7 +27,7 @@ class MissingRedisAdmin(ReadOnlyAdmin[Queue]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show which command installs the package (status 503, as for any page whose store is unavailable)."""
+        """Show the command that installs the package (status 503, as for any page whose store is unavailable)."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {"title": _("Background jobs are not available"), "missing": MissingExtra(CLAUSE, "redis")}

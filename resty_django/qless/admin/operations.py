@@ -23,7 +23,7 @@ SALT: Final = "resty_django.qless.admin.undo"
 UNDO_SECONDS: Final = 3600
 """Seconds for which an undo is offered."""
 MAX_UNDO_JOBS: Final = 50
-"""The most jobs of one undo, which travels in a URL."""
+"""Maximum number of jobs of one undo, since it travels in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "retry_job",
             _retry_request,
             applies=lambda job, now: job.state == "failed" and bool(job.queue_name),
-            effect=_("A failed job waits in its queue again, with all of its retries. This cannot be undone."),
+            effect=_("Failed jobs return to their queues with all of their retries. This cannot be undone."),
         ),
         Operation(
             "move",
@@ -76,7 +76,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             lambda client, job, queue: _requeue_request(client, job, queue),
             undo=lambda job, queue: ("move", job.queue_name) if job.state in ("waiting", "depends") else None,
             field="queue",
-            effect=_("A job that is moved waits in that queue. A worker that runs it loses it."),
+            effect=_("The job will wait in the other queue. If a worker is running it, the worker loses it."),
         ),
         Operation(
             "timeout",
@@ -86,7 +86,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             lambda client, job, argument: ("timeout", job.jid),
             applies=lambda job, now: job.state == "running",
             danger=True,
-            effect=_("A running job is taken from its worker, and goes before all others. This cannot be undone."),
+            effect=_("Running jobs are taken from their workers and go ahead of all others. This cannot be undone."),
         ),
         Operation(
             "priority",
@@ -96,7 +96,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             lambda client, job, value: ("priority", job.jid, value),
             undo=lambda job, value: ("priority", job.priority),
             field="priority",
-            effect=_("A job that waits goes before all others of the new priority."),
+            effect=_("A waiting job goes ahead of all others with the new priority."),
         ),
         Operation(
             "tag",
@@ -106,7 +106,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             lambda client, job, tag: ("tag", "add", job.jid, tag),
             undo=lambda job, tag: ("untag", tag) if tag not in job.tags else None,
             field="tag",
-            effect=_("A job is found by its tags, in lists and by other programs."),
+            effect=_("Jobs can be found by their tags, in lists and by other programs."),
         ),
         Operation(
             "untag",
@@ -117,7 +117,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             applies=lambda job, now: bool(job.tags),
             undo=lambda job, tag: ("tag", tag) if tag in job.tags else None,
             field="tag",
-            effect=_("The job is found by this tag no longer."),
+            effect=_("The job can no longer be found by this tag."),
         ),
         Operation(
             "track",
@@ -126,7 +126,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "edit_job",
             lambda client, job, argument: ("track", "track", job.jid),
             undo=lambda job, argument: None if job.tracked else ("untrack", ""),
-            effect=_("A tracked job is listed, and events tell of each of its steps."),
+            effect=_("Tracked jobs are listed, and each of their steps is announced as an event."),
         ),
         Operation(
             "untrack",
@@ -135,17 +135,17 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "edit_job",
             lambda client, job, argument: ("track", "untrack", job.jid),
             undo=lambda job, argument: ("track", "") if job.tracked else None,
-            effect=_("The job is in the list of tracked ones no longer, and events tell of it no more."),
+            effect=_("The job leaves the list of tracked jobs, and its steps are no longer announced."),
         ),
         Operation(
             "cancel",
-            _("Cancel for good"),
+            _("Cancel permanently"),
             _("Canceled"),
             "cancel_job",
             lambda client, job, argument: ("cancel", job.jid),
             applies=lambda job, now: state_of(job, now) != "complete",
             danger=True,
-            effect=_("A canceled job is deleted. A worker that runs it loses it. This cannot be undone."),
+            effect=_("Canceling deletes the job, even if a worker is running it. This cannot be undone."),
         ),
     )
 }
@@ -153,7 +153,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """The result for some jobs: the jobs that were changed, the steps of an undo, and the errors of the other jobs."""
+    """The outcome for some jobs: the changed jobs, the steps of an undo, and the errors of the other jobs."""
 
     done: list[Job]
     undo: list[tuple[str, str, Any]]
@@ -170,7 +170,7 @@ def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any)
             replies = client.call_many(
                 [operation.request(client, *pair) for pair in zip(batch, arguments, strict=True)]
             )
-        except StoreError as error:  # report the jobs that are done
+        except StoreError as error:  # report the jobs that are already done
             outcome.errors.append(str(error))
             break
         refused: list[tuple[Job, str]] = []
@@ -189,7 +189,7 @@ def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any)
 def _cancel_together(
     client: Any, operation: Operation, refused: list[tuple[Job, str]], replies: Sequence[Any], outcome: Outcome
 ) -> list[str]:
-    """Cancel jobs that depend on each other by one call; return the errors of jobs that are left."""
+    """Cancel jobs that depend on each other in one call; return the errors of jobs that are left."""
     if operation.name == "cancel" and any(isinstance(reply, DependencyError) for reply in replies):
         (result,) = client.call_many([("cancel", *(job.jid for job, _ in refused))])
         if not isinstance(result, Exception):

@@ -53,14 +53,14 @@ FIXES: Final = (
 """Single fixes of the core's option `fixes`, in the order of docs/qless/core.md."""
 
 FIX_PROFILES: Final = ("shared", "all")
-"""Sets of fixes: `shared` where clients with another core use the same data, which is the default, `all` elsewhere."""
+"""Sets of fixes: `shared`, the default, if clients with another core use the same data; otherwise `all`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """An option of the core.
 
-    `low` and `high` bound a number; `integer`: it has no fraction. `check` validates a text: it returns the problem.
+    `low` and `high` bound a number; `integer`: whole numbers only. `check` validates a string and returns the problem.
     """
 
     default: str
@@ -76,20 +76,20 @@ class OptionSpec:
         if self.low is None:
             return None
         if not re.fullmatch(r"\d{1,15}" if self.integer else r"\d{1,15}(\.\d{1,6})?", value, re.ASCII):
-            return _("This has to be a whole number.") if self.integer else _("This has to be a number.")
+            return _("Enter a whole number.") if self.integer else _("Enter a number.")
         if float(value) < self.low or (self.high is not None and float(value) > self.high):
             if self.high is None:
-                return _("This has to be at least %(low)s.") % {"low": f"{self.low:g}"}
-            return _("This has to be from %(low)s to %(high)s.") % {"low": f"{self.low:g}", "high": f"{self.high:g}"}
+                return _("Enter a number of at least %(low)s.") % {"low": f"{self.low:g}"}
+            return _("Enter a number from %(low)s to %(high)s.") % {"low": f"{self.low:g}", "high": f"{self.high:g}"}
         return None
 
 
 def _check_fixes(value: str) -> str | None:
     names = value.split()
     if "shared" in names and value != "shared":
-        return _("The profile shared cannot be combined with other names. Give shared alone, or names of single fixes.")
+        return _("The profile shared cannot be combined with other names. Enter only shared, or names of fixes.")
     unknown = [name for name in names if name not in (*FIXES, *FIX_PROFILES, "none")]
-    return _("There is no %(word)s. Known are: %(profiles)s, none, and the single fixes %(known)s.") % {
+    return _("Unknown value %(word)s. Enter one of: %(profiles)s, none, or the single fixes %(known)s.") % {
         "word": printable(unknown[0], 40),
         "profiles": ", ".join(FIX_PROFILES),
         "known": ", ".join(FIXES),
@@ -97,41 +97,43 @@ def _check_fixes(value: str) -> str | None:
 
 
 CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
-    "application": OptionSpec("qless", gettext_lazy("The title of the pages of other clients.")),
+    "application": OptionSpec("qless", gettext_lazy("Title of other clients' web pages.")),
     "heartbeat": OptionSpec(
-        "60", gettext_lazy("Seconds of a lock: a worker has to give a sign before."), 1, 8_640_000, False
+        "60", gettext_lazy("Duration of a job's lock in seconds. Workers extend it."), 1, 8_640_000, False
     ),
     "grace-period": OptionSpec(
         "10",
-        gettext_lazy("Seconds between the notice that a lock has expired and its loss; 0: none."),
+        gettext_lazy("Seconds between the warning that a lock has expired and its loss; 0: no warning."),
         0,
         86_400,
         False,
     ),
     "jobs-history": OptionSpec("604800", gettext_lazy("Seconds after which complete jobs are deleted."), 0),
-    "jobs-history-count": OptionSpec("50000", gettext_lazy("How many complete jobs are kept."), 0),
-    "max-job-history": OptionSpec("100", gettext_lazy("Entries in the history of a job; 0: no bound."), 0, 100_000),
-    "max-worker-age": OptionSpec("86400", gettext_lazy("Seconds after which a silent worker is forgotten."), 1),
-    "stats-history": OptionSpec("30", gettext_lazy("Days that statistics are kept; 0: for ever."), 0, 36_500),
-    "histogram-history": OptionSpec("7", gettext_lazy("Days that histograms are kept; 0: for ever."), 0, 36_500),
+    "jobs-history-count": OptionSpec("50000", gettext_lazy("Number of complete jobs to keep."), 0),
+    "max-job-history": OptionSpec("100", gettext_lazy("Maximum entries in a job's history; 0: unlimited."), 0, 100_000),
+    "max-worker-age": OptionSpec("86400", gettext_lazy("Seconds after which a silent worker leaves the list."), 1),
+    "stats-history": OptionSpec("30", gettext_lazy("Days for which statistics are kept; 0: forever."), 0, 36_500),
+    "histogram-history": OptionSpec("7", gettext_lazy("Days for which histograms are kept; 0: forever."), 0, 36_500),
     "server-time": OptionSpec(
-        "off", gettext_lazy("With 1 the clock of the server counts, not that of the clients."), 0, 1
+        "off", gettext_lazy("With 1, the server's clock is used instead of the clients' clocks."), 0, 1
     ),
-    "max-payload": OptionSpec("0", gettext_lazy("The most bytes of arguments and results; 0: no bound."), 0),
+    "max-payload": OptionSpec("0", gettext_lazy("Maximum bytes of arguments and results; 0: unlimited."), 0),
     "fixes": OptionSpec(
         "shared",
         gettext_lazy(
-            "Which weaknesses of qless-core are mended. shared: those that no client with another core, in Ruby, "
-            "Python or Lua, can depend on. all: all of them; only for data that no such client uses. none, or names "
-            "of single fixes with blanks between, are for special cases."
+            "Fixes for known flaws of qless-core. shared: only fixes on which no client with another core (in Ruby, "
+            "Python or Lua) can depend. all: all fixes; use it only if no such client uses the data. In special cases: "
+            "none, or names of single fixes, separated by spaces."
         ),
         check=_check_fixes,
     ),
 }
 QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
-    "-heartbeat": OptionSpec("", gettext_lazy("Seconds of a lock in this queue."), 1, 8_640_000, False),
-    "-max-concurrency": OptionSpec("0", gettext_lazy("The most jobs of this queue that run at once; 0: no bound."), 0),
-    "-pause-reason": OptionSpec("", gettext_lazy("Why this queue is paused.")),
+    "-heartbeat": OptionSpec(
+        "", gettext_lazy("Duration of a job's lock in this queue (seconds)."), 1, 8_640_000, False
+    ),
+    "-max-concurrency": OptionSpec("0", gettext_lazy("Maximum number of running jobs of this queue; 0: unlimited."), 0),
+    "-pause-reason": OptionSpec("", gettext_lazy("Reason for the pause of this queue.")),
 }
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
@@ -171,7 +173,7 @@ class OptionForm(SeenForm):
 
 
 class NewOptionForm(forms.Form):
-    """Form that leads to the page of an option, where its value is set."""
+    """Form that leads to an option's page, where its value is set."""
 
     option = forms.CharField(label=gettext_lazy("Another option"), max_length=200)
 
@@ -201,7 +203,7 @@ class OptionAdmin(JobsAdmin[Option]):
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
-            filter_button=_("List it"),
+            filter_button=_("Add to the list"),
         )
 
     def _row(self, option: str, value: str | None) -> Row:
@@ -234,7 +236,7 @@ class OptionAdmin(JobsAdmin[Option]):
         ]
         if value is not None and self.may(request, "configure_jobs"):
             unset = formatting.url("option", option, "unset")
-            facts.append((_("Back to the default"), format_html('<a href="{}">{}</a>', unset, _("Unset"))))
+            facts.append((_("Reset to the default"), format_html('<a href="{}">{}</a>', unset, _("Unset"))))
         if not self.may(request, "configure_jobs") and request.method in ("GET", "HEAD"):
             context: ActionContext = {
                 "title": formatting.name(option),
@@ -246,7 +248,7 @@ class OptionAdmin(JobsAdmin[Option]):
 
         def perform(request: HttpRequest, row: Option, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.client().config.set(row.name, cleaned_data["value"])
-            return _("The option is set, for all clients."), (
+            return _("Option saved. It applies to all clients."), (
                 f"Changed from {'its default' if value is None else printable(value, 200)} to "
                 f"{printable(cleaned_data['value'], 200)}."
             )
@@ -267,7 +269,7 @@ class OptionAdmin(JobsAdmin[Option]):
             old_value = self._stored().get(row.name)
             self.client().config.unset(row.name)
             row.gone = True  # type: ignore[attr-defined]
-            return _("The option has its default again."), f"Unset; it was {printable(str(old_value), 200)}."
+            return _("Option reset to its default."), f"Unset; it was {printable(str(old_value), 200)}."
 
         return self.operation_view(
             request,

@@ -17,7 +17,7 @@ from .job_lists import redis_command
 from .tables import Column, Row, Table, table
 
 WORST: Final = 10
-"""The most groups of failures that are shown."""
+"""Maximum number of failure groups shown."""
 
 _THROUGHPUT: Final = reader(Throughput)
 
@@ -72,7 +72,7 @@ def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Tabl
         Row({"group": formatting.link("failuregroup", group), "count": formatting.number(count)})
         for group, count in largest
     ]
-    return table(request, columns, rows, caption=_("Most failures"), empty=_("No job has failed."), sortable=False)
+    return table(request, columns, rows, caption=_("Most failures"), empty=_("No failed jobs."), sortable=False)
 
 
 def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker: bool = True) -> Any:
@@ -100,6 +100,6 @@ def completed_last_hour(client: Any, names: Sequence[str]) -> dict[str, Sequence
 
 
 def pause_reasons(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Return the reasons of pauses by queue, for queues that have one."""
+    """Return the reasons for pauses by queue, for queues that have one."""
     replies = client.call_many([("config.get", f"{name}-{PAUSE_REASON}") for name in names]) if names else []
     return {name: text(reply) for name, reply in zip(names, replies, strict=True) if isinstance(reply, bytes)}

@@ -34,16 +34,16 @@ COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
     *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in formatting.QUEUE_STATES),
     Column("recurring", gettext_lazy("Recurring"), number=True),
-    Column("hour", gettext_lazy("Done in an hour"), number=True),
+    Column("hour", gettext_lazy("Done in the last hour"), number=True),
     Column("pause", gettext_lazy("Handed out"), sorts=False),
 )
 TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
 MAX_CHARTS: Final = 100
-"""Queues whose last hour is drawn in the overview."""
+"""Maximum number of queues whose last hour is drawn in the overview."""
 
 
 class QueueContext(TypedDict):
-    """What `queue.html` needs on each tab."""
+    """The context of `queue.html` on each tab."""
 
     title: str
     object: Queue
@@ -57,7 +57,7 @@ class QueueContext(TypedDict):
 
 
 class StatisticsTab(TypedDict):
-    """Figures and charts of a period."""
+    """Figures and charts for a period."""
 
     periods: Sequence[tuple[str, str, bool]]
     tiles: Sequence[Mapping[str, Any]]
@@ -117,9 +117,9 @@ class QueueAdmin(JobsAdmin[Queue]):
             COLUMNS,
             rows,
             caption=_("Queues"),
-            empty=_('There is no queue yet. It is there once a job is put: client.queues["mail"].put(...).')
+            empty=_('No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).')
             if not counts
-            else _("No queue has such a name. Take the filter away."),
+            else _("No matching queues. Remove the filter."),
         )
         return self.list_page(
             request,
@@ -143,7 +143,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         cells["hour"] = format_html(
             "{} {}",
             formatting.number(sum(hour)),
-            charts.bars(hour, _("Completed by minute"), small=True) if hour else "",
+            charts.bars(hour, _("Completed per minute"), small=True) if hour else "",
         )
         cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
@@ -211,7 +211,7 @@ class QueueAdmin(JobsAdmin[Queue]):
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             unpause_and_forget_reason(self.client().queues[row.name])
-            return _("The queue goes on."), "Unpaused."
+            return _("The queue is unpaused."), "Unpaused."
 
         return self.operation_view(
             request,
@@ -227,7 +227,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.client().queues[row.name].forget()
             row.gone = True  # type: ignore[attr-defined]
-            return _("The queue is not listed any more."), "Forgot the queue."
+            return _("The queue was removed from the list."), "Forgot the queue."
 
         return self.operation_view(
             request,
@@ -272,10 +272,10 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
         "periods": [(f"?tab=stats&period={key}", _(label), key == period) for key, label in charts.PERIODS.items()],
         "tiles": [
             {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
-            {"label": _("Of these still failed"), "value": formatting.number(today["failed"])},
+            {"label": _("Still failed"), "value": formatting.number(today["failed"])},
             {"label": _("Retries today"), "value": formatting.number(today["retries"])},
             {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60, " s")},
-            {"label": _("At once"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
+            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
         ],
         "charts": [
             charts.throughput_chart(queue.throughput(), period, now),
@@ -296,14 +296,15 @@ def _exists(client: Any, name: str) -> bool:
 
 def _limit_text(config: dict[str, Any], queue: str, option: str, default: int, unit: str) -> str:
     value = config.get(f"{queue}-{option}", config.get(option, default))
-    return _("no bound") if option == "max-concurrency" and not value else f"{value}{unit}"
+    return _("unlimited") if option == "max-concurrency" and not value else f"{value}{unit}"
 
 
 def _empty_text(tab: str, name: str) -> str:
     return {
-        "waiting": _('No job waits. Put one: client.queues["%(queue)s"].put(...).') % {"queue": formatting.name(name)},
-        "running": _("No job runs. If jobs wait, start a worker for this queue."),
-        "stalled": _("No job has lost its worker."),
-        "scheduled": _("No job is scheduled. One that is put with a delay is."),
-        "depends": _("No job waits for another one."),
+        "waiting": _('No waiting jobs. Enqueue one: client.queues["%(queue)s"].put(...).')
+        % {"queue": formatting.name(name)},
+        "running": _("No running jobs. If jobs are waiting, start a worker for this queue."),
+        "stalled": _("No stalled jobs."),
+        "scheduled": _("No scheduled jobs. Jobs enqueued with a delay appear here."),
+        "depends": _("No jobs wait for other jobs."),
     }[tab]

@@ -43,13 +43,13 @@ COLUMNS: Final = (
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
 TIMES: Final = 5
-"""The number of next times that are shown."""
+"""Number of next times shown."""
 
 
 def recurring_table(
     request: HttpRequest, client: Any, queues: Sequence[str], declared: Sequence[Declared] | None = None
 ) -> Table:
-    """Return a table of the queues' recurring jobs, in order of queues and next times.
+    """Return a table of the queues' recurring jobs, sorted by queue and next time.
 
     `declared`: the recurring jobs of tasks (None: read them).
     """
@@ -76,7 +76,7 @@ def recurring_table(
         COLUMNS,
         rows,
         caption=_("Recurring jobs"),
-        empty=_('No job recurs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
+        empty=_('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
         sortable=count <= MAX_SORTED,
     )
@@ -116,11 +116,11 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
 def _declared_by(declared: Declared | None) -> str:
     if declared is None:
         return _("people")
-    return _("a task that is gone") if declared.abandoned else _("a task")
+    return _("a removed task") if declared.abandoned else _("a task")
 
 
 def _declared_by_text(declared: Declared | None) -> str:
-    """Return who declared a recurring job, with what is known about its task."""
+    """Return the origin of a recurring job, with what is known about its task."""
     if declared is None or not (declared.fault or declared.unknown):
         return _declared_by(declared)
     if declared.unknown:
@@ -128,11 +128,11 @@ def _declared_by_text(declared: Declared | None) -> str:
     ago = formatting.duration(max(0.0, declared.ago))
     template = _("%(by)s: %(fault)s. A worker declared it %(ago)s ago.")
     text = str(template % {"by": _declared_by(declared), "fault": declared.fault, "ago": ago})
-    return f"{text} {_('Cancel it, or it goes on making such jobs.')}" if declared.abandoned else text
+    return f"{text} {_('Cancel it to stop creating such jobs.')}" if declared.abandoned else text
 
 
 class RecurringContext(TypedDict):
-    """What `recurring.html` needs about a recurring job that exists."""
+    """The context of `recurring.html` for an existing recurring job."""
 
     job: RecurringJob
     facts: Sequence[tuple[Any, Any]]
@@ -154,9 +154,9 @@ def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
             (_("Every"), formatting.duration(job.interval)),
             (_("Priority"), formatting.number(job.priority)),
             (_("Retries"), formatting.number(job.retries)),
-            (_("Backlog"), formatting.number(job.backlog) if job.backlog else _("all late ones are made")),
+            (_("Backlog"), formatting.number(job.backlog) if job.backlog else _("all overdue jobs are created")),
             (_("Made"), formatting.number(job.count)),
-            (_("The last one"), formatting.job_link(last) if last else NONE),
+            (_("Last job"), formatting.job_link(last) if last else NONE),
             (_("Declared by"), _declared_by_text(declared)),
         ],
         "times": [] if due is None else [formatting.relative_time(due + n * job.interval, now) for n in range(TIMES)],
@@ -184,7 +184,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         abandoned = [
             (
                 formatting.url("recurringjob", entry.job.jid),
-                _("The task of %s is gone") % formatting.name(entry.job.jid),
+                _("The task of %s no longer exists") % formatting.name(entry.job.jid),
             )
             for entry in declared
             if entry.abandoned
@@ -207,7 +207,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         """Return the row's recurring job. Raise `NoSuchJob` if it does not exist."""
         jobs = _jobs(self.client(), [row.name])
         if not jobs:
-            raise NoSuchJob(_("There is no such recurring job any more."))
+            raise NoSuchJob(_("This recurring job no longer exists."))
         return jobs[0]
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -232,19 +232,19 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in cleaned_data}
             changes = {key: value for key, value in cleaned_data.items() if value != old_values[key]}
             if not changes:
-                return _("Nothing was changed."), "Changed nothing."
+                return _("No changes."), "Changed nothing."
             job.update(**changes)
             changes_text = ", ".join(
                 key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
             )
-            return _("Changed for the jobs to come."), f"Changed {printable(changes_text, 500)}."
+            return _("Saved. The changes apply to future jobs."), f"Changed {printable(changes_text, 500)}."
 
         return self.operation_view(
             request,
             object_id,
             permission="edit_job",
             title=_("Edit"),
-            button=_("Change the jobs to come"),
+            button=_("Save for future jobs"),
             form=form,
             perform=perform,
             explain=OPERATION_HELP["edit"][1],
@@ -254,14 +254,14 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.recurring(row).cancel()
             row.gone = True
-            return _("No more of these jobs are made."), "Canceled."
+            return _("The recurring job was canceled."), "Canceled."
 
         return self.operation_view(
             request,
             object_id,
             permission="cancel_job",
             title=_("Cancel"),
-            button=_("Make no more of these jobs"),
+            button=_("Cancel the recurring job"),
             perform=perform,
             explain=OPERATION_HELP["cancel"][1],
             danger=True,
@@ -273,9 +273,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             job = self.recurring(row)
             (job.tag if name == "tag" else job.untag)(cleaned_data["tag"])
-            return _(
-                "Changed the tags of the jobs to come."
-            ), f"{operation.label} {printable(cleaned_data['tag'], 200)}."
+            return _("Changed the tags of future jobs."), f"{operation.label} {printable(cleaned_data['tag'], 200)}."
 
         return self.operation_view(
             request,

@@ -111,9 +111,9 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
     if page.cursor:
         next_url = changed(request, cursor=page.cursor)
         if len(page.jobs) < PAGE_SIZE:
-            note = str(_("Looked at {}.")).format(formatting.job_count(page.scanned))
+            note = str(_("Examined {}.")).format(formatting.job_count(page.scanned))
         if not page.jobs:
-            empty = _("None so far: go on with the next ones.")
+            empty = _("No matches so far. Continue with the next page.")
     rows = [job_row(job, now) for job in page.jobs]
     position = Pager(next=next_url, note=note)
     return table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.http import HttpRequest, QueryDict
 
 PAGE_SIZE: Final = 25
-"""Rows of a page."""
+"""Rows per page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Head:
     number: bool
     url: str = ""
     sorted: str = ""
-    """"ascending", "descending" or empty, as aria-sort has it."""
+    """"ascending", "descending" or empty, as in aria-sort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """The position of a page in its list. Without `total`, only the next page is known, by a cursor."""
+    """The position of a page in its list. Without `total`, only the cursor of the next page is known."""
 
     first: int = 0
     last: int = 0
@@ -106,7 +106,7 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
 
 
 def order_of(request: HttpRequest, columns: Sequence[Column]) -> tuple[str, bool]:
-    """Return the column to sort by, and whether descending; an empty text means unsorted."""
+    """Return the column to sort by, and whether descending; an empty string means unsorted."""
     order = request.GET.get("o", "")
     key = order.removeprefix("-")
     return (
@@ -139,7 +139,7 @@ def table(
     sortable: bool = True,
     picks: bool = False,
 ) -> Table:
-    """Return a table of all rows of a list, or with `position` of one page."""
+    """Return a table of all rows of a list or, with `position`, of one page."""
     key, descending = order_of(request, columns) if sortable else ("", False)
     page_rows = list(rows)
     if position is None:
@@ -153,7 +153,7 @@ def table(
             heads.append(Head(column.label, column.number))
             continue
         direction = ("descending" if descending else "ascending") if column.key == key else ""
-        # Numbers sort from the largest one first.
+        # The first click on a number column sorts the largest number first.
         first = f"-{column.key}" if column.number else column.key
         reverse = column.key if column.number else f"-{column.key}"
         order = reverse if request.GET.get("o") == first else first

@@ -30,14 +30,14 @@ COLUMNS: Final = (
     Column("queues", gettext_lazy("Queues"), sorts=False),
     Column("jobs", gettext_lazy("Running"), number=True),
     Column("stalled", gettext_lazy("Stalled"), number=True),
-    Column("seen", gettext_lazy("Last sign of life")),
+    Column("seen", gettext_lazy("Last seen")),
 )
 MOST_QUEUES: Final = 5
-"""The most queues of a worker that are listed."""
+"""Maximum number of queues listed for a worker."""
 STATES: Final = {
-    "alive": gettext_lazy("It gives a sign of life every 10 seconds."),
-    "silent": gettext_lazy("No sign for 30 seconds: it is blocked, stopped, or cut off from the server."),
-    "gone": gettext_lazy("No sign for two minutes. After ten minutes it is not listed any more."),
+    "alive": gettext_lazy("The worker reports every 10 seconds."),
+    "silent": gettext_lazy("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
+    "gone": gettext_lazy("No report for two minutes. After ten minutes the worker is removed from the list."),
 }
 TAG_COLUMNS: Final = (
     Column("name", gettext_lazy("Tag")),
@@ -80,9 +80,9 @@ class WorkerAdmin(JobsAdmin[Worker]):
             if worker.name in names
         ]
         empty = (
-            _("No worker has such a name. Take the filter away.")
+            _("No matching workers. Remove the filter.")
             if workers
-            else _("No worker is known. Start one, and it is listed with its first look for a job.")
+            else _("No workers. A worker appears here once it polls for a job.")
         )
         workers_table = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty)
         return self.list_page(request, workers_table, form=NameForm(request.GET))
@@ -99,7 +99,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             client,
             JobFilter(worker=row.name),
             caption=_("Jobs of the worker"),
-            empty=_("The worker runs no job now, or is not known any more."),
+            empty=_("The worker has no running jobs, or is no longer known."),
             picks=False,
         )
         actions = [(formatting.url("worker", row.name, "history"), _("History"), False)]
@@ -122,7 +122,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             self.client().workers.deregister(row.name)
             row.gone = True  # type: ignore[attr-defined]
-            return _("The worker is not listed any more."), "Deregistered."
+            return _("The worker was removed from the list."), "Deregistered."
 
         return self.operation_view(
             request,
@@ -137,7 +137,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
 
 
 def _state(life: WorkerLife | None) -> Any:
-    """Return a worker's state; empty for workers of other clients, which do not send signs of life."""
+    """Return a worker's state; empty for workers of other clients, which do not report in."""
     return "" if life is None else format_html('<span title="{}">{}</span>', STATES[life.state], life.state)
 
 
@@ -164,7 +164,7 @@ class TagAdmin(JobsAdmin[Tag]):
             TAG_COLUMNS,
             rows,
             caption=_("Tags"),
-            empty=_("No tag is used twice. Tags are given with a job, or on its page; the search finds rarer ones."),
+            empty=_("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
             position=None if sorts_all else pager(request, total),
             sortable=total <= MAX_SORTED,
         )

@@ -5,7 +5,7 @@
 | `GET queues/` | all queues, with their jobs by state | `resty_qless.view_job` |
 | `GET queues/<name>/` | one queue | `resty_qless.view_job` |
 | `GET queues/<name>/stats/` | its statistics of a day | `resty_qless.view_job` |
-| `GET queues/<name>/throughput/` | jobs completed by minute, hour and day | `resty_qless.view_job` |
+| `GET queues/<name>/throughput/` | jobs completed per minute, hour and day | `resty_qless.view_job` |
 | `GET queues/<name>/jobs/` | its jobs in one state, page by page | `resty_qless.view_job` |
 | `POST queues/<name>/pause/`, `POST queues/<name>/unpause/` | pauses and unpauses it | `resty_qless.pause_queue` |
 | `GET jobs/` | a search | `resty_qless.view_job` |
@@ -17,8 +17,8 @@
 | `GET workers/`, `GET workers/<name>/` | workers and their jobs | `resty_qless.view_job` |
 | `GET recurring/`, `GET recurring/<jid>/` | recurring jobs | `resty_qless.view_job` |
 
-Every address needs an authenticated user. Arguments are shown as `resty_django.qless.redaction` shows them. Names in
-addresses are escaped twice, as in `resty_django.ids.api`.
+Every address needs an authenticated user. Arguments are redacted by `resty_django.qless.redaction`. Names in addresses
+are escaped twice, as in `resty_django.ids.api`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ RETRY = "resty_qless.retry_job"
 
 
 class QlessView(JsonView):
-    """View that turns errors of the job queue into responses."""
+    """A view that turns errors of the job queue into responses."""
 
     @property
     def jobs_client(self) -> Client:
@@ -40,19 +40,19 @@ class QlessView(JsonView):
 
     @staticmethod
     def log_operation(request: Request, row: Named, operation: str, *jids: str) -> None:
-        """Log who did `operation` to `row`, and so to the jobs `jids`: in the log, and in the history of the admin.
+        """Record an operation on `row`, and on the jobs `jids`, in the log and in the admin's history.
 
-        The operation is not undone, so a database error is only logged and the request succeeds.
+        Since the operation itself is not undone, a database error is only logged and the request succeeds.
         """
         subjects = ", ".join(map(repr, (row.name, *jids)))
         log.info("%s, over HTTP by %s: %s %s", operation, _username(request.user), row._meta.model_name, subjects)
         try:
             note(request.user, [row], f"{operation}, over HTTP.")
         except DatabaseError as error:
-            log.error("%s, over HTTP: the history has no entry of it: %s", operation, described(error))
+            log.error("%s, over HTTP: no history entry was written: %s", operation, described(error))
 
 
 def _username(user: Any) -> str:
-    """Return the name of any user that the site's authentication returns, or of none."""
+    """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
     get_username = getattr(user, "get_username", None)
-    return str((get_username() if callable(get_username) else user) or "somebody unknown")
+    return str((get_username() if callable(get_username) else user) or "an unknown user")

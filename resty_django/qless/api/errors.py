@@ -27,11 +27,11 @@ RESPONSES: Final = (
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Return the response to an exception of a view; None for a programming error."""
+    """Return the response to an exception from a view; None for a programming error."""
     if isinstance(error, StoreDown):
         # Its message may name hosts.
         headers = {"Retry-After": str(RETRY_SECONDS)}
-        return error_response(503, "unavailable", "The job queue did not answer; try again shortly.", headers=headers)
+        return error_response(503, "unavailable", "The job queue did not answer. Try again shortly.", headers=headers)
     if isinstance(error, StoreError):
         return error_response(502, "refused", "The server of the job queue refused the call.")
     if isinstance(error, MissingExtra):

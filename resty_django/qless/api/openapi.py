@@ -11,18 +11,21 @@ from . import serializers
 
 _ERRORS: Examples = {
     **REQUEST_ERRORS,
-    404: ("There is no such job.", {"no_such_job": {"message": "There is no job 5f0e8a4ccf7b4b0bb3a3a6e4d5a7c1f2."}}),
+    404: (
+        "The job does not exist.",
+        {"no_such_job": {"message": "The job 5f0e8a4ccf7b4b0bb3a3a6e4d5a7c1f2 does not exist."}},
+    ),
     409: (
-        "Not in this state, or others depend on it.",
+        "The job's state does not allow this, or other jobs depend on it.",
         {"dependency": {"message": "Cancel(): a is a dependency of b but is not mentioned to be canceled"}},
     ),
     502: (
-        "What is stored cannot be read, or the server refused the call.",
+        "The stored data cannot be read, or the server refused the call.",
         {"refused": {"message": "The server of the job queue refused the call."}},
     ),
     503: (
-        "The server of the job queue does not answer; see Retry-After.",
-        {"unavailable": {"message": "The job queue did not answer; try again shortly."}},
+        "The server of the job queue does not answer. See Retry-After.",
+        {"unavailable": {"message": "The job queue did not answer. Try again shortly."}},
     ),
 }
 _PATHS = {"name": "The name", "jid": "The jid", "group": "The group"}
@@ -31,7 +34,7 @@ _PATHS = {"name": "The name", "jid": "The jid", "group": "The group"}
 def _describe(
     name: str, summary: str, success: Any, *statuses: int, path: str = "", query: Any = None, body: Any = None
 ) -> Decorator[Any]:
-    text = "{}, escaped once more than usual where it holds other characters than letters, digits, - and _."
+    text = "{}, escaped twice if it contains characters other than letters, digits, - and _."
     parameters = [*([query] if query else []), *(path_parameter(path, text.format(_PATHS[path])) if path else [])]
     errors = {status: _ERRORS[status] for status in (400, 401, 403, 502, 503, *statuses)}
     return describe(
@@ -48,7 +51,7 @@ queues = _describe("queues", "All queues", serializers.QueuesSerializer)
 queue = _describe("queue", "One queue", serializers.QueueSerializer, path="name")
 stats = _describe(
     "queue_stats",
-    "A queue on one day",
+    "Statistics of a queue on one day",
     serializers.QueueStatsSerializer,
     path="name",
     query=serializers.DateQuerySerializer,
@@ -56,7 +59,7 @@ stats = _describe(
 throughput = _describe("queue_throughput", "Jobs completed", serializers.ThroughputSerializer, path="name")
 queue_jobs = _describe(
     "queue_jobs",
-    "Its jobs in one state",
+    "Jobs of a queue in one state",
     serializers.JobsSerializer,
     path="name",
     query=serializers.StateQuerySerializer,
@@ -64,13 +67,13 @@ queue_jobs = _describe(
 pause = _describe(
     "queue_pause", "Pause a queue", serializers.QueueSerializer, path="name", body=serializers.PauseSerializer
 )
-unpause = _describe("queue_unpause", "Let it go on", serializers.QueueSerializer, path="name")
+unpause = _describe("queue_unpause", "Unpause a queue", serializers.QueueSerializer, path="name")
 search = _describe("search", "Find jobs", serializers.FoundSerializer, query=serializers.SearchQuerySerializer)
 job = _describe("job", "One job", serializers.WholeJobSerializer, 404, path="jid")
 cancel = _describe("job_cancel", "Delete a job", serializers.DoneSerializer, 404, 409, path="jid")
 retry = _describe(
     "job_retry",
-    "Let a failed job wait again",
+    "Retry a failed job",
     serializers.DoneSerializer,
     404,
     409,
@@ -80,20 +83,20 @@ retry = _describe(
 failed = _describe("failed", "Failed jobs by group", serializers.GroupsSerializer)
 group = _describe(
     "failed_group",
-    "The failed jobs of a group",
+    "Failed jobs of a group",
     serializers.JobsSerializer,
     path="group",
     query=serializers.PageQuerySerializer,
 )
 retry_group = _describe(
     "failed_group_retry",
-    "Let jobs of a group wait again",
+    "Retry failed jobs of a group",
     serializers.DoneSerializer,
     path="group",
     body=serializers.RetryGroupSerializer,
 )
 workers = _describe("workers", "All workers", serializers.WorkersSerializer)
-worker = _describe("worker", "The jobs of a worker", serializers.WorkerJobsSerializer, path="name")
+worker = _describe("worker", "Jobs of a worker", serializers.WorkerJobsSerializer, path="name")
 recurring = _describe(
     "recurring", "Recurring jobs", serializers.RecurringJobsSerializer, query=serializers.RecurringQuerySerializer
 )

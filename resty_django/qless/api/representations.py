@@ -17,7 +17,7 @@ from ..redaction import redacted_job, without_secrets
 
 
 def job_summary(job: Job) -> dict[str, Any]:
-    """Return a job for a list: without arguments, history, result and failure message."""
+    """Return a job for a list, without arguments, history, result and failure message."""
     failure = job.failure
     return {
         "jid": job.jid,
@@ -86,5 +86,5 @@ def _data(job: Job | RecurringJob) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value of the core as JSON types, with texts that can be encoded as UTF-8."""
+    """Return a value from the core as JSON types, with strings that can be encoded as UTF-8."""
     return sendable(msgspec.to_builtins(value))

@@ -9,12 +9,12 @@ from rest_framework import serializers
 from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictCharField, StrictIntegerField
 
 MOST: Final = 100
-"""Jobs of one page."""
+"""Maximum number of jobs on a page."""
 MOST_RETRIED: Final = 500
 FARTHEST: Final = 10**9
 """The largest offset."""
 LONGEST_DELAY: Final = 10**9
-"""Seconds: 31 years. The server counts in floating point, which has no whole numbers of any length."""
+"""Seconds (31 years). The server uses floating-point numbers, which represent whole numbers up to a limit only."""
 LONGEST_CURSOR: Final = 1000
 DIGITS: Final = len(str(FARTHEST)) - 1
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
@@ -26,7 +26,7 @@ SEARCHED: Final = ("waiting", "running", "scheduled", "depends", "recurring", "f
 
 class PageQuerySerializer(serializers.Serializer[Any]):
     offset = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="How many to leave out."
+        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="Number of jobs to skip."
     )
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
 
@@ -36,68 +36,76 @@ class StateQuerySerializer(PageQuerySerializer):
 
 
 class RecurringQuerySerializer(PageQuerySerializer):
-    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only those of this queue.")
+    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only recurring jobs of this queue.")
 
 
 class DateQuerySerializer(serializers.Serializer[Any]):
-    date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21; today when left out.")
+    date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21. Default: today.")
 
 
 class SearchQuerySerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=SEARCHED, required=False)
     klass = serializers.CharField(required=False, trim_whitespace=False)
     queue = serializers.CharField(required=False, trim_whitespace=False)
-    tag = serializers.CharField(required=False, trim_whitespace=False, help_text="In place of all others.")
+    tag = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="Jobs with this tag. Other filters are ignored."
+    )
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
     cursor = serializers.CharField(
         required=False,
         default="",
         allow_blank=True,
         max_length=LONGEST_CURSOR,
-        help_text="That of the last answer.",
+        help_text="The cursor of the previous response.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """With a tag the cursor is an offset."""
+        """Check that the cursor is an offset if a tag is given."""
         cursor = attrs["cursor"]
         if "tag" in attrs and cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= DIGITS):
-            raise serializers.ValidationError({"cursor": ["Give the cursor of the last answer for this tag."]})
+            raise serializers.ValidationError({"cursor": ["Pass the cursor of the previous response for this tag."]})
         return attrs
 
 
 class PauseSerializer(KnownFieldsOnly):
-    """How to pause."""
+    """Options for pausing a queue."""
 
     stop_jobs = StrictBooleanField(
-        required=False, default=False, help_text="Take the jobs that run from their workers, too."
+        required=False, default=False, help_text="Also take running jobs from their workers."
     )
     reason = StrictCharField(
         required=False,
         default="",
         allow_blank=True,
         max_length=200,
-        help_text="Shown beside the queue until it goes on.",
+        help_text="Shown next to the queue while it is paused.",
     )
 
 
 class RetrySerializer(KnownFieldsOnly):
-    """Where a job goes."""
+    """Options for retrying a job."""
 
-    queue = StrictCharField(required=False, default="", allow_blank=True, help_text="Its own queue when left out.")
+    queue = StrictCharField(
+        required=False, default="", allow_blank=True, help_text="The target queue. Default: the job's own."
+    )
     delay = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds until it waits."
+        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds before the job can run."
     )
 
 
 class RetryGroupSerializer(KnownFieldsOnly):
-    """How many of a group, and how fast."""
+    """Options for retrying the jobs of a group."""
 
     count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=MOST_RETRIED)
     delay = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds until the first waits."
+        required=False,
+        default=0,
+        min_value=0,
+        max_value=LONGEST_DELAY,
+        help_text="Seconds before the first job can run.",
     )
     spread = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds between one and the next."
+        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds between two jobs."
     )
 
 
@@ -109,8 +117,8 @@ class QueueSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     waiting = serializers.IntegerField()
-    running = serializers.IntegerField(help_text="Without the stalled ones.")
-    stalled = serializers.IntegerField(help_text="Running, but their lock has expired.")
+    running = serializers.IntegerField(help_text="Running jobs, not counting stalled ones.")
+    stalled = serializers.IntegerField(help_text="Running jobs whose lock has expired.")
     scheduled = serializers.IntegerField()
     depends = serializers.IntegerField()
     recurring = serializers.IntegerField()
@@ -137,17 +145,17 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
 
     retries = serializers.IntegerField()
     failures = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="Those of the failures that still are.")
-    wait = SeriesSerializer(help_text="How long jobs waited.")
-    run = SeriesSerializer(help_text="How long they ran.")
+    failed = serializers.IntegerField(help_text="How many of the failures are still failed.")
+    wait = SeriesSerializer(help_text="Waiting times.")
+    run = SeriesSerializer(help_text="Running times.")
 
 
 class ThroughputSerializer(serializers.Serializer[Any]):
-    """Jobs completed; the present minute, hour and day are the last."""
+    """Jobs completed; the current minute, hour and day come last."""
 
-    minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60.")
-    hours = serializers.ListField(child=serializers.IntegerField(), help_text="The last 48.")
-    days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30.")
+    minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60 minutes.")
+    hours = serializers.ListField(child=serializers.IntegerField(), help_text="The last 48 hours.")
+    days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30 days.")
 
 
 class JobSerializer(serializers.Serializer[Any]):
@@ -156,16 +164,16 @@ class JobSerializer(serializers.Serializer[Any]):
     jid = serializers.CharField()
     klass = serializers.CharField()
     state = serializers.CharField()
-    queue = serializers.CharField(allow_blank=True, help_text="Empty once it is complete.")
+    queue = serializers.CharField(allow_blank=True, help_text="Empty once the job is complete.")
     worker = serializers.CharField(allow_blank=True)
     priority = serializers.FloatField()
     retries = serializers.IntegerField()
     remaining = serializers.IntegerField()
-    expires = serializers.FloatField(allow_null=True, help_text="When its lock expires.")
+    expires = serializers.FloatField(allow_null=True, help_text="Expiry time of the lock.")
     tags = serializers.ListField(child=serializers.CharField())
     tracked = serializers.BooleanField()
     txid = serializers.CharField(allow_null=True)
-    failure = serializers.DictField(allow_null=True, help_text="`group`, `when`, `worker`; of one job `message`, too.")
+    failure = serializers.DictField(allow_null=True, help_text="`group`, `when`, `worker`; for one job also `message`.")
 
 
 class WholeJobSerializer(JobSerializer):
@@ -175,7 +183,7 @@ class WholeJobSerializer(JobSerializer):
     dependents = serializers.ListField(child=serializers.CharField())
     spawned_from = serializers.CharField(allow_null=True)
     data = serializers.JSONField(  # type: ignore[assignment]
-        help_text="Its arguments, with secrets hidden; null where they are no JSON."
+        help_text="The arguments, with secrets hidden; null if they are not JSON."
     )
     history = serializers.ListField(child=serializers.DictField(), help_text="Oldest first.")
     result = serializers.JSONField(allow_null=True)
@@ -191,10 +199,10 @@ class JobsSerializer(serializers.Serializer[Any]):
 
 
 class FoundSerializer(serializers.Serializer[Any]):
-    """What a search has found so far."""
+    """A page of search results."""
 
     jobs = JobSerializer(many=True)
-    cursor = serializers.CharField(allow_blank=True, help_text="For the next call; empty at the end.")
+    cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
 
 
 class GroupSerializer(serializers.Serializer[Any]):
@@ -210,7 +218,7 @@ class GroupsSerializer(serializers.Serializer[Any]):
 
 class WorkerSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
-    jobs = serializers.IntegerField(help_text="Those that it runs.")
+    jobs = serializers.IntegerField(help_text="Number of jobs that it runs.")
     stalled = serializers.IntegerField()
 
 
@@ -233,8 +241,8 @@ class RecurringJobSerializer(serializers.Serializer[Any]):
     klass = serializers.CharField()
     queue = serializers.CharField()
     interval = serializers.FloatField(help_text="Seconds between two jobs.")
-    next = serializers.FloatField(allow_null=True, help_text="When the next is due.")
-    count = serializers.IntegerField(help_text="Jobs made so far.")
+    next = serializers.FloatField(allow_null=True, help_text="When the next job is due.")
+    count = serializers.IntegerField(help_text="Number of jobs created so far.")
     priority = serializers.FloatField()
     retries = serializers.IntegerField()
     backlog = serializers.IntegerField()
@@ -243,13 +251,13 @@ class RecurringJobSerializer(serializers.Serializer[Any]):
 
 
 class RecurringJobsSerializer(serializers.Serializer[Any]):
-    """Recurring jobs, by queue and then by when they are due."""
+    """Recurring jobs, sorted by queue, then by due time."""
 
     total = serializers.IntegerField()
     jobs = RecurringJobSerializer(many=True)
 
 
 class DoneSerializer(serializers.Serializer[Any]):
-    """What was done."""
+    """The changed jobs."""
 
-    jids = serializers.ListField(child=serializers.CharField(), help_text="The jobs that it was done to.")
+    jids = serializers.ListField(child=serializers.CharField(), help_text="Jids of the changed jobs.")

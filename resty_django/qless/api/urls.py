@@ -17,7 +17,7 @@ register_converter(NameConverter, "resty_qless_name")
 
 
 def _outside_transactions(view: type[QlessView]) -> Callable[..., Any]:
-    """Return the view outside of the request's transaction: an error must not roll back the history of operations."""
+    """Return the view outside the request's transaction: an error must not roll back the history of operations."""
     wrapped: Callable[..., Any] = view.as_view()
     for alias in connections:
         wrapped = transaction.non_atomic_requests(using=alias)(wrapped)

@@ -182,7 +182,7 @@ class RecurringJobView(QlessView):
     def get(self, request: Request, jid: str) -> Response:
         job = self.jobs_client.jobs.get(jid)
         if not isinstance(job, RecurringJob):
-            raise NoSuchJob(f"There is no recurring job {jid}.")
+            raise NoSuchJob(f"The recurring job {jid} does not exist.")
         return Response(representations.recurring_job(job))
 
 
@@ -203,7 +203,7 @@ class JobView(QlessView):
     def delete(self, request: Request, jid: str) -> Response:
         job = _job(self.jobs_client, jid)
         if job.state == "complete":
-            raise QlessError(f"The job {jid} is complete: it goes by itself, after the seconds of jobs-history.")
+            raise QlessError(f"The job {jid} is already complete. It is deleted automatically (option jobs-history).")
         job.cancel()
         self.log_operation(request, JobRow.from_name(jid), "Canceled")
         return Response({"jids": [jid]})
@@ -219,7 +219,7 @@ class RetryView(QlessView):
         options = checked(serializers.RetrySerializer(data=request.data))
         job = _job(self.jobs_client, jid)
         if job.state != "failed":
-            raise QlessError(f"The job {jid} has not failed, it is {job.state}.")
+            raise QlessError(f"The job {jid} has not failed. Its state is {job.state}.")
         job.requeue(options["queue"] or job.queue_name, delay=options["delay"])
         queue_text = f" in the queue {options['queue']}" if options["queue"] else ""
         delay_text = f" after {options['delay']} s" if options["delay"] else ""
@@ -284,5 +284,5 @@ class UnpauseView(QlessView):
 def _job(client: Client, jid: str) -> Job:
     job = client.jobs.get(jid)
     if not isinstance(job, Job):
-        raise NoSuchJob(f"There is no job {jid}.")
+        raise NoSuchJob(f"The job {jid} does not exist.")
     return job

@@ -1,1 +1,1 @@
-"""Between a worker of ours and a cluster of Celery: what of it does not import Celery."""
+"""Parts of the bridge to Celery that do not import Celery."""

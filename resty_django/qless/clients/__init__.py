@@ -1,1 +1,1 @@
-"""The client: queues, jobs, events, and calls of the script in Redis."""
+"""The client: queues, jobs, events, and calls to the Lua script in Redis."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from resty_django.redis import Origin
 
 JOBS_PER_CALL: Final = 100
-"""Jobs of one call at most, so that none blocks the server for long; larger requests are split."""
+"""Maximum number of jobs in one call, so that no call blocks the server for long. Larger requests are split."""
 CANCELS_PER_CALL: Final = 50
-"""Jobs that one call deletes at most: failed ones are searched for in the lists of their groups."""
+"""Maximum number of jobs that one call deletes. Lower, because failed jobs are searched for in their group's list."""
 
 TEXT_OPTIONS: Final = frozenset(("application", "fixes"))
 """Options that are never numbers."""
@@ -49,7 +49,7 @@ _WORKER_JOBS: Final = reader(_WorkerJobs)
 
 
 class Queues:
-    """The queues: `client.queues["name"]`, which sends nothing to the server."""
+    """The queues: `client.queues["name"]`. Looking up a queue sends nothing to the server."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -77,7 +77,7 @@ class Workers:
         self.client = client
 
     def _get(self, name: str) -> Steps[WorkerJobs]:
-        """Return the jobs of a worker, none for an unknown one."""
+        """Return the jobs of a worker; an unknown worker has none."""
         lists = read((yield "workers", name), _WORKER_JOBS)
         return WorkerJobs(jobs=as_list(lists.jobs), stalled=as_list(lists.stalled))
 
@@ -99,7 +99,7 @@ class Workers:
     counts, acounts = sync_and_async(_counts)
 
     def _alive(self) -> Steps[list[WorkerLife]]:
-        """Return the workers that send signs of life, as `manage.py runqless` does, latest first."""
+        """Return the workers that report in (`manage.py runqless` does), latest report first."""
         return as_list(read((yield ("workers.alive",)), _SIGNS_OF_LIFE))
 
     alive, aalive = sync_and_async(_alive)
@@ -112,7 +112,7 @@ class Workers:
 
 
 class Config:
-    """The options of the queue. The server stores texts; those that look like numbers are returned as numbers."""
+    """The options of the job queue. The server stores strings; those that look like numbers are returned as numbers."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -183,7 +183,7 @@ class Client(ScriptClient):
 
     @property
     def worker_name(self) -> str:
-        """The worker that popped jobs belong to. By default each process has another name."""
+        """The worker that popped jobs belong to. By default each process has its own name."""
         if self._worker_name is not None:
             return self._worker_name
         pid = os.getpid()
@@ -218,7 +218,7 @@ class Client(ScriptClient):
     untrack, auntrack = sync_and_async(_untrack)
 
     def _tags(self, offset: int = 0, count: int = 100) -> Steps[list[str]]:
-        """Return the tags that are used twice or more, most used first."""
+        """Return the tags that at least two jobs have, most used first."""
         return _list((yield "tag", "top", offset, count))
 
     tags, atags = sync_and_async(_tags)
@@ -226,8 +226,8 @@ class Client(ScriptClient):
     def _bulk_cancel(self, jids: Iterable[str]) -> Steps[list[str]]:
         """Delete jobs, including those that depend on each other; return their jids. Raises `DependencyError`.
 
-        Up to 50 are deleted all or none. More are sent in parts, dependents first: an error between two parts, or the
-        end of this process, leaves the rest.
+        Up to 50 jobs are deleted atomically. More are sent in batches, dependents first: an error between two batches,
+        or the end of this process, leaves the rest.
         """
         requested = list(jids)
         ordered = list(dict.fromkeys(requested))
@@ -256,7 +256,7 @@ class Client(ScriptClient):
             size = min(JOBS_PER_CALL, count - first)
             count_moved = int((yield "unfail", queue, group, size))
             moved += count_moved
-            # fewer than asked for: none is left, or some of the oldest were gone
+            # fewer than requested: none are left, or some of the oldest were gone
             if count_moved < size and not (yield from self.jobs._failed_in(group, 0, 1)).total:
                 break
         return moved
@@ -324,7 +324,7 @@ class Client(ScriptClient):
 
 
 def dependents_first(jids: Sequence[str], dependents: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the jobs, dependents before the jobs that they depend on."""
+    """Return the jobs in order: dependents before the jobs that they depend on."""
     order: dict[str, None] = {}
     entered: set[str] = set()
     for jid in jids:

@@ -17,7 +17,7 @@ _clock: Callable[[], float] = time.time
 
 
 def default_client() -> Client:
-    """Return the client of this process; it is made anew when a setting changes and after a fork."""
+    """Return the client of this process. It is recreated when a setting changes and after a fork."""
     global _client
     if _client is None:
         section = conf.qless
@@ -40,7 +40,7 @@ def use_clock(clock: Callable[[], float]) -> Callable[[], float]:
 
 
 class _Default:
-    """A stand-in for the default client, which code may keep."""
+    """A proxy for the default client. Code may keep a reference to it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(default_client(), name)

@@ -3,7 +3,7 @@
 events = client.events()
 
 @events.on("log")
-def tell(message: str) -> None: ...
+def on_log(message: str) -> None: ...
 
 events.listen()
 """
@@ -38,7 +38,7 @@ TICK: Final = 0.25
 """Seconds between two checks whether to stop, or to listen to other channels."""
 
 LONGEST_WAIT: Final = 2.0
-"""Longest time between two attempts to reconnect, in seconds."""
+"""Maximum seconds between two attempts to reconnect."""
 
 
 class Events:
@@ -84,8 +84,8 @@ class Events:
         return self._stopped.is_set()
 
     def listen(self, names: Sequence[str] = (), callback: Callback | None = None) -> None:
-        """Listen to these channels and those of `on`, and call the functions, until stopped. Logs a function's
-        error."""
+        """Listen to these channels and to the channels of `on`, and call the functions, until stopped. Errors of
+        functions are logged."""
         for channel, message in self.messages(*names):
             for handler, args in self._calls_for(channel, message, names, callback):
                 with _logged(channel):
@@ -102,7 +102,7 @@ class Events:
                         await outcome
 
     def messages(self, *names: str) -> Iterator[Message]:
-        """Yield the messages of these channels and those of `on`, until stopped."""
+        """Yield the messages of these channels and of the channels of `on`, until stopped."""
         from resty_django.redis.pubsub import Subscription
 
         outage = _Outage(self.client)
@@ -163,7 +163,7 @@ class Events:
 
 
 class _Channels:
-    """The channels subscribed on one connection, and those still to be confirmed."""
+    """The channels subscribed on one connection, and the channels yet to be confirmed."""
 
     def __init__(self, events: Events, names: Sequence[str]) -> None:
         self._events = events

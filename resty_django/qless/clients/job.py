@@ -25,12 +25,12 @@ _LIST: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 _UNREAD: Final = object()
 
 Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
-"""A function that gets the job."""
+"""A function that takes the job."""
 H = TypeVar("H", bound=Callable[..., Any])
 
 
 class _HookDecorator:
-    """Registers functions, also as a decorator. They get the job and are called in the order of registration."""
+    """Registers functions, also as a decorator. They are called with the job, in the order of registration."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Job:
 
     @classmethod
     def build(cls, client: Client, klass: str, **attributes: Any) -> Job:
-        """Return a job that no server knows, to try a job class. `attributes`: `data`, and fields of `JobRecord`."""
+        """Return a job without a server, for tests of a job class. `attributes`: `data`, and fields of `JobRecord`."""
         data = attributes.pop("data", {})
         fields = {
             "jid": client.generate_jid(),
@@ -126,7 +126,7 @@ class Job:
 
     @property
     def _accessed_data(self) -> tuple[str, ...]:
-        """The data for calls that need not send them: nothing until `data` is accessed."""
+        """The data for calls in which it is optional: nothing until `data` is accessed."""
         return () if self._data is _UNREAD else (self.raw_data,)
 
     @property
@@ -239,10 +239,10 @@ class Job:
     def _complete(
         self, next: str | None = None, delay: float = 0, depends: Iterable[str] = (), *, result: Any = msgspec.UNSET
     ) -> Steps[str]:
-        """Complete the job, or with `next` move it to that queue; return its state: "complete", or that in the queue.
+        """Complete the job, or with `next` move it to that queue; return its new state.
 
-        `delay`: seconds until it waits there; `depends`: jids of jobs that it waits for there. `result` is stored with
-        the job. Raises `LostLock`, `CannotComplete`, `NoSuchJob`, `InvalidArgument`.
+        `delay`: seconds before it starts to wait there; `depends`: jids of jobs that it waits for there. `result` is
+        stored with the job. Raises `LostLock`, `CannotComplete`, `NoSuchJob`, `InvalidArgument`.
         """
         record = self._record
         options: list[Any] = []
@@ -276,14 +276,14 @@ class Job:
     fail, afail = sync_and_async(_fail)
 
     def _retry(self, delay: float = 0, group: str | None = None, message: str | None = None) -> Steps[int]:
-        """Let the job wait again, after `delay` seconds; return the retries left.
+        """Put the job back into its queue after `delay` seconds; return the number of retries left.
 
-        Less than 0: none were left, and the job has failed. Its failure then has `group` and `message`. Raises
+        A negative number means that none were left and the job has failed, with `group` and `message`. Raises
         `LostLock`, `CannotRetry`, `NoSuchJob`.
         """
         if group is None and message is not None:
             raise InvalidArgument(
-                "retry() has a message without a group. Give the group that failures are filed under."
+                "retry() got a message without a group. Pass the group under which failures are filed."
             )
         failure = [text for text in (group, message) if text is not None]
         record = self._record
@@ -309,7 +309,7 @@ class Job:
         retries: int | None = None,
         depends: Iterable[str] | None = None,
     ) -> Steps[str]:
-        """Move the job to a queue; options that are not given stay as they are. Return its jid. Raises `NoSuchJob`."""
+        """Move the job to a queue; omitted options keep their values. Return its jid. Raises `NoSuchJob`."""
         record = self._record
         options = options_of(
             record.priority if priority is None else priority,
@@ -328,7 +328,7 @@ class Job:
     # --- during a run ---
 
     def _heartbeat(self) -> Steps[float]:
-        """Extend the lock; return when it expires, in seconds since the epoch. Raises `LostLock`, `NoSuchJob`."""
+        """Extend the lock; return its expiry in seconds since the epoch. Raises `LostLock`, `NoSuchJob`."""
         record = self._record
         record.expires = float((yield "heartbeat", record.jid, self.client.worker_name, *self._accessed_data))
         return record.expires
@@ -342,7 +342,7 @@ class Job:
     progress, aprogress = sync_and_async(_progress)
 
     def _timeout(self) -> Steps[None]:
-        """Take the job from its worker and put it before all others. Raises `CannotTimeout`, `NoSuchJob`."""
+        """Take the job from its worker and requeue it ahead of all others. Raises `CannotTimeout`, `NoSuchJob`."""
         yield "timeout", self.jid
 
     timeout, atimeout = sync_and_async(_timeout)
@@ -350,7 +350,7 @@ class Job:
     # --- in any state ---
 
     def _result(self) -> Steps[Result | None]:
-        """Return the job's result and progress as of now; None if the job does not exist any more."""
+        """Return the job's current result and progress; None if the job no longer exists."""
         return (yield from self.client.jobs._result(self.jid))
 
     result, aresult = sync_and_async(_result)
@@ -372,7 +372,7 @@ class Job:
     untrack, auntrack = sync_and_async(_untrack)
 
     def _set_priority(self, value: float) -> Steps[None]:
-        """Change the priority; a waiting job goes before all others with the same one. Raises `NoSuchJob`."""
+        """Change the priority; a waiting job goes ahead of all others with the same priority. Raises `NoSuchJob`."""
         yield "priority", self.jid, value
         self._record.priority = value
 
@@ -393,9 +393,9 @@ class Job:
     untag, auntag = sync_and_async(_untag)
 
     def _depend(self, *jids: str) -> Steps[None]:
-        """Add dependencies; more than 1000 are sent in parts.
+        """Add dependencies; more than 1000 are sent in batches.
 
-        Raises `DependencyError` if the job is not waiting for others, also between two parts.
+        Raises `DependencyError` if the job is not waiting for others, also between two batches.
         """
         for first in range(0, len(jids), DEPENDS_PER_CALL):
             yield "depends", self.jid, "on", *jids[first : first + DEPENDS_PER_CALL]
@@ -422,7 +422,7 @@ class Job:
     log, alog = sync_and_async(_log)
 
     def _spawned_from(self) -> Steps[Job | RecurringJob | None]:
-        """Return the recurring job that spawned it; None if there is none, or none any more."""
+        """Return the recurring job that spawned this one; None if none did or it no longer exists."""
         jid = self.spawned_from_jid
         return (yield from self.client.jobs._get(jid)) if jid else None
 
@@ -430,5 +430,5 @@ class Job:
 
 
 def job_list(client: Client, reply: bytes) -> list[Job]:
-    """Return the jobs of a reply."""
+    """Return the jobs in a reply."""
     return [] if reply == b"{}" else [Job(client, record) for record in read(reply, _JOBS)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 JOBS_PER_CALL: Final = 50
-"""Jobs that one call returns: each may have a hundred history entries."""
+"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
 
 
 class _Page(msgspec.Struct):
@@ -152,7 +152,7 @@ class Jobs:
     ) -> Steps[SearchPage]:
         """Search jobs by state, class and queue.
 
-        Looks at `scan` jobs at most and returns `count` of them at most; pass the reply's `cursor` to continue.
+        Examines at most `scan` jobs and returns at most `count` of them; pass the reply's `cursor` to continue.
         """
         filters = {"state": state, "klass": klass, "queue": queue, "cursor": cursor or None}
         pairs = [argument for name, value in filters.items() if value is not None for argument in (name, value)]

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .client import Client
 
 PUTS_PER_CALL: Final = 100
-"""Jobs that one `put.many` puts."""
+"""Maximum number of jobs in one `put.many`."""
 
 POPS_PER_CALL: Final = 50
-"""Jobs of one pop or peek: for each, another one may be moved from the schedule, and one be spawned."""
+"""Maximum number of jobs of one pop or peek. For each job, the call may also move a scheduled job and spawn another."""
 
 JIDS_PER_CALL: Final = 1000
-"""Jids of one call that lists jobs."""
+"""Maximum number of jids that one call returns."""
 
 PAUSE_REASON: Final = "pause-reason"
 
@@ -72,12 +72,12 @@ class Queue:
     ) -> Steps[str]:
         """Put a job; return its jid.
 
-        `klass`: a dotted path, or a class or function with one. `data`: JSON (see `encode`). `delay`: seconds until the
-        job waits. `priority`: higher ones come first. `retries`: how often it may run again. `depends`: jids of jobs
-        that must be complete first. An existing `jid` is moved here, with these data and options. Raises
-        `InvalidArgument`, `DependencyError`.
+        `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `delay`: seconds before
+        the job starts to wait. `priority`: jobs with higher numbers run first. `retries`: how often it may run again.
+        `depends`: jids of jobs that must be complete first. A job that already exists under `jid` is moved here, with
+        these data and options. Raises `InvalidArgument`, `DependencyError`.
 
-        More than 1000 jobs in `depends` are sent before the job, in parts; if that is interrupted, nothing is put.
+        More than 1000 jobs in `depends` are sent before the job, in batches; if that is interrupted, nothing is put.
         """
         name = class_name(klass)
         options: tuple[Any, ...] = ()
@@ -105,7 +105,7 @@ class Queue:
     def _put_many(self, jobs: Iterable[JobSpec | Mapping[str, Any]]) -> Steps[list[str]]:
         """Put many jobs, each a `JobSpec` or a dict of the arguments of `put`; return their jids.
 
-        They are sent 100 at a time: if one of these is refused, none of its 100 is put, nor any after them.
+        They are sent in batches of 100: if a job is refused, neither its batch nor any later batch is put.
         """
         specs = iter(jobs)
         jids: list[str] = []
@@ -144,8 +144,8 @@ class Queue:
     ) -> Steps[str]:
         """Put a job every `interval` seconds, the first after `offset` seconds; return the jid of the recurring job.
 
-        With a `jid` it may be declared repeatedly, such as at each start of a site. `backlog`: how many overdue jobs
-        are made besides the latest; 0: all. Raises `InvalidArgument`.
+        With a `jid` it may be declared repeatedly, for example at each start of a site. `backlog`: number of overdue
+        jobs to create in addition to the latest; 0: all. Raises `InvalidArgument`.
         """
         jid = self.client.generate_jid() if jid is None else jid
         options = ("priority", priority, "tags", list_text("tags", tags), "retries", retries, "backlog", backlog)
@@ -180,8 +180,8 @@ class Queue:
     def pop(self, count: int | None = None) -> Any:
         """Return a job to run, or None; with `count` a list of at most that many. Locks them for this client's worker.
 
-        More than 50 are popped in parts: if this process ends between two, the jobs popped before wait until their
-        locks expire.
+        More than 50 are popped in batches: if this process ends between two batches, the jobs already popped wait until
+        their locks expire.
         """
         return sansio.run(self._take("pop", count), self.client.perform)
 
@@ -236,7 +236,8 @@ class Queue:
     throughput, athroughput = sync_and_async(_throughput)
 
     def _due(self) -> Steps[float | None]:
-        """Return when a pop may find a job, in seconds since the epoch; None for an empty queue."""
+        """Return the earliest time at which a pop may find a job, in seconds since the epoch; None for an empty
+        queue."""
         reply = yield "due", self.name
         return None if reply is None else float(reply)
 
@@ -300,7 +301,7 @@ class Queue:
 
     @property
     def heartbeat(self) -> float:
-        """The lifetime of a job's lock in seconds: the queue's own, else the general one. For asyncio:
+        """The duration of a job's lock in seconds: the queue's own, else the global one. For asyncio:
         `aget_heartbeat`."""
         return self.get_heartbeat()
 
@@ -351,7 +352,7 @@ class QueueJobs:
     def _in_state(self, state: str, offset: int = 0, count: int = 25) -> Steps[list[str]]:
         """Return the jids in one of the states `waiting`, `running`, `stalled`, `scheduled`, `depends`, `recurring`.
 
-        Raises `InvalidArgument` for another one.
+        Raises `InvalidArgument` for any other state.
         """
         return (yield from jids_in_pages(("jobs", state, self.name), offset, count))
 
@@ -389,7 +390,7 @@ class QueueJobs:
 
 
 def pause_with_reason(queue: Queue, reason: str = "", stop_jobs: bool = False) -> None:
-    """Pause a queue, and store the reason next to its options. `stop_jobs`: see `Queue.pause`."""
+    """Pause a queue and store the reason with its options. `stop_jobs`: see `Queue.pause`."""
     if reason:
         queue.config_set(PAUSE_REASON, reason)
     else:
@@ -398,7 +399,7 @@ def pause_with_reason(queue: Queue, reason: str = "", stop_jobs: bool = False) -
 
 
 def unpause_and_forget_reason(queue: Queue) -> None:
-    """Unpause a queue, and forget the reason."""
+    """Unpause a queue and delete the reason."""
     queue.unpause()
     queue.client.config.unset(f"{queue.name}-{PAUSE_REASON}")
 

@@ -93,7 +93,7 @@ class RecurringJob:
 
     @property
     def backlog(self) -> int:
-        """How many overdue jobs are made besides the latest; 0: all."""
+        """Number of overdue jobs to create in addition to the latest; 0: all."""
         return int(self._record.backlog)
 
     @backlog.setter
@@ -124,7 +124,9 @@ class RecurringJob:
         """
         unknown = sorted(changes.keys() - FIELDS)
         if unknown:
-            raise InvalidArgument(f"A recurring job has no {unknown[0]} to change. It has {', '.join(sorted(FIELDS))}.")
+            raise InvalidArgument(
+                f"update() got the unknown field {unknown[0]!r}. A recurring job has {', '.join(sorted(FIELDS))}."
+            )
         values: Mapping[str, Any] = {name: _sent(name, value) for name, value in changes.items()}
         yield "recur.update", self.jid, *[argument for pair in values.items() for argument in pair]
         for name, value in values.items():
@@ -181,7 +183,7 @@ class RecurringJob:
 
 
 def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
-    """Return the recurring job of a reply."""
+    """Return the recurring job in a reply."""
     return None if reply is None else RecurringJob(client, read(reply, _RECORD))
 
 

@@ -26,13 +26,13 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SILENT: Final = 30.0
-"""Seconds without a sign of life after which a worker counts as silent; workers give one every 10 seconds."""
+"""Seconds without a report after which a worker counts as silent. Workers report every 10 seconds."""
 GONE: Final = 120.0
-"""Seconds after which it counts as gone. The core drops it after 600."""
+"""Seconds without a report after which a worker counts as gone. The core drops it after 600."""
 
 
 class WorkerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of jobs of a worker, and of those with an expired lock."""
+    """The number of jobs of a worker, and how many of them have an expired lock."""
 
     name: str
     jobs: int
@@ -77,7 +77,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of a queue on one day: waiting and running times. `failed`: those of `failures` that are still
+    """Statistics of a queue on one day: waiting and running times. `failed`: how many of the `failures` are still
     failed."""
 
     retries: int
@@ -88,7 +88,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that sends signs of life. `age`: seconds since the last one; `queues`: the queues that it serves."""
+    """A worker that reports in. `age`: seconds since its last report; `queues`: the queues that it serves."""
 
     name: str
     age: float
@@ -102,7 +102,7 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs completed in each of the last 60 minutes, 48 hours and 30 days, the present one last."""
+    """Jobs completed in each of the last 60 minutes, 48 hours and 30 days, the current one last."""
 
     minutes: list[int]
     hours: list[int]
@@ -144,7 +144,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """The tracked jobs, oldest tracking first, and the jids of those that do not exist any more."""
+    """The tracked jobs, oldest tracking first, and the jids of tracked jobs that no longer exist."""
 
     jobs: list[Job]
     expired: list[str]

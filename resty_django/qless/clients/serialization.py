@@ -1,7 +1,7 @@
-"""Conversion between Python and the core's texts: data to JSON, replies to values. Pure but for Django's lazy texts.
+"""Conversion between Python and the core's strings: data to JSON, replies to values. Pure except for lazy strings.
 
 Bytes that are not UTF-8, which other clients may have put, become Python's surrogate escapes and are sent back
-unchanged. Other lone surrogates are replaced on the way to the server, so that no text can stop a worker.
+unchanged. Other lone surrogates are replaced before they are sent, so that no string can stop a worker.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def scores(reply: list[Any]) -> dict[str, float]:
 def encode(value: Any, what: str = "data") -> bytes:
     """Return the JSON of a job's data or result; `what` names it in messages.
 
-    Besides JSON types: dates, times, `timedelta` and `UUID` as ISO 8601 and the like, `Decimal` and lazy texts as text,
-    bytes as base64, sets and tuples as lists, dataclasses and Structs as objects, enums by value. Raises
-    `InvalidArgument`, which names the type that cannot be encoded.
+    Besides JSON types, it accepts dates, times and `timedelta` (as ISO 8601), `UUID`, `Decimal` and lazy strings (as
+    strings), bytes (as base64), sets and tuples (as lists), dataclasses and Structs (as objects), and enums (by value).
+    Raises `InvalidArgument`, which names the type that cannot be encoded.
     """
     try:
         encoded = _encoder.encode(value)
@@ -57,7 +57,7 @@ def encode(value: Any, what: str = "data") -> bytes:
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether no number in a value is NaN or infinite. Values that are not JSON for other reasons count as
+    """Return whether a value contains neither NaN nor infinity. Values that are not JSON for other reasons count as
     finite."""
     try:
         return not _not_finite(msgspec.to_builtins(value, enc_hook=_encode_other))
@@ -77,7 +77,7 @@ def decode(data: str) -> Any:
 
 
 def reader(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a decoder for `read`; make one for each kind of reply."""
+    """Return a decoder for `read`. Create one for each kind of reply."""
     return msgspec.json.Decoder(kind)
 
 
@@ -93,17 +93,17 @@ def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list of a reply; the core writes an empty one as `{}`."""
+    """Return a list from a reply; the core writes an empty list as `{}`."""
     return value if isinstance(value, list) else []
 
 
 def as_bytes(value: Any) -> Any:
-    """Return a text as it is sent, anything else unchanged. Never raises."""
+    """Return a string as the bytes to send, anything else unchanged. Never raises."""
     return str.encode(value, "utf-8", _REPLACE) if isinstance(value, str) else value
 
 
 def readable(value: str, most: int | None = None) -> str:
-    """Return an untrusted text for display: at most `most` characters, each lone surrogate replaced."""
+    """Return an untrusted string for display: at most `most` characters, each lone surrogate replaced."""
     return _SURROGATE.sub("\ufffd", str.__str__(value)[:most])
 
 
@@ -128,7 +128,7 @@ def _encode_other(value: Any) -> Any:
 
 
 def _not_finite(value: Any) -> str:
-    """Return the path to a number that is not finite, or an empty text."""
+    """Return the path to a number that is not finite, or an empty string."""
     if isinstance(value, float) and not math.isfinite(value):
         return " itself" if value else ""
     if isinstance(value, Mapping):

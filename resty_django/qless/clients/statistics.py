@@ -13,11 +13,11 @@ from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, Throughput
 from .serialization import as_list, read, reader
 
 MAX_DETAILED_QUEUES: Final = 500
-"""Queues whose statistics are fetched; the others have counts only."""
+"""Number of queues whose statistics are fetched; the others have counts only."""
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
 
 QUEUES_PER_ROUND_TRIP: Final = 50
-"""Queues of one round trip: more would block the server for too long."""
+"""Number of queues in one round trip; more would block the server for too long."""
 
 _SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
 _PAGES: Final[dict[str, Any]] = {
@@ -31,7 +31,7 @@ _THROUGHPUT: Final = reader(Throughput)
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """A queue: its jobs by state, the statistics of today (UTC), and its throughput. The latter two may be None."""
+    """A queue: its jobs by state, today's statistics (UTC) and its throughput. The latter two may be None."""
 
     counts: QueueCounts
     stats: QueueStats | None = None
@@ -54,8 +54,8 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
-    """All queues; failed jobs by group, the largest first; workers, most recently seen first; and their signs of
-    life."""
+    """All queues; failed jobs by group, the largest first; workers, most recently seen first; and their liveness
+    reports."""
 
     queues: list[QueueStatistics] = field(default_factory=list)
     failed: dict[str, int] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class JobStatistics:
 
     @property
     def states(self) -> dict[str, str]:
-        """The states `alive`, `silent` or `gone` by worker name, for workers that send signs of life."""
+        """The states `alive`, `silent` or `gone` by worker name, for workers that report in."""
         return {worker.name: worker.state for worker in self.life}
 
     @property
     def alive(self) -> int:
-        """The number of workers that are not silent or gone. Workers that never send signs of life count."""
+        """The number of workers that are not silent or gone. Workers that never report in count as alive."""
         states = self.states
         return sum(states.get(worker.name, "alive") == "alive" for worker in self.workers)
 
@@ -112,7 +112,7 @@ def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistic
 
 
 def failures_since(client: Client, groups: Sequence[str], since: float, most: int) -> dict[str, int]:
-    """Return by group how many of its latest `most` failed jobs failed after `since`. Raises `StoreError`."""
+    """Return for each group how many of its latest `most` jobs failed after `since`. Raises `StoreError`."""
     counts: dict[str, int] = {}
     for group in groups:
         newest = client.jobs.failed(group, 0, 1).jobs
@@ -152,5 +152,5 @@ def _raised(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     if reply is None:
-        raise UnreadableReply("The core replied nothing.")
+        raise UnreadableReply("The core sent an empty reply.")
     return reply

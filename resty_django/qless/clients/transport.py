@@ -1,7 +1,7 @@
-"""Calls of the core, written once for sync and async code.
+"""Calls to the core, written once for sync and async code.
 
-A method is a generator that yields requests and gets the reply of each; `sync_and_async` makes a method and its
-counterpart for asyncio of it:
+A method is a generator that yields requests and receives their replies; `sync_and_async` turns it into a method and its
+asyncio counterpart:
 
     def _length(self) -> Steps[int]:
         return int((yield "length", self.name))
@@ -34,34 +34,34 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Request: TypeAlias = tuple[Any, ...]
-"""A command and its arguments: texts, bytes and numbers."""
+"""A command and its arguments: strings, bytes and numbers."""
 
 Steps: TypeAlias = Generator[Any, Any, R]
 """Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
 
 OTHER_NODE: Final = ("non local key", "undeclared keys were accessed during rehashing")
-"""What servers answer to a script whose keys are, or may be, on another node of the cluster."""
+"""Texts in the error that a server returns for a script whose keys are, or may be, on another node of the cluster."""
 
 
 class RedisCommand(tuple[Any, ...]):
-    """A command of the server itself, whose first argument after its name is a key."""
+    """A command of the server itself. The first argument after its name is a key."""
 
 
 def is_refusal(reply: object) -> bool:
-    """Whether a reply is an error that the same call would meet again, as the server takes not what it sends or finds.
+    """Return whether a reply is an error that the same call would get again, because of its arguments or the data.
 
-    Not so where the lock of a job is gone, or where the server can do nothing for anybody now.
+    Lost locks do not count, nor errors that any call would get now.
     """
     if isinstance(reply, QlessError):
         return not isinstance(reply, LOCK_GONE)
-    # raised by a command inside of the core, such as WRONGTYPE for a key that another program wrote
+    # raised by a command inside the core, such as WRONGTYPE for a key that another program wrote
     return type(reply) is StoreError and "user_script:" in str(reply) and not str(reply).startswith(NOT_PERMITTED)
 
 
 class ScriptClient:
     """Calls commands of the core on one server, under one prefix. Usable in all threads and after a fork.
 
-    Raises `MissingExtra` where redis-py is not installed.
+    Raises `MissingExtra` if redis-py is not installed.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class ScriptClient:
         self._acommand: Final = keys.acommand
 
     def call(self, command: str, *args: Any) -> Any:
-        """Call one command of the core, with the time added; return the server's reply, texts as bytes.
+        """Call one command of the core with the current time; return the server's reply, with strings as bytes.
 
-        Raises `QlessError`, and `StoreDown`, `StoreError` of `resty_django.redis`.
+        Raises `QlessError`, and `StoreDown` and `StoreError` from `resty_django.redis`.
         """
         try:
             client = self.source.ready
@@ -99,9 +99,9 @@ class ScriptClient:
             raise self._translated(error) from error.__cause__
 
     def call_many(self, requests: Sequence[Request]) -> list[Any]:
-        """Send many commands together; return their replies, and for a command that failed its error.
+        """Send many commands together; return their replies. The reply to a failed command is its error.
 
-        Raises `StoreDown` where the server did not answer, `InvalidArgument` where an argument cannot be sent.
+        Raises `StoreDown` if the server does not answer, and `InvalidArgument` if an argument cannot be sent.
         """
         try:
             replies = self._script.many(self.source.sync(), self._keys, [*map(self._arguments, requests)])
@@ -119,7 +119,7 @@ class ScriptClient:
         return [self._translated(reply) if isinstance(reply, StoreError) else reply for reply in replies]
 
     def run(self, steps: Steps[R]) -> R:
-        """Take all steps, and return what the generator returns."""
+        """Take all steps and return the generator's return value."""
         return sansio.run(steps, self.perform)
 
     async def arun(self, steps: Steps[R]) -> R:
@@ -127,7 +127,7 @@ class ScriptClient:
         return await sansio.arun(steps, self.aperform)
 
     def perform(self, request: Any) -> Any:
-        """Take one step, as `Steps` yields it; return its reply."""
+        """Take one step that `Steps` yielded; return its reply."""
         if type(request) is tuple:
             try:
                 return self._script(self.source.sync(), self._keys, self._arguments(request))
@@ -159,9 +159,9 @@ class ScriptClient:
         return await reply if inspect.isawaitable(reply) else reply
 
     def _arguments(self, request: Request) -> tuple[Any, ...]:
-        """Return the arguments of the core, with the time added.
+        """Return the arguments for the core, including the time.
 
-        Texts become bytes here: redis-py takes longer for that, and raises for some.
+        Strings become bytes here: redis-py takes longer for that, and raises for some strings.
         """
         now = repr(self.clock()).encode()
         args = request[1:]
@@ -175,7 +175,7 @@ class ScriptClient:
             return (as_bytes(request[0]), now, *map(as_bytes, args))
 
     def _translated(self, error: StoreError) -> Exception:
-        """Return the `QlessError` for what the core raised; for other errors, what says how to fix them."""
+        """Return the `QlessError` for an error of the core; for other errors, one that says how to fix them."""
         message = message_of(str(error))
         if message is not None:
             return error_of(message)
@@ -187,7 +187,7 @@ class ScriptClient:
             return StoreError("The slot of the jobs is moving to another node of the cluster. Repeat the call.")
         return ImproperlyConfigured(
             "The job queue is on a cluster, but its prefix has no hash tag. "
-            'Set it to "{jobs}ql:" or the like, so that all keys are in one slot.'
+            'Use a prefix such as "{jobs}ql:", so that all keys are in one slot.'
         )
 
 
@@ -204,7 +204,7 @@ S = TypeVar("S", bound=HasClient)
 def sync_and_async(
     steps: Callable[Concatenate[S, P], Steps[R]],
 ) -> tuple[Callable[Concatenate[S, P], R], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
-    """Return a method and its counterpart for asyncio, of a generator method `_name`."""
+    """Return a method and its asyncio counterpart, made from a generator method `_name`."""
 
     @functools.wraps(steps)
     def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
-"""The core: the only Lua script that changes the data of the jobs, put together from the files in this folder.
+"""The core: the only Lua script that changes job data, assembled from the files in this folder.
 
-    source("ql:")  # the text, for EVAL and SCRIPT LOAD of a client in any language
+    source("ql:")  # the script text, for EVAL and SCRIPT LOAD in any language
 
-docs/qless/core.md describes its commands. Pure: neither Django nor a client of Redis.
+docs/qless/core.md describes its commands. Pure: needs neither Django nor a Redis client.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SCRIPT_FILES: Final = (
     *("job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
     *("recur", "epilogue"),
 )
-"""The Lua files in their order. The most frequent commands come first: a call creates the functions of all files before
-that of its command."""
+"""The Lua files in order. The most frequent commands come first: a call creates the functions of all files up to its
+command's file."""
 
 PREFIX: Final = "ql:"
-"""The default beginning of all keys, which other clients of qless expect."""
+"""The default prefix of all keys, which other qless clients expect."""
 
 _FIRST_LINE: Final = f"local prefix = '{PREFIX}'\n"
 _FOLDER: Final = Path(__file__).parent
@@ -32,11 +32,12 @@ _FOLDER: Final = Path(__file__).parent
 def source(prefix: str = PREFIX) -> str:
     """Return the text of the core for keys that begin with `prefix`.
 
-    With a hash tag, such as `{jobs}ql:`, all keys are in one slot of a cluster, and the prefix may be given to EVALSHA
-    as its one key. Raises `ValueError` for a prefix that is empty or has other than letters, digits and `_.:{}-`.
+    With a hash tag, such as `{jobs}ql:`, all keys are in one slot of a cluster, and the prefix may be passed to EVALSHA
+    as its only key. Raises `ValueError` for a prefix that is empty or contains characters other than letters, digits
+    and `_.:{}-`.
     """
     if not re.fullmatch(r"[\w.:{}-]+", prefix, re.ASCII):
-        raise ValueError(f"The prefix {prefix!r} is not made of letters, digits and _.:{{}}- alone.")
+        raise ValueError(f"Invalid prefix {prefix!r}. Use only letters, digits and _.:{{}}- in it.")
     text = "\n".join((_FOLDER / f"{name}.lua").read_text() for name in SCRIPT_FILES)
     if not text.startswith(_FIRST_LINE):
         raise AssertionError(f"prologue.lua does not begin with {_FIRST_LINE!r}.")
@@ -44,7 +45,7 @@ def source(prefix: str = PREFIX) -> str:
 
 
 def sha1(prefix: str = PREFIX) -> str:
-    """Return the SHA-1 of the text, as EVALSHA expects it. Raises as `source`."""
+    """Return the SHA-1 of the text, as EVALSHA expects it. Raises `ValueError` like `source`."""
     return hashlib.sha1(source(prefix).encode(), usedforsecurity=False).hexdigest()
 
 

@@ -1,9 +1,9 @@
--- worker.alive  worker queue ...   The worker lives, and serves these queues. Reply: 1
--- workers.alive                    Reply: JSON list {name, age, queues} of the workers that say so, latest first
--- Cost      O(log n) for n such workers; and one step for each that is dropped, at most 20; O(n) to list them
--- Two keys of our own: the zset `alive`, worker -> now of its last sign, and the hash `alive-queues`, worker -> JSON.
--- Who gives no sign for 600 seconds is dropped, also from `workers`; those who never gave one are left to the command
--- `workers`.
+-- worker.alive  worker queue ...   Records that the worker is alive and serves these queues. Reply: 1
+-- workers.alive                    Reply: JSON list {name, age, queues} of the workers that report in, latest first
+-- Cost      O(log n) for n such workers, plus one step for each worker dropped (at most 20); O(n) to list them
+-- Uses two keys that other cores do not have: the zset `alive` (worker -> time of its last report) and the hash
+-- `alive-queues` (worker -> JSON). Workers that have not reported for 600 seconds are dropped, also from `workers`.
+-- The command `workers` handles workers that have never reported.
 if command == 'worker.alive' then
   local worker = need('Worker.Alive', 'worker', ARGV[3])
   settings()

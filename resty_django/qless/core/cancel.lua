@@ -1,11 +1,11 @@
--- cancel    jid ...               Reply: the jids given. A job others wait for only together with them
+-- cancel    jid ...               Reply: the jids. Cancels a job that others wait for only together with them
 -- priority  jid number            Reply: the number
--- depends   jid on jid ...        Reply: 1. Only for a job that waits for others
+-- depends   jid on jid ...        Reply: 1. Only for a job that already waits for others
 -- depends   jid off jid ... | all Reply: 1
--- stage     jid jid ...           Reply: how many. The next put of the first job, with `staged`, lets it wait for the
---                                 others: where these are too many for one call. Forgotten after an hour
+-- stage     jid jid ...           Reply: the number of staged jobs. The next put of the first job with `staged` makes
+--                                 it wait for the others. For lists too long for one call. Expires after an hour
 -- log       jid message [json]    Appends to the history
--- Cost      one step for each job, and for each tag and dependency of a canceled one
+-- Cost      one step for each job, and for each tag and dependency of a canceled job
 if command == 'cancel' then
   need('Cancel', 'jid', ARGV[3])
   settings()
@@ -13,8 +13,8 @@ if command == 'cancel' then
   for n = 3, #ARGV do
     canceled[ARGV[n]] = true
   end
-  local pending = call('EXISTS', prefix .. 'pending') == 1 -- then some may be listed that do not wait any more
-  for n = 3, #ARGV do -- where there are more than all that are given, one of so many more is not among these
+  local pending = call('EXISTS', prefix .. 'pending') == 1 -- if so, the list may contain jobs that no longer wait
+  for n = 3, #ARGV do -- if there are more dependents than arguments, at least one is not an argument
     local key = JOB .. ARGV[n] .. '-dependents'
     for _, other in ipairs(pending and call('SMEMBERS', key) or call('SRANDMEMBER', key, #ARGV)) do
       if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', ARGV[n]) == 1) then

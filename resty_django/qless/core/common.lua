@@ -1,11 +1,11 @@
--- Helpers of all commands: configuration and arguments.
+-- Helpers for all commands: configuration and arguments.
 
 local max_payload, max_history, fixes, moment
 -- The profile `shared`: the fixes that no client of qless can depend on. It is the default of the option `fixes`.
 local SHARED = 'keep-text cancel-unknown stats-expiry history-limit expired-keys pop-count recur-fraction spawn-jid'
 
--- The values of the options named, false where not set. A command that changes anything begins with it: from then on
--- `now` is the time that counts, and `moment` its whole seconds.
+-- Return the values of the named options, false for those not set. Commands that change data call this first: it sets
+-- `now` to the effective time and `moment` to its whole seconds.
 local function settings(...)
   local values = call('HMGET', prefix .. 'config', 'server-time', 'max-payload', 'max-job-history', 'fixes', ...)
   if values[1] and values[1] ~= '0' then
@@ -20,16 +20,16 @@ local function settings(...)
   return unpack(values, 5)
 end
 
--- Whether a flaw of qless-core is fixed here.
+-- Return whether the named flaw of qless-core is fixed.
 local function fixed(name)
   return fixes == 'all' or find(' ' .. fixes .. ' ', ' ' .. name .. ' ', 1, true)
 end
 
--- An argument as `kind` says, or an error that names the command and the argument. The kinds:
---   nothing  any text                    number  one that Redis takes
---   json     JSON, and not false, which cannot be told from nothing; no longer than max-payload
---   value    JSON of any kind, but a number that is finite; no longer than max-payload
---   list     a JSON list of texts
+-- Return an argument of the given kind, or raise an error that names the command and the argument. Kinds:
+--   nil      any string                  number  a number that Redis accepts
+--   json     JSON other than false, which looks like a missing value; no longer than max-payload
+--   value    any JSON whose numbers are finite; no longer than max-payload
+--   list     a JSON list of strings
 local function need(title, name, argument, kind)
   if not argument then
     error(title .. '(): Arg "' .. name .. '" missing')

@@ -1,7 +1,7 @@
 -- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s] [pending 1]
---           Reply: `complete`, or with `next` the state that the job is in there: `waiting`, `scheduled`, `depends`;
---           with `pending`, where jobs that wait for it are left to later calls, `pending`
--- Cost      O(log n); and one step for each dependent and each old complete job that expires, of either 100 at most
+--           Reply: `complete`; with `next`, the job's state in that queue: `waiting`, `scheduled` or `depends`;
+--           with `pending`, if later calls have to release its dependents, `pending`
+-- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each
 if command == 'complete' then
   local title = 'Complete'
   local jid, worker = need(title, 'jid', ARGV[3]), need(title, 'worker', ARGV[4])

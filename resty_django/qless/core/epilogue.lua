@@ -1,2 +1,2 @@
--- Nothing above knew the command.
+-- No file above defines the command.
 error('Unknown command ' .. command)

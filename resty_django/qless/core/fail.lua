@@ -1,8 +1,8 @@
 -- fail      jid worker group message [data]              Reply: jid
--- retry     jid queue worker [delay=0] [group [message]] Reply: how many retries are left; negative: it has failed now
--- heartbeat jid worker [data]                            Reply: when the lock expires now
--- timeout   jid ...                                      The jobs wait again, before all others; stops at an error
--- progress  jid worker share [message]                   Reply: 1. Kept beside the job until it goes
+-- retry     jid queue worker [delay=0] [group [message]] Reply: number of retries left; negative: the job has failed
+-- heartbeat jid worker [data]                            Reply: new expiry time of the lock
+-- timeout   jid ...                                      Requeues the jobs ahead of all others; stops at an error
+-- progress  jid worker share [message]                   Reply: 1. Stored in a separate key until the job is deleted
 -- Cost      O(log n)
 if command == 'heartbeat' then
   local title, jid, worker, data = 'Heartbeat', ARGV[3], ARGV[4], ARGV[5]

@@ -1,6 +1,6 @@
 -- failed                           Reply: JSON {group: count}
 -- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
--- unfail    queue group [count=25] Reply: how many jobs of the group, oldest first, wait in the queue now
+-- unfail    queue group [count=25] Reply: number of jobs of the group moved to the queue, oldest first
 -- Cost      O(k) for k groups or jobs
 if command == 'page' and ARGV[3] == 'failed' then
   local cursor, limit = page()

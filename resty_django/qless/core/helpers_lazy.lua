@@ -1,4 +1,4 @@
--- Helpers that few calls need, made when the first of them is asked for:
+-- Helpers that few calls need. They are created when the first of them is used:
 --   lock_lost  tag  link  refuse_cycle  unmark_failed  remove_from_groups  expire_stats  count  failure  mark_failed
 --   enqueue_due
 lazy_helpers = function()
@@ -11,7 +11,7 @@ lazy_helpers = function()
     call('PUBLISH', prefix .. 'log', payload)
   end
 
-  -- Add a job to the index of tags (by = 1), or take it away (by = -1). `tags`: a list, or what the field `tags` has.
+  -- Add a job to the tag index (by = 1) or remove it (by = -1). `tags`: a list, or the content of the field `tags`.
   local function tag(jid, tags, by)
     if type(tags) == 'string' then
       tags = #tags > 2 and cjson.decode(tags)
@@ -28,8 +28,8 @@ lazy_helpers = function()
     end
   end
 
-  -- Let a job wait for others: for those that exist and are not complete, and for itself, as qless-core does.
-  -- With `off`: not any more. Where they are many, it is done later.
+  -- Make a job wait for the other jobs that exist and are not complete, and for itself, as qless-core does. With `off`,
+  -- undo this. Long lists are left to later calls.
   local function link(jid, others, off)
     if #others > STEP then
       return later().link(jid, others, off and 'u' or 'l')
@@ -47,7 +47,7 @@ lazy_helpers = function()
     end
   end
 
-  -- Refuse what would make a job wait for itself, where that is fixed; no more than 1000 jobs are looked at for that.
+  -- Refuse dependencies that would make a job wait for itself, if that fix is on. Checks at most 1000 jobs.
   -- `planned`: dependencies not yet written, by jid.
   local function refuse_cycle(title, jid, others, planned)
     if not others[1] or not fixed('cycles') then
@@ -76,9 +76,9 @@ lazy_helpers = function()
     end
   end
 
-  -- Take a failed job out of its group, unless it is `removed` already, and out of the statistics of a queue. What
-  -- leaves its group is noted, and `remove_from_groups` removes it at the end of the command: to remove one member of a
-  -- list, the server looks at all before it.
+  -- Remove a failed job from its group, unless `removed` says that this is done, and from a queue's statistics. The
+  -- removal is only noted; `remove_from_groups` carries it out at the end of the command, because removing a member of
+  -- a list makes the server scan all members before it.
   local leaving_groups = {}
   local function unmark_failed(jid, failure, queue, removed)
     local valid, decoded = pcall(cjson.decode, failure or '')
@@ -95,8 +95,8 @@ lazy_helpers = function()
     end
   end
 
-  -- Take many out of a long list: they are found by the time when they failed, which the list is sorted by (newest
-  -- first), marked, and taken out together. Those that are not found so are left in `sought`.
+  -- Remove many members from a long list. They are found by their failure time, by which the list is sorted (newest
+  -- first), marked, and removed together. Members not found this way stay in `sought`.
   local function take_out(key, sought, length)
     local mark, marked = '\0', false
     local function failed_at(index)
@@ -109,7 +109,7 @@ lazy_helpers = function()
         local middle, newer, older = floor((first + last) / 2), {}, {}
         local at = failed_at(middle)
         for _, jid in ipairs(jids) do
-          local half = at and (sought[jid] or at) < at and older or newer -- nil: found on the way
+          local half = at and (sought[jid] or at) < at and older or newer -- nil: already found
           half[#half + 1] = jid
         end
         if older[1] and newer[1] then
@@ -167,8 +167,8 @@ lazy_helpers = function()
     leaving_groups = {}
   end
 
-  -- Days of statistics are kept as long as configured. Called at the first and at each hundredth write to a hash, so
-  -- that those of another core are kept no longer.
+  -- Set the configured expiry of a day's statistics. Called at the first and at each hundredth write to a hash, so that
+  -- it also applies to hashes that another core has created.
   local function expire_stats(key, ...)
     if fixed('stats-expiry') then
       local days = 0
@@ -194,7 +194,7 @@ lazy_helpers = function()
       .. ',"worker":' .. encode(worker) .. '}'
   end
 
-  -- Mark a job as failed. `extra`: fields of the history entry besides the group; `at`, `worker`: fields of the failure.
+  -- Mark a job as failed. `extra`: more fields for the history entry; `at`, `worker`: fields of the failure.
   local function mark_failed(jid, queue, group, message, at, worker, extra)
     append_history(jid, moment, '"failed"', '"group":' .. encode(group) .. (extra or ''))
     call('HSET', JOB .. jid, 'state', 'failed', 'worker', '', 'expires', '',
@@ -205,8 +205,8 @@ lazy_helpers = function()
     count(queue, 'failed')
   end
 
-  -- Let at most `count` jobs of a queue that are due wait: with `spawning` those that recurring jobs spawn now, at most
-  -- so many, and then the scheduled ones. Replies how many of these it was.
+  -- Move at most `count` due jobs of a queue to the state `waiting`. With `spawning`, first create up to `count` jobs
+  -- of recurring jobs that are due, then move scheduled ones. Return the number of scheduled jobs moved.
   local function enqueue_due(queue, count, spawning)
     local work = QUEUE .. queue .. '-work'
     if spawning then
@@ -217,7 +217,7 @@ lazy_helpers = function()
         local job = call('HMGET', prefix .. 'r:' .. parent, 'interval', 'backlog', 'klass', 'data', 'priority', 'tags',
           'retries')
         local interval, backlog, tags = tonumber(job[1]) or 0, tonumber(job[2]) or 0, job[6] or '{}'
-        if interval <= 0 then -- nothing that this or another core wrote
+        if interval <= 0 then -- neither this core nor another wrote this
           call('ZREM', schedule_key, parent)
           due = now + 1
         elseif interval % 1 == 0 or not fixed('recur-fraction') then
@@ -230,7 +230,7 @@ lazy_helpers = function()
         while due <= now and spawned < count do
           local jid
           local tried = 0
-          repeat -- declared anew after unrecur, the count begins anew, and older children may be there
+          repeat -- after unrecur and another recur the count restarts, and older children may exist
             jid = parent .. '-' .. call('HINCRBY', prefix .. 'r:' .. parent, 'count', 2 ^ floor(tried / STEP))
             tried = tried + 1
           until call('EXISTS', JOB .. jid) == 0 or not fixed('spawn-jid')

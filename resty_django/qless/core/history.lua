@@ -1,8 +1,8 @@
 -- The history of a job.
 
--- Append to the history: `at` in whole seconds, `what` and `extra` as JSON, the latter without its braces. Where it was
--- empty, though the job is not a new one (`fresh`), an old core may have kept it in the hash: that becomes the
--- beginning of the list, also without anything to append.
+-- Append to the history: `at` in whole seconds, `what` and `extra` as JSON, `extra` without its braces. If the history
+-- was empty although the job is not new (`fresh`), an old core may have kept it in the hash: that history then becomes
+-- the beginning of the list, even if there is nothing to append.
 local function append_history(jid, at, what, extra, fresh)
   local key = JOB .. jid .. '-history'
   local length = 1

@@ -1,10 +1,10 @@
--- A job as JSON. What is JSON already passes through as it is.
+-- Renders a job as JSON. Values that already are JSON pass through unchanged.
 
--- Indexes into the reply of `read`.
+-- Indexes into the result of `read`.
 local KLASS, REMAINING, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 11, 12, 13, 14, 15
 
--- The fields of a job, false for missing ones. STATE, WORKER, EXPIRES only with `with_state`: a pop changes them. The
--- caller adds TRACKED.
+-- Return the fields of a job, false for missing ones. STATE, WORKER and EXPIRES only with `with_state`, since a pop
+-- changes them. The caller adds TRACKED.
 local function read(jid, with_state)
   local key = JOB .. jid
   if with_state then
@@ -15,7 +15,7 @@ local function read(jid, with_state)
     'spawned_from_jid', 'txid', 'time')
 end
 
--- JSON of a job. `tied`: it may have dependencies or dependents; `last`: the last entry of its history, if known.
+-- Return the JSON of a job. `tied`: it may have dependencies or dependents; `last`: its last history entry, if known.
 local function job_json(jid, job, tied, last)
   local key = JOB .. jid
   local history = call('LRANGE', key .. '-history', 0, -1)
@@ -29,7 +29,7 @@ local function job_json(jid, job, tied, last)
   end
   for n = 1, length do
     local entry = history[n]
-    -- [when, what, {extra}] as an object; taken apart only where a name might come twice
+    -- [when, what, {extra}] as an object; decoded only if a name could occur twice
     local at, what, details = string.match(entry, '^%[(%d+),("[^"\\]*")(.*)%]$')
     if details == '' then
       history[n] = '{"when":' .. at .. ',"what":' .. what .. '}'
@@ -48,7 +48,7 @@ local function job_json(jid, job, tied, last)
     before, after = dependencies[1] and encode(dependencies) or '{}', dependents[1] and encode(dependents) or '{}'
   end
   local klass, of_queue, priority, retries, remaining, data, tags, failure, parent, txid, _, state, worker, expires,
-    tracked = unpack(job, 1, TRACKED) -- as locals: each name taken from outside would cost every call of the core
+    tracked = unpack(job, 1, TRACKED) -- as locals: each upvalue would cost every call of the core
   return '{"jid":' .. encode(jid) .. ',"klass":' .. encode(klass) .. ',"state":"' .. state
     .. '","queue":' .. encode(of_queue) .. ',"worker":' .. encode(worker or '')
     .. ',"priority":' .. (tonumber(priority) or 0) .. ',"retries":' .. (tonumber(retries) or 0)

@@ -1,12 +1,12 @@
--- get       jid                    Reply: JSON of the job; nil: there is none
+-- get       jid                    Reply: JSON of the job; nil: it does not exist
 -- multiget  jid ...                Reply: JSON list; unknown jids are left out
 -- jobs      complete [offset=0] [count=25]                                      Reply: jids, newest first
 -- jobs      running|stalled|scheduled|depends|recurring queue [offset] [count]  Reply: jids, lowest score first
 -- jobs      waiting queue [offset] [count]                                      Reply: jids in the order of pop
 -- search    [state s] [klass k] [queue q] [cursor c] [count=25] [scan=1000]
---           Reply: JSON {jobs: [jid], cursor}, where the cursor goes into the next call; '' is the end
--- result    jid                    Reply: JSON {jid, state, result, progress, message, at}; nil: there is no such job
--- Cost      O(k) for k jobs replied, or looked at by search
+--           Reply: JSON {jobs: [jid], cursor}, pass the cursor to the next call; '' marks the end
+-- result    jid                    Reply: JSON {jid, state, result, progress, message, at}; nil: unknown job
+-- Cost      O(k) for k jobs returned, or examined by search
 if command == 'get' then
   local jid = need('Get', 'jid', ARGV[3])
   local job = read(jid, true)
@@ -42,14 +42,14 @@ if command == 'jobs' then
   local key = QUEUE .. queue .. places[kind]
   if kind == 'waiting' then
     return call('ZREVRANGE', key, offset, number < 0 and -1 or last)
-  elseif kind == 'scheduled' then -- those that are due wait, also where they are too many to be moved now
+  elseif kind == 'scheduled' then -- due jobs count as waiting, even if there are too many to move now
     lazy_helpers().enqueue_due(queue, STEP)
     local due = call('ZCOUNT', key, 0, now)
     return call('ZRANGE', key, offset < 0 and offset or due + offset, last < 0 and last or due + last)
   elseif kind == 'depends' then
     return call('ZRANGE', key, offset, last)
   end
-  -- By rank, which is as fast for the last page as for the first.
+  -- By rank: the last page is as fast as the first.
   local first, final = 0, call('ZCARD', key)
   if kind == 'running' then
     first = call('ZCOUNT', key, '-inf', '(' .. format('%.17g', now))

@@ -1,18 +1,18 @@
--- What one call leaves to later ones, so that none holds the server for long.
+-- Deferred work: parts of a call that later calls finish, so that no call blocks the server for long.
 --
--- `pending` is a sorted set: the name of a task, and the time when it came up. A name is <kind>:<number>:<jid>, and
--- p:<name> holds what is left of the task:
---   r  the jobs that wait for a complete job go on: a set, from which p:<name>-sorted, by priority, is made first, so
---      that they go on in the order in which they would have done so all at once
---   l  a job begins to wait for others: a set of these
---   u  a job stops to wait for others: the same
---   o  a job stops to wait for others by `depends off`, which pays no heed to a delay: the same
--- What is pending is consistent for other cores too: a job in `-dependencies` is waited for, whether or not its own
--- `-dependents` has been written yet, since the task that writes it looks at its state then.
+-- `pending` is a sorted set of task names, scored by the time when each task was created. A name is
+-- <kind>:<number>:<jid>, and p:<name> holds the remaining work:
+--   r  release the jobs that wait for a complete job: a set, sorted into p:<name>-sorted by priority first, so that the
+--      jobs continue in the same order as in a single step
+--   l  make a job wait for others: a set of their jids
+--   u  stop a job from waiting for others: the same
+--   o  stop a job from waiting for others after `depends off`, which ignores a delay: the same
+-- Pending work is consistent for other cores, too: a job waits for all jobs in its `-dependencies`, even if the
+-- `-dependents` of these are not written yet, since the task that writes them checks their state first.
 local STEP = 100
 local lazy_helpers, lazy_helpers_made -- defined in helpers_lazy.lua
 
--- Makes these functions, when one of them is needed:
+-- Creates these functions when one of them is needed:
 --   release  link  stage  relinked  step  expire  forget
 local later_made
 local function later()
@@ -21,15 +21,15 @@ local function later()
   end
   local PENDING, PART = prefix .. 'pending', prefix .. 'p:'
 
-  -- Call a command with many values, some thousands at a time.
+  -- Call a command with many values, a few thousand at a time.
   local function in_parts(values, name, key)
     for n = 1, #values, 5000 do
       call(name, key, unpack(values, n, math.min(n + 4999, #values)))
     end
   end
 
-  -- A job that waits for no other any more goes on, as if at the time `at`. `wakes`: by queue, when a job is there;
-  -- nil: tell at once.
+  -- Continue a job that no longer waits for others, as of the time `at`. `wakes` collects the earliest time at which
+  -- each queue has a job; nil: notify workers at once.
   local function enqueue_freed(jid, at, wakes, at_once)
     local job = call('HMGET', JOB .. jid, 'state', 'queue', 'priority', 'scheduled')
     local queue, due = job[2], not at_once and tonumber(job[4])
@@ -57,10 +57,10 @@ local function later()
     return call('SREM', JOB .. jid .. '-dependencies', other) == 1 and call('SCARD', JOB .. jid .. '-dependencies') == 0
   end
 
-  -- Note a task. Replies its name.
+  -- Record a task. Return its name.
   local function note(kind, jid)
     local number, name = -1
-    repeat -- one of this kind may be left of an earlier call
+    repeat -- an earlier call may have left one of this kind
       number = number + 1
       name = kind .. ':' .. number .. ':' .. jid
     until not call('ZSCORE', PENDING, name)
@@ -68,8 +68,8 @@ local function later()
     return name
   end
 
-  -- Write later that a job waits for many others, or not any more. `others`: nil: all that it waits for, or where it
-  -- begins to, those that are staged.
+  -- Defer that a job waits for many others, or stops waiting for them. `others` nil: all that it waits for, or the
+  -- staged ones if it begins to wait.
   local function link(jid, others, kind)
     local key, name = JOB .. jid .. '-dependencies', note(kind, jid)
     if others then
@@ -86,7 +86,7 @@ local function later()
     end
   end
 
-  -- Note jobs that the next put of a job is to wait for, where they are too many for one call.
+  -- Stage jobs that the next put of a job waits for, if they are too many for one call.
   local function stage(jid, others)
     local staged = PART .. 's:' .. jid
     for _, key in ipairs({staged, staged .. '-all'}) do
@@ -95,7 +95,7 @@ local function later()
     end
   end
 
-  -- The jobs that wait for `jid`, which is complete, go on: at once, or where they are many, later. Replies whether.
+  -- Release the jobs that wait for the complete job `jid`; if they are many, in later calls. Return whether that is so.
   local function release(jid)
     local key = JOB .. jid .. '-dependents'
     local count = call('SCARD', key)
@@ -113,7 +113,7 @@ local function later()
     return call('RENAME', key, PART .. note('r', jid))
   end
 
-  -- A job begins to wait for another one: no more for the end that this had before, if that is still pending.
+  -- Drop a job from pending releases by an earlier end of another job, since it waits for the next end now.
   local function relinked(jid, other)
     local number, name = 0, 'r:0:' .. other
     while call('ZSCORE', PENDING, name) do
@@ -146,7 +146,7 @@ local function later()
   local function link_some(key, jid, at, limit, wakes, kind)
     local dependencies_key = JOB .. jid .. '-dependencies'
     for _, other in ipairs(call('SPOP', key, limit)) do
-      local waited = call('SISMEMBER', dependencies_key, other) == 1 -- it may have changed since
+      local waited = call('SISMEMBER', dependencies_key, other) == 1 -- may have changed since
       local dependents_key = JOB .. other .. '-dependents'
       if kind ~= 'l' and not waited then
         call('SREM', dependents_key, jid)
@@ -167,8 +167,8 @@ local function later()
     return left
   end
 
-  -- Carry on the oldest of what is pending, by at most so many jobs (five times as many where they are looked at
-  -- alone). Replies whether anything is left.
+  -- Continue the oldest pending task, for at most `limit` jobs (five times as many if they are only examined). Return
+  -- whether anything is left.
   local function step(limit)
     local oldest = call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
     local name, at, wakes = oldest[1], tonumber(oldest[2]), {}
@@ -191,8 +191,8 @@ local function later()
     return left or call('EXISTS', PENDING) == 1
   end
 
-  -- Delete at most so many complete jobs that are too old, and then so many that are too many. Replies whether any is
-  -- left.
+  -- Delete at most `limit` complete jobs that are too old, then at most `limit` beyond the configured count. Return
+  -- whether any are left.
   local function expire(life, kept, limit)
     local completed, left = prefix .. 'completed', false
     for round = 1, kept >= 0 and 2 or 1 do
@@ -222,7 +222,7 @@ local function later()
     return left
   end
 
-  -- Forget at most so many workers without a sign of life since `oldest`. Replies whether any is left.
+  -- Forget at most `limit` workers that have been silent since `oldest`. Return whether any are left.
   local function forget(oldest, limit)
     local silent = call('ZRANGEBYSCORE', prefix .. 'workers', '-inf', oldest, 'LIMIT', 0, limit)
     for _, name in ipairs(silent) do

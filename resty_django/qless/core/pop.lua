@@ -1,6 +1,6 @@
--- pop       queue worker count   Reply: JSON list of the jobs, which are the worker's until their locks expire
--- peek      queue count          Reply: JSON list of the jobs that a pop would meet first; no lock is taken
--- Cost      O(k log n) for k jobs; more where locks have expired or jobs fall due
+-- pop       queue worker count   Reply: JSON list of jobs, locked for the worker until the locks expire
+-- peek      queue count          Reply: JSON list of the jobs that a pop would find first; takes no lock
+-- Cost      O(k log n) for k jobs; more if locks have expired or jobs are due
 if command == 'pop' then
   local queue, worker = need('Pop', 'queue', ARGV[3]), need('Pop', 'worker', ARGV[4])
   local wanted = floor(need('Pop', 'count', ARGV[5], 'number'))
@@ -10,7 +10,7 @@ if command == 'pop' then
     format('%.17g', now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60))
   if wanted < 0 and fixed('pop-count') then
     error('Pop(): Arg "count" must not be negative: ' .. wanted)
-  elseif wanted < 0 then -- all but so many
+  elseif wanted < 0 then -- all but -wanted
     wanted = math.max(0, wanted + call('ZCARD', QUEUE .. queue .. '-work'))
   end
   limit, grace = tonumber(limit) or 0, tonumber(grace) or 10
@@ -32,8 +32,8 @@ if command == 'pop' then
     return '{}'
   end
 
-  -- An expired lock is lost in two steps: the holder gets notice, and when the time of grace is over as well, the job
-  -- is taken from him.
+  -- An expired lock is lost in two steps: first its holder is notified; after the grace period, another worker gets the
+  -- job.
   local jids, jobs = {}, {}
   local late = call('ZCOUNT', locks, '-inf', time) > 0
   local expired = late and call('ZRANGEBYSCORE', locks, '-inf', now, 'LIMIT', 0, wanted) or {}
@@ -94,7 +94,7 @@ if command == 'pop' then
     return '{}'
   end
 
-  local waits, lock_pairs, link_keys = {0}, {0, 0}, {0, 0} -- of the length that most pops need
+  local waits, lock_pairs, link_keys = {0}, {0, 0}, {0, 0} -- preallocated for the length of most pops
   local popped = '"worker":' .. encode(worker)
   local entry = '{' .. popped .. ',"when":' .. moment .. ',"what":"popped"}'
   for n, jid in ipairs(jids) do
@@ -128,7 +128,7 @@ local function list(items)
   return items[1] and encode(items) or '{}'
 end
 
--- The first place, and how many, of what `page` is to show: all, where that is not the command.
+-- Return offset and count of the part that `page` asks for; for any other command, everything.
 local function page()
   if command ~= 'page' then
     return 0, 1000000000
@@ -138,7 +138,7 @@ local function page()
   return math.max(0, floor(cursor)), math.max(1, math.min(floor(limit), 10 * STEP))
 end
 
--- The reply of such a command: JSON of what is shown, each item JSON already.
+-- Return the reply of such a command. Each item is JSON already.
 local function paged(elements, cursor, limit)
   local items = elements[1] and '[' .. table.concat(elements, ',') .. ']' or '{}'
   if command ~= 'page' then
@@ -147,7 +147,7 @@ local function paged(elements, cursor, limit)
   return '{"items":' .. items .. ',"cursor":"' .. (#elements < limit and '' or cursor + limit) .. '"}'
 end
 
--- JSON list of the jobs that exist.
+-- Return a JSON list of the jobs that exist.
 local function jobs_json(jids)
   local jobs = {}
   for _, jid in ipairs(jids) do
@@ -166,7 +166,7 @@ if command == 'peek' then
   settings()
   if wanted < 0 and fixed('pop-count') then
     error('Peek(): Arg "count" must not be negative: ' .. wanted)
-  elseif wanted < 0 then -- all but so many
+  elseif wanted < 0 then -- all but -wanted
     wanted = math.max(0, wanted + call('ZCARD', QUEUE .. queue .. '-work'))
   end
   if wanted == 0 then

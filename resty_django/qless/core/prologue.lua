@@ -1,13 +1,13 @@
 local prefix = 'ql:'
--- The core: the only script that changes the data of the jobs, for clients in any language.
+-- The core: the only script that changes job data, for clients in any language.
 --
 --   EVALSHA <sha1> 0 <command> <now> [argument ...]
 --
--- All keys begin with `prefix`. Where that has a hash tag, such as {jobs}ql:, the prefix itself may be given as the one
--- key, so that a client of a cluster finds the node.
+-- All keys begin with `prefix`. If it contains a hash tag, such as {jobs}ql:, the prefix may be passed as the only key,
+-- so that a cluster client finds the node.
 --
--- Creating a function costs a call more than most commands do, so the files stand in the order of how frequent their
--- commands are: a call creates the functions of the files up to that of its command, and few that it does not need.
+-- Creating its functions costs a call more than most commands do. So files with frequent commands come first: a call
+-- creates the functions of the files up to its command's file, and few that it does not need.
 local call, find, format, floor, encode = redis.call, string.find, string.format, math.floor, cjson.encode
 local command, now = ARGV[1], tonumber(ARGV[2])
 local COMMANDS = [[ put put.many requeue pop peek take complete fail retry heartbeat timeout progress cancel priority
@@ -19,7 +19,7 @@ if KEYS[1] and (KEYS[2] or KEYS[1] ~= prefix or not find(prefix, '{.+}')) then
   error('No Keys should be provided')
 elseif not command then
   error('Must provide a command')
-elseif not now or now - now ~= 0 then -- not a number, or not one that Redis takes
+elseif not now or now - now ~= 0 then -- not a number, or not one that Redis accepts
   local is_command = find(COMMANDS, '%s' .. (string.gsub(command, '%W', '%%%0')) .. '%s')
   error(is_command and 'Arg "now" missing or not a number: ' .. (ARGV[2] or 'nil') or 'Unknown command ' .. command)
 end

@@ -1,11 +1,11 @@
 -- put       worker queue jid klass data delay [priority p] [tags json] [retries n] [depends json] [txid text]
 --                                               [unique word] [staged 1]
---           Reply: jid. A job that exists is moved, and keeps the priority, tags, retries and dependencies not given.
---           With `staged`, in place of `depends`, it waits for the jobs that were staged for it.
---           With `unique` it is left as it is: `ever`; or `pending`: unless it is complete or failed
--- requeue   the same for a job that exists
+--           Reply: jid. An existing job moves, and keeps its priority, tags, retries and dependencies unless passed.
+--           With `staged` instead of `depends`, the job waits for the jobs staged for it.
+--           With `unique` an existing job stays unchanged: always (`ever`), or unless complete or failed (`pending`)
+-- requeue   the same for an existing job
 -- put.many  worker queue, and for each job: jid klass data delay options (a JSON object of the options above, or '')
---           Reply: how many. All are checked before the first is written
+--           Reply: the number of jobs. All are checked before the first is written
 -- Cost      O(log n) in the length of the queue; and one step for each tag and dependency
 if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
@@ -24,7 +24,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     end
     if staged or depends and depends[1] then
       local before = state and call('SCARD', key .. '-dependencies') or 0
-      if before > STEP or staged and before > 0 then -- what is wanted again is left by the task
+      if before > STEP or staged and before > 0 then -- the task skips dependencies that are wanted again
         later().link(jid, nil, 'u')
       elseif before > 0 then
         local kept_jids, unwanted = {}, {}

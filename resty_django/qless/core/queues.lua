@@ -1,14 +1,14 @@
--- queues    [queue]                Reply: JSON counts of the queue, or of all in the order they were first seen
+-- queues    [queue]                Reply: JSON counts of the queue, or of all queues, oldest first
 -- page      queues|workers|tracked|failed [cursor] [count]
---                                  Reply: JSON {items, cursor}: a part of what `queues`, `workers`, `track` and
---                                  `failed` reply; the cursor goes into the next call; '' is the end
--- length    queue                  Reply: how many jobs are running, waiting or scheduled
--- pause     queue ...              No job is handed out
--- unpause   queue ...
--- queue.forget  queue ...          The queue is not listed any more; its jobs stay
--- due       queue ...              Reply: the earliest time when a pop may find something; nil: nothing is there
--- stats     queue date             Reply: JSON statistics of the day that holds the date
--- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the present one last
+--                                  Reply: JSON {items, cursor}: one page of the reply of `queues`, `workers`, `track`
+--                                  or `failed`; pass the cursor to the next call; '' marks the end
+-- length    queue                  Reply: number of running, waiting and scheduled jobs
+-- pause     queue ...              Stops handing out jobs
+-- unpause   queue ...              Resumes handing out jobs
+-- queue.forget  queue ...          Removes the queue from the list; its jobs stay
+-- due       queue ...              Reply: the earliest time at which a pop may find a job; nil: the queues are empty
+-- stats     queue date             Reply: JSON statistics of the day that contains the date
+-- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the current one last
 -- Cost      O(k log n) for k queues
 if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
   local cursor, limit = page()
@@ -24,7 +24,7 @@ if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
       sum = count[n] > 0 and sum - 1 or sum
     end
     local stalled = count[2] > 0 and call('ZCOUNT', key .. '-locks', '-inf', now) or 0
-    local due = count[3] > 0 and call('ZCOUNT', key .. '-scheduled', 0, now) or 0 -- they wait, for whoever asks
+    local due = count[3] > 0 and call('ZCOUNT', key .. '-scheduled', 0, now) or 0 -- these count as waiting
     if due > 0 and moved < STEP then
       moved = moved + lazy_helpers().enqueue_due(queue, STEP - moved)
     end

@@ -1,12 +1,13 @@
 -- recur     queue jid klass data interval seconds offset [priority=0] [tags json] [retries=0] [backlog=0]
---           Reply: jid. Declared again, it keeps its count of spawned jobs
--- recur.get     jid                Reply: JSON of the recurring job; nil: there is none
+--           Reply: jid. An existing recurring job keeps its count of spawned jobs
+-- recur.get     jid                Reply: JSON of the recurring job; nil: it does not exist
 -- recur.update  jid [priority n] [interval s] [retries n] [data json] [klass k] [queue q] [backlog n]   Reply: 1
 -- recur.tag     jid tag ...        Reply: JSON list of the tags of future jobs
 -- recur.untag   jid tag ...        Reply: the same
--- unrecur   jid                    Reply: 1, also if unknown. Jobs spawned already stay
+-- unrecur   jid                    Reply: 1, even if unknown. Jobs already spawned stay
 -- Cost      O(log n)
--- Who declares, changes or cancels it makes it their own: a worker notes in `declared` that a task did, after that.
+-- These commands take the jid out of `declared`, which marks the recurring jobs of tasks: a worker adds it again after
+-- declaring one for a task, so manual changes are recognisable.
 local RECUR, DECLARED = prefix .. 'r:', prefix .. 'declared'
 
 local function positive(interval)

@@ -1,7 +1,7 @@
--- Statistics of a day and queue.
+-- Statistics per day and queue.
 
--- Add values, in seconds, to the statistic `wait` or `run`: their number, mean and sum of squared differences
--- (Welford's streaming formula), and a histogram of seconds, minutes, hours and days, mostly in one field of it.
+-- Add values in seconds to the statistic `wait` or `run`: count, mean and sum of squared differences (Welford's
+-- algorithm), and a histogram by seconds, minutes, hours and days; most values change one field of it.
 local record_duration = (command == 'complete' or command == 'pop' or command == 'take')
     and function(kind, queue, values)
   local key, field, in_field = prefix .. 's:' .. kind .. ':' .. now - now % 86400 .. ':' .. queue, nil, 0

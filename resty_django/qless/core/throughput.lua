@@ -1,7 +1,7 @@
--- The history of throughput: in one hash for each queue the jobs completed in each of the last 60 minutes, 48 hours and
--- 30 days, fields m<n>, h<n> and d<n> with the number n of the minute, hour or day since the epoch. A job is counted in
--- its minute alone. A minute that is too old is added to its hour, an hour that is too old to its day: so a
--- completion costs one HINCRBY, and the reader sums up.
+-- Throughput history: one hash per queue with the number of jobs completed in each of the last 60 minutes, 48 hours and
+-- 30 days, in the fields m<n>, h<n> and d<n>, where n numbers the minutes, hours or days since the epoch. A job is
+-- counted only in its minute. Old minutes are added to their hour, and old hours to their day. So a completion costs
+-- one HINCRBY, and readers sum up.
 local MINUTES, HOURS, DAYS = 60, 48, 30
 
 local record_completion = command == 'complete' and function(queue)

@@ -1,6 +1,6 @@
 -- track                            Reply: JSON {jobs: [job], expired: [jid]}, oldest tracked first
--- track     track|untrack jid      Reply: 1 or 0 as JSON: whether anything changed
--- tag       add|remove jid tag ... Reply: JSON list of the tags now
+-- track     track|untrack jid      Reply: 1 if this changed anything, else 0, as JSON
+-- tag       add|remove jid tag ... Reply: JSON list of the job's tags
 -- tag       get tag [offset=0] [count=25]  Reply: JSON {total, jobs: [jid]}, oldest tagging first
 -- tag       top [offset=0] [count=25]      Reply: JSON list of the tags used twice or more, most used first
 -- Cost      O(k log n) for k jobs or tags

@@ -1,6 +1,6 @@
--- take      jid worker [holder]   Reply: JSON job, which is the worker's until its lock expires
---           A job that waits or is scheduled; with `holder` one that runs there, and whoever that is hears of it.
---           With an empty jid that of its jobs whose lock expires first; nil: it has none
+-- take      jid worker [holder]   Reply: JSON job, locked for the worker until the lock expires
+--           Takes a waiting or scheduled job. With `holder`, takes a job that this worker is running, and notifies it;
+--           with an empty jid, the holder's job whose lock expires first, or nil if it has none
 -- Cost      O(log n)
 if command == 'take' then
   local title, jid, worker, holder = 'Take', need('Take', 'jid', ARGV[3]), need('Take', 'worker', ARGV[4]), ARGV[5]

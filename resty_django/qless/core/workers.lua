@@ -1,10 +1,10 @@
--- workers   [worker]               Reply: JSON list {name, jobs, stalled}, latest sign of life first; of one worker
+-- workers   [worker]               Reply: JSON list {name, jobs, stalled}, latest activity first; for one worker
 --                                  {jobs: [jid], stalled: [jid]}, latest expiry first
--- tidy      worker                 Carries on what calls have left to later ones: jobs that wait for others, complete
---                                  jobs and workers that are too old. Reply: 1: call it again; 0: nothing is left, or
---                                  another worker has called it within a second
--- worker.deregister  worker ...    The worker is not listed any more; its jobs stay
--- config.get   [option]            Reply: JSON of all with a default or a value; or the value or default of one, or nil
+-- tidy      worker                 Continues deferred work: jobs that wait for others, complete jobs and workers that
+--                                  are too old. Reply: 1: call it again; 0: nothing is left, or another worker has
+--                                  called it within the last second
+-- worker.deregister  worker ...    Removes the worker from the list; its jobs stay
+-- config.get   [option]            Reply: JSON of all options with a default or a value; or one value, default or nil
 -- config.set   option value
 -- config.unset option
 -- Cost      O(k log n) for k workers
@@ -18,7 +18,7 @@ if command == 'workers' or command == 'page' and ARGV[3] == 'workers' then
     return '{"jobs":' .. list(call('ZREVRANGEBYSCORE', key, now + 8640000, now)) .. ',"stalled":'
       .. list(call('ZREVRANGEBYSCORE', key, now, 0)) .. '}'
   end
-  local total = call('ZCOUNT', workers, '(' .. format('%.17g', oldest), '+inf') -- some that are too old may be left
+  local total = call('ZCOUNT', workers, '(' .. format('%.17g', oldest), '+inf') -- expired entries may remain
   local last = math.min(total, cursor + limit)
   local items = last > cursor and call('ZREVRANGE', workers, cursor, last - 1) or {}
   for n, name in ipairs(items) do

@@ -1,1 +1,1 @@
-"""Other task systems whose tasks run as jobs."""
+"""Integrations: other task systems whose tasks run as jobs."""

@@ -1,4 +1,4 @@
-"""Tables in a terminal."""
+"""Tables for the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from resty_django.text import one_line
 
 LONGEST: Final = 60
-"""Characters of a name that another program wrote."""
+"""Maximum characters of a name that another program wrote."""
 
 
 def named(name: str) -> str:
@@ -17,7 +17,7 @@ def named(name: str) -> str:
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the heads and the rows in columns; the first column is aligned to the left, the others to the right."""
+    """Return the heads and the rows in columns, the first one left-aligned, the others right-aligned."""
     table = [heads, *([named(row[0]), *row[1:]] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                     ("retry_job", "Can retry, move and time out jobs"),
                     ("cancel_job", "Can cancel jobs"),
                     ("edit_job", "Can change priority, tags, tracking and dependencies of jobs, and recurring jobs"),
-                    ("start_job", "Can start jobs with arguments of their own: clones, arguments of recurring jobs"),
+                    ("start_job", "Can start jobs with arguments of their choice: clones, arguments of recurring jobs"),
                     ("pause_queue", "Can pause and unpause queues"),
                     ("configure_jobs", "Can change options, forget queues and deregister workers"),
                 ],

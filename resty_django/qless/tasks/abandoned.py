@@ -1,7 +1,7 @@
 """Recurring jobs created by tasks, and those whose task no longer exists.
 
-A worker notes when it declares one (`schedule.DECLARED`). Declaring, changing or canceling a recurring job by hand
-deletes the note and makes it a job of people, which this module leaves alone.
+A worker records when it declares one (`schedule.DECLARED`). Declaring, changing or canceling a recurring job by hand
+deletes that record: from then on the job counts as created by hand, and this module leaves it alone.
 
 While new code is deployed, old workers still declare their tasks. So a recurring job counts as abandoned when the code
 of this process does not declare it, and no worker has done so for `QUIET` seconds.
@@ -19,15 +19,15 @@ from .registry import find
 from .schedule import EVERY, declared_at, scheduled
 
 QUIET: Final = 600.0
-"""Seconds without a declaration. Workers declare every 20 seconds."""
+"""Seconds after its last declaration until a recurring job can be abandoned. Workers declare every 20 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
     """A recurring job that a worker has declared.
 
-    `ago`: seconds since then. `fault`: why the code of this process does not declare it; empty: it does, or that is
-    unknown. `unknown`: why it is unknown.
+    `ago`: seconds since the last declaration. `fault`: why the code of this process does not declare it; empty if it
+    does, or if that is unknown. `unknown`: why it is unknown.
     """
 
     job: RecurringJob
@@ -42,7 +42,10 @@ class Declared:
 
 
 def of_tasks(client: Client) -> list[Declared]:
-    """Return all that tasks have declared, by jid. Imports the modules of these tasks. Raises `StoreError`."""
+    """Return all recurring jobs that tasks have declared, sorted by jid. Imports the modules of these tasks.
+
+    Raises `StoreError`.
+    """
     times = client.run(declared_at(client))
     replies = client.call_many([("recur.get", jid) for jid in times]) if times else []
     declared = []
@@ -57,24 +60,24 @@ def of_tasks(client: Client) -> list[Declared]:
 
 
 def _why_undeclared(klass: str) -> tuple[str, str]:
-    """Return why the code does not declare this task, and why that is unknown; both empty: it does."""
+    """Return why the code does not declare this task, and why that is unknown; both are empty if it does."""
     try:
         find(klass)
     except NotAllowed:
-        return "it is not among what jobs may run", ""
+        return "it is not a task that workers may run", ""
     except ImportError as error:
         if _is_gone(klass, error):
-            return "there is no such task any more", ""
+            return "the task no longer exists", ""
         return "", f"its module cannot be imported: {error}"
     except Exception as error:
         return "", f"its module cannot be imported: {type(error).__name__}: {error}"
     task = scheduled.get(klass)
     if task is None or task.schedule is None:
-        return "it has no every= any more", ""
-    return ("it has cron= in place of every=" if task.schedule.every is None else ""), ""
+        return "the task no longer has every=", ""
+    return ("the task has cron= instead of every=" if task.schedule.every is None else ""), ""
 
 
 def _is_gone(klass: str, error: ImportError) -> bool:
-    """Return whether the task, or a module on its path, does not exist; else an import of a module fails."""
+    """Return whether the error means that the task, or a module on its path, does not exist."""
     name = error.name or ""
     return name == klass or (isinstance(error, ModuleNotFoundError) and bool(name) and klass.startswith(f"{name}."))

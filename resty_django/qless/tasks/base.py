@@ -60,7 +60,7 @@ R = TypeVar("R")
 
 QUEUE: Final = "default"
 BACKOFF: Final = 1.0
-"""Seconds before the first retry, where `retries` is set and `backoff` is not."""
+"""Seconds before the first retry, if `retries` is set and `backoff` is not."""
 _UNBOUNDED: Final = 1 << 30
 NAME: Final = re.compile(r"[^\W\d_][\w.-]{0,199}")
 
@@ -69,27 +69,27 @@ all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 
 
 class TaskOptions(TypedDict, total=False):
-    """Options of `@task`, but for `bind`.
+    """Options of `@task`, except `bind`.
 
-    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that wait stay valid when the
-      function moves.
+    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
+      the function moves.
     - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
-    - `queue`: the queue into which the task is put.
-    - `priority`: tasks with a higher one run first.
-    - `retries`: how often it runs again, after an exception or the loss of its worker. None: after the loss of a
-      worker alone, up to 5 times.
-    - `backoff`: seconds before the first retry, doubled for each further one; or a list of the seconds before each.
+    - `queue`: the queue of its jobs.
+    - `priority`: jobs with a higher priority run first.
+    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
+      worker, up to 5 times.
+    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
     - `retry_on`: the exceptions after which it runs again.
-    - `timeout`: seconds that one run may take.
-    - `unique`: while one with the same arguments waits or runs, no other is put. True, or the names of the arguments
-      that count.
-    - `tags`: of its jobs.
-    - `rate`: "10/m", or the name of a policy of `resty_django.limits`.
-    - `every`: seconds; workers put it at this interval.
-    - `cron`: five fields, such as "*/5 * * * *"; workers put it at these times.
-    - `ignore_result`: keep no result.
+    - `timeout`: maximum duration of a run in seconds.
+    - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
+      to compare.
+    - `tags`: tags of its jobs.
+    - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
+    - `every`: interval in seconds at which workers enqueue it.
+    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
+    - `ignore_result`: discard the result.
     - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
-    - `middleware`: of the worker, around each run.
+    - `middleware`: worker middleware around each run.
     """
 
     name: str | None
@@ -111,7 +111,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class Parameters:
-    """The parameters of `function`, which is the task `name` at `path`; with `bind` without its first one."""
+    """The parameters of `function`, the task `name` at `path`; with `bind`, without the first parameter."""
 
     def __init__(self, function: Callable[..., Any], path: str, name: str, bind: bool) -> None:
         self._path = path
@@ -135,7 +135,7 @@ class Parameters:
             self._least = _UNBOUNDED  # the number of arguments alone says nothing
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> None:
-        """Raise `TypeError` where the function does not take these; with `source` another argument comes before."""
+        """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
         if not kwargs and self._least <= len(args) + (source is not None) <= self._most:
             return
         try:
@@ -163,7 +163,7 @@ class Parameters:
 
 
 class Task(Runnable, Generic[P, R]):
-    """A function that runs as a job. Called, it is the plain function. Made by `task`."""
+    """A function that runs as a job, created by `task`. Calling it calls the plain function."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Task(Runnable, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         if "<" in function.__qualname__:
-            raise TypeError(f"{function.__qualname__} cannot be a task: workers find functions at the top of a module.")
+            raise TypeError(f"{function.__qualname__} cannot be a task. Define it at the top level of a module.")
         self.function = function
         self.path = f"{function.__module__}.{function.__qualname__}"
         self.name = self.path if name is None else _checked_name(self.path, "name", name)
@@ -207,7 +207,7 @@ class Task(Runnable, Generic[P, R]):
         self.bind = bind
         self.keep_result = not ignore_result
         if result_ttl is not None and not (isinstance(result_ttl, int | float) and 0 <= result_ttl < math.inf):
-            raise TypeError(f"{self.path}: result_ttl= is seconds, not {result_ttl!r}. Give a number, or None.")
+            raise TypeError(f"{self.path}: result_ttl= must be a number of seconds or None, not {result_ttl!r}.")
         self._result_ttl = result_ttl
         self._own_middleware = tuple(middleware)
         retried = retries is not None or backoff is not None
@@ -228,13 +228,13 @@ class Task(Runnable, Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*self._with_context(None, [*args], kwargs), **kwargs)  # type: ignore[no-any-return]
 
-    # --- to put it: at once, on commit, or later as a signature ---
+    # --- enqueuing: at once, on commit, or later as a signature ---
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
-        """Put a job that calls the function with these arguments, and return its future result.
+        """Enqueue a job that calls the function with these arguments, and return its future result.
 
-        Raises `TypeError` where the function does not take them, `InvalidArgument` where they are not JSON,
-        `NotAllowed` where workers do not run tasks of its module.
+        Raises `TypeError` if the function does not accept them, `InvalidArgument` if they are not JSON, and
+        `NotAllowed` if workers do not run tasks of its module.
         """
         return self.apply_async(args, kwargs)
 
@@ -243,13 +243,14 @@ class Task(Runnable, Generic[P, R]):
         return await self.aapply_async(args, kwargs)
 
     def delay_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R]:
-        """Put it when the open transaction is committed, never after a rollback; the ID is returned at once."""
+        """Enqueue the task when the open transaction is committed, never after a rollback. Return its result at
+        once."""
         return self.apply_async_on_commit(args, kwargs)
 
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncResult[R]:
-        """As `delay`, with options."""
+        """Enqueue the task like `delay`, with options."""
         sender = dispatcher()
         message = self.message(args, kwargs or {}, client=sender.client, **options)
         sender.send([(self, message)])
@@ -273,10 +274,10 @@ class Task(Runnable, Generic[P, R]):
         robust: bool = False,
         **options: Unpack[EnqueueOptions],
     ) -> AsyncResult[R]:
-        """As `delay_on_commit`, with options.
+        """Enqueue the task like `delay_on_commit`, with options.
 
         - `using`: the database of the transaction.
-        - `robust`: where the job cannot be put after the commit, log that instead of raising it.
+        - `robust`: if the job cannot be enqueued after the commit, log the error instead of raising it.
         """
         sender = dispatcher()
         message = self.message(args, kwargs or {}, client=sender.client, **options)
@@ -284,11 +285,11 @@ class Task(Runnable, Generic[P, R]):
         return AsyncResult(message.jid, client=sender.client)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
-        """Return a signature, to put later; in a chain its first argument is the result of the step before."""
+        """Return a signature, to enqueue later. In a chain, its first argument is the previous step's result."""
         return Signature(self, args, kwargs)
 
     def si(self, *args: Any, **kwargs: Any) -> Signature:
-        """Return a signature that takes no result of the step before."""
+        """Return a signature that ignores the previous step's result."""
         return Signature(self, args, kwargs, immutable=True)
 
     def signature(
@@ -319,10 +320,10 @@ class Task(Runnable, Generic[P, R]):
         retries: int | None = None,
         source: Source = None,
     ) -> Message:
-        """Return the job to put. The options are those of `EnqueueOptions`.
+        """Return the job to enqueue. Accepts the options of `EnqueueOptions`.
 
-        - `client`: generates the ID, and has the clock.
-        - `source`: the job or jobs whose results are the first argument.
+        - `client`: provides the ID and the clock.
+        - `source`: the job or jobs whose results become the first argument.
 
         Raises what `delay` raises.
         """
@@ -360,7 +361,7 @@ class Task(Runnable, Generic[P, R]):
             depends=[str(job) for job in depends],
         )
 
-    # --- to run it ---
+    # --- running ---
 
     @property
     def perform(self) -> Callable[[Job], Any]:  # type: ignore[override]
@@ -394,7 +395,7 @@ class Task(Runnable, Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task whose function is a coroutine function. Called, it returns the coroutine."""
+    """A task whose function is a coroutine function. Calling it returns the coroutine."""
 
     if TYPE_CHECKING:
 
@@ -402,7 +403,7 @@ class AsyncTask(Task[P, R]):
 
 
 class TaskDecorator(Protocol):
-    """What `@task(...)` returns."""
+    """The type of `@task(...)`."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -411,7 +412,7 @@ class TaskDecorator(Protocol):
 
 
 class BoundTaskDecorator(Protocol):
-    """What `@task(bind=True, ...)` returns."""
+    """The type of `@task(bind=True, ...)`."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -428,10 +429,10 @@ def task(*, bind: Literal[True], **options: Unpack[TaskOptions]) -> BoundTaskDec
 @overload
 def task(*, bind: Literal[False] = False, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 def task(function: Any = None, /, **options: Any) -> Any:
-    """Make a task of a function at the top of a module: `@task` or `@task(...)`.
+    """Turn a function at the top level of a module into a task: `@task` or `@task(...)`.
 
-    `bind`: the function gets a `TaskContext` as its first argument. The other options are those of `TaskOptions`.
-    Raises `TypeError` for an option that does not exist.
+    `bind`: pass a `TaskContext` to the function as its first argument. For the other options see `TaskOptions`.
+    Raises `TypeError` for an unknown option.
     """
     for name in options:
         if name not in _OPTION_NAMES:
@@ -453,7 +454,7 @@ def _make(function: Callable[..., Any], **options: Any) -> Task[..., Any]:
 def _checked_name(path: str, option: str, name: object) -> str:
     """Return a name of a task. Raise `TypeError` if it is not a text, `ValueError` if jobs cannot have it."""
     if not isinstance(name, str):
-        raise TypeError(f"{path}: {option}= takes text, not {name!r}. Give a name such as 'mail.invoice'.")
+        raise TypeError(f"{path}: {option}= takes text, not {name!r}. Use a name such as 'mail.invoice'.")
     if not NAME.fullmatch(name):
         raise ValueError(
             f"{path}: {option}= contains {name!r}, which cannot be a task's name. "
@@ -465,9 +466,9 @@ def _checked_name(path: str, option: str, name: object) -> str:
 def _timing(
     now: float, countdown: float | None, eta: datetime | None, expires: float | datetime | None
 ) -> tuple[float | None, float | None]:
-    """Return from when, and until when, a task may run, in seconds since the epoch."""
+    """Return the earliest and the latest time at which a task may start, in seconds since the epoch."""
     if countdown is not None and eta is not None:
-        raise TypeError("countdown= and eta= cannot be used together: both say when the task is run.")
+        raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
     when = now + countdown if countdown else timestamp(eta) if eta is not None else None
     until = timestamp(expires) if isinstance(expires, datetime) else None if expires is None else now + expires
     return when, until

@@ -3,8 +3,8 @@
     chain(fetch.s(7), resize.s(width=200), store.si("done")).delay()
     chord([count.s(1), count.s(2)], total.s()).delay()
 
-Each task is one job from the beginning, which depends on those before it. So nothing is lost where a worker dies in
-between; and where one fails, those after it wait, and continue when it has run again and succeeded.
+All jobs are enqueued at the start, and each one depends on the previous ones. So a worker that dies between two steps
+loses nothing; and if a step fails, the steps after it wait and continue once it has been retried and has succeeded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step:
         raise NotImplementedError
 
     def delay(self) -> Any:
-        """Put all of it, in one round trip, and return the result of the last step."""
+        """Enqueue all steps in one round trip, and return the result of the last one."""
         return self.apply_async()
 
     async def adelay(self) -> Any:
@@ -58,7 +58,7 @@ class Step:
         return await self.aapply_async()
 
     def apply_async(self) -> Any:
-        """As `delay`."""
+        """Do the same as `delay`."""
         sender = dispatcher()
         plan = self._planned(sender.client)
         sender.send(plan.messages)
@@ -72,7 +72,7 @@ class Step:
         return plan.tail
 
     def delay_on_commit(self, using: str | None = None) -> Any:
-        """As `delay`, when the open transaction is committed; the result is returned at once."""
+        """Enqueue all steps when the open transaction is committed. Return the result of the last one at once."""
         sender = dispatcher()
         plan = self._planned(sender.client)
         sender.send_on_commit(plan.messages, using)
@@ -86,7 +86,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Signature(Step):
-    """A task with arguments and options, to put later. `immutable`: it takes no result of the step before."""
+    """A task with arguments and options, to enqueue later. `immutable`: ignores the previous step's result."""
 
     task: Task[..., Any]
     args: tuple[Any, ...] = ()
@@ -97,12 +97,12 @@ class Signature(Step):
     def __post_init__(self) -> None:
         if unknown := sorted(self.options.keys() - EnqueueOptions.__annotations__.keys()):
             raise TypeError(
-                f"Tasks are not put with the option {unknown[0]!r}. "
+                f"Tasks have no option {unknown[0]!r} for enqueuing. "
                 f"Options are {', '.join(sorted(EnqueueOptions.__annotations__))}."
             )
 
     def set(self, **options: Unpack[EnqueueOptions]) -> Signature:
-        """Return a copy with these options of `apply_async` too. Raises `TypeError` for one that does not exist."""
+        """Return a copy with additional options of `apply_async`. Raises `TypeError` for an unknown one."""
         return replace(self, options={**self.options, **options})
 
     def _plan(self, plan: _Plan, client: Client) -> None:
@@ -112,9 +112,7 @@ class Signature(Step):
                 task.path for task, message in plan.messages if message.jid in plan.after() and not task.keep_result
             ]
             if silent:
-                raise TypeError(
-                    f"{silent[0]} keeps no result, which {self.task.path} would get. Use si() in place of s()."
-                )
+                raise TypeError(f"{silent[0]} keeps no result to pass to {self.task.path}. Use si() instead of s().")
             source = plan.tail.id if isinstance(plan.tail, AsyncResult) else plan.after()
         options = self.options.copy()
         options["depends"] = [*plan.after(), *options.get("depends", ())]
@@ -124,8 +122,8 @@ class Signature(Step):
 
 
 class chain(Step):
-    """Steps in sequence. Each gets the result of the one before as its first argument, of a group the list of its
-    results; but not where it was made by `si`."""
+    """Steps in sequence. Each step gets the previous step's result as its first argument, or a list of results after a
+    group, unless it was created by `si`."""
 
     __slots__ = ("flat",)
     flat: list[Step]
@@ -135,7 +133,7 @@ class chain(Step):
         for step in steps:
             flat += step.flat if isinstance(step, chain) else [step]
         if not flat or not all(isinstance(step, Step) for step in flat):
-            raise TypeError("chain() takes signatures, such as task.s(1), groups and chains.")
+            raise TypeError("chain() needs steps. Pass signatures such as task.s(1), groups or chains.")
         self.flat = flat
 
     def __repr__(self) -> str:
@@ -158,7 +156,7 @@ class group(Step):
         for step in members:
             flat += step.flat if isinstance(step, group) else [step]  # type: ignore[list-item]
         if not flat or not all(isinstance(step, Step) for step in flat):
-            raise TypeError("group() takes signatures, such as task.s(1), and chains; or a list of them.")
+            raise TypeError("group() needs steps. Pass signatures such as task.s(1), chains, or one list of them.")
         self.flat = flat
 
     def __repr__(self) -> str:
@@ -170,11 +168,11 @@ class group(Step):
             plan.tail = before
             step._plan(plan, client)
             if not isinstance(plan.tail, AsyncResult):
-                raise TypeError("A chain in a group ends with a task. Put a task behind the group at its end.")
+                raise TypeError("A chain in a group must end with a task, not with a group. Add a task at its end.")
             tails.append(plan.tail)
         plan.tail = GroupResult(tails)
 
 
 def chord(header: group | Iterable[Step], body: Step) -> chain:
-    """Return a chain of a group and the task that gets the list of its results."""
+    """Return a chain of a group and a task that gets the list of the group's results."""
     return chain(header if isinstance(header, group) else group(header), body)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class TaskContext:
     """One run of a task.
 
-    `task`: the task. `job`: the job; None where the task was called as a plain function. `args`, `kwargs`: the
-    arguments of the call. `request` is this object itself, where code for Celery expects it.
+    `task`: the task. `job`: the job; None if the task was called as a plain function. `args`, `kwargs`: the arguments
+    of the call. `request`: this object itself, for code written for Celery.
     """
 
     def __init__(self, task: Task[..., Any], job: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -45,12 +45,12 @@ class TaskContext:
 
     @property
     def id(self) -> str | None:
-        """The ID of the task; None where it was called as a plain function."""
+        """The ID of the task; None if it was called as a plain function."""
         return None if self.job is None else self.job.jid
 
     @property
     def attempt(self) -> int:
-        """The number of this run, from 1 on."""
+        """The number of this run, starting at 1."""
         return 1 if self.job is None else self.job.original_retries - self.job.retries_left + 1
 
     @property
@@ -76,16 +76,16 @@ class TaskContext:
         eta: datetime | None = None,
         max_retries: int | None = None,
     ) -> NoReturn:
-        """End this run and let the task run again, after `countdown` seconds, or at `eta`, or after its backoff.
+        """End this run and run the task again after `countdown` seconds, at `eta`, or after its backoff.
 
-        Raises `RetryLater`, which the worker understands. Where no retry is left, or this run is number
-        `max_retries` + 1, raises `exc`, else `MaxRetriesExceeded`. Outside of a worker raises `exc`, else `QlessError`.
+        Raises `RetryLater`, which the worker handles. If no retry is left, or this run is number `max_retries` + 1,
+        raises `exc` if given, else `MaxRetriesExceeded`. Outside a worker, raises `exc` if given, else `QlessError`.
         """
         job = self.job
         if job is None:
             if exc is not None:
                 raise exc
-            raise QlessError(f"{self.task.path} was called as a plain function, and cannot be retried.")
+            raise QlessError(f"{self.task.path} was called as a plain function and cannot be retried. Use delay().")
         if job.retries_left <= 0 or (max_retries is not None and self.retries >= max_retries):
             if exc is not None:
                 raise exc
@@ -97,7 +97,7 @@ class TaskContext:
         raise retry_later(job, delay, exc) from exc
 
     def update_progress(self, share: float, message: str = "") -> None:
-        """Report how far the task is, for `result.progress`. Raises `LostLock`."""
+        """Report the progress, for `result.progress`: a share from 0 to 1, and a message. Raises `LostLock`."""
         if self.job is not None:
             self.job.progress(share, message)
 
@@ -107,41 +107,41 @@ class TaskContext:
             await self.job.aprogress(share, message)
 
     def check(self) -> None:
-        """Raise `LostLock` once the job is no longer this worker's; for long tasks, between two steps."""
+        """Raise `LostLock` if this worker has lost the job. For long tasks, between two steps."""
         if self.job is not None:
             self.job.check()
 
-    # --- the task itself, to put it again ---
+    # --- enqueuing the task again ---
 
     def delay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
-        """`Task.delay`."""
+        """Call `Task.delay`."""
         return self.task.delay(*args, **kwargs)
 
     async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
-        """`Task.adelay`."""
+        """Call `Task.adelay`."""
         return await self.task.adelay(*args, **kwargs)
 
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncResult[Any]:
-        """`Task.apply_async`."""
+        """Call `Task.apply_async`."""
         return self.task.apply_async(args, kwargs, **options)
 
     async def aapply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncResult[Any]:
-        """`Task.aapply_async`."""
+        """Call `Task.aapply_async`."""
         return await self.task.aapply_async(args, kwargs, **options)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature:
-        """`Task.s`."""
+        """Call `Task.s`."""
         return self.task.s(*args, **kwargs)
 
     def si(self, *args: Any, **kwargs: Any) -> Signature:
-        """`Task.si`."""
+        """Call `Task.si`."""
         return self.task.si(*args, **kwargs)
 
 
 def timestamp(at: datetime) -> float:
-    """Return seconds since the epoch; a time without zone is in Django's current time zone."""
+    """Return seconds since the epoch; a naive datetime is in Django's current time zone."""
     return (timezone.make_aware(at) if timezone.is_naive(at) else at).timestamp()

@@ -1,4 +1,4 @@
-"""Eager mode: tasks run where they are called, for tests of a site: RESTY_DJANGO = {"QLESS": {"EAGER": True}}."""
+"""Eager mode for tests: tasks run where they are called. RESTY_DJANGO = {"QLESS": {"EAGER": True}}."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from .message import Message
 
 DEFAULT_RETRIES: Final = 5
-"""The retries of a job that is put without the option."""
+"""Retries of a job that is put without the option."""
 KEPT: Final = 1000
-"""How many outcomes are kept."""
+"""Number of outcomes kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task returned or raised. `kept`: whether a worker would keep its result. `progress`: the last reported."""
+    """A task's return value or exception, and its progress. `kept`: whether a worker would keep the result."""
 
     value: Any
     error: Exception | None = None
@@ -51,11 +51,11 @@ class Outcome:
 
 
 outcomes: Final[OrderedDict[str, Outcome]] = OrderedDict()
-"""By the ID of the task, the latest last."""
+"""Outcomes by task ID, the latest last."""
 
 
 class EagerJob(Job):
-    """A job without a server. Its methods remember what a task reports, or do nothing."""
+    """A job without a server. Its methods store what a task reports, or do nothing."""
 
     __slots__ = ("reported_progress",)
 
@@ -194,7 +194,7 @@ def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
 
 
 def _note(task: Task[..., Any], job: EagerJob, value: Any) -> None:
-    """Keep the result as a worker would: as JSON, or not at all. Raises `InvalidArgument`."""
+    """Store the result as a worker would: as JSON, or not at all. Raises `InvalidArgument`."""
     try:
         value = decode(encode(value, "result").decode()) if task.keep_result else None
         _remember(job.jid, Outcome(value, kept=task.keep_result, progress=job.reported_progress))
@@ -210,7 +210,7 @@ def _remember(jid: str, outcome: Outcome) -> None:
 
 
 def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception | None:
-    """Return the error with which the task has failed; None: it runs again."""
+    """Return the error with which the task has failed, or None if it runs again."""
     failure = error
     if isinstance(error, RetryLater) and not math.isfinite(error.delay):
         failure = InvalidArgument(f'Retry(): Arg "delay" not a number: {error.delay}')
@@ -219,6 +219,6 @@ def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception
             job._record.remaining -= 1
             return None
         if isinstance(error, RetryLater):
-            failure = InvalidArgument(f"{job.klass} has no retries left. Give it more, or pass exc= to retry().")
+            failure = InvalidArgument(f"{job.klass} has no retries left. Raise retries=, or pass exc= to retry().")
     _remember(job.jid, Outcome(None, failure, progress=job.reported_progress))
     return failure

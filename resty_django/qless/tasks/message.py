@@ -1,7 +1,7 @@
-"""From a call of a task to the job that is put, and back in the worker.
+"""Conversion of a task call into a job, and back in the worker.
 
-The data of the job is `{"args": [...], "kwargs": {...}}`. In addition it may have `expires`, a time, and `from`: the
-jid of a job whose result is the first argument, or a list of jids, whose results are that as a list.
+The data of the job is `{"args": [...], "kwargs": {...}}`. It may also contain `expires`, a time, and `from`: the jid of
+a job whose result is the first argument, or a list of jids whose results are passed as a list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Source: TypeAlias = "str | list[str] | None"
 """The job or jobs whose results are the first argument."""
 
 UNIQUE: Final = ("unique", "pending")
-"""Option of the command `put`: where a job with this jid waits or runs, it stays as it is."""
+"""Option of the command `put`: leave a waiting or running job with the same jid unchanged."""
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -44,11 +44,11 @@ class EnqueueOptions(TypedDict, total=False):
 
     - `countdown`: seconds until the task may run.
     - `eta`: the time from which it may run; instead of `countdown`.
-    - `queue`, `priority`, `retries`: instead of the task's.
+    - `queue`, `priority`, `retries`: override the task's own.
     - `task_id`: the ID, instead of a random one.
-    - `depends`: IDs, results or jobs that must have ended well before.
-    - `tags`: in addition to the task's.
-    - `expires`: seconds from now, or the time, after which the task does not run any more, but fails.
+    - `depends`: IDs, results or jobs that must succeed first.
+    - `tags`: added to the task's own.
+    - `expires`: seconds from now, or a time, after which the task fails instead of starting.
     """
 
     countdown: float | None
@@ -64,12 +64,12 @@ class EnqueueOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class PutOptions:
-    """Options of the command `put`. None and empty ones are not sent, so that the defaults of the core apply.
+    """Options of the command `put`. None and empty values are not sent, so that the core's defaults apply.
 
-    - `priority`: higher ones run first.
-    - `tags`: texts.
+    - `priority`: jobs with higher numbers run first.
+    - `tags`: strings.
     - `retries`: how often the job runs again.
-    - `depends`: jids of jobs that must have ended well before.
+    - `depends`: jids of jobs that must succeed first.
     """
 
     priority: float | None = None
@@ -79,7 +79,7 @@ class PutOptions:
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
-        """Names and values in turn, as the core takes them."""
+        """Return names and values in turn, as the core expects them."""
         arguments: list[Any] = []
         if self.priority is not None:
             arguments += ("priority", self.priority)
@@ -93,11 +93,11 @@ class PutOptions:
 
 
 class Message(NamedTuple):
-    """A job to put.
+    """A job to enqueue.
 
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
-    - `unique`: whether a job with this jid that waits or runs is left as it is.
+    - `unique`: whether a waiting or running job with this jid stays unchanged.
     """
 
     queue: str
@@ -125,7 +125,7 @@ PlannedJobs: TypeAlias = "Sequence[tuple[Task[..., Any], Message]]"
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Puts messages as jobs; in eager mode it runs their tasks instead.
+    """Enqueues messages as jobs; in eager mode, runs their tasks instead.
 
     `on_commit`: queues whose jobs wait for the commit of the open transaction.
     """
@@ -135,7 +135,7 @@ class Dispatcher:
     on_commit: frozenset[str] = frozenset()
 
     def send(self, planned: PlannedJobs) -> None:
-        """Put the jobs in their order, in one round trip. Raises the error of the first one that is refused."""
+        """Enqueue the jobs in order, in one round trip. Raises the error of the first refused job."""
         if self.on_commit and any(waits_for_commit(self.on_commit, message.queue) for _, message in planned):
             self.send_on_commit(planned, None)
         elif self.eager:
@@ -157,9 +157,9 @@ class Dispatcher:
             _raise_first(await self.client.acall_many([message.request(self.client) for _, message in planned]))
 
     def send_on_commit(self, planned: PlannedJobs, using: str | None, robust: bool = False) -> None:
-        """Put the jobs when the transaction is committed, at once where none is open, and never after a rollback."""
+        """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
 
-        def put() -> None:  # a partial has no name that Django could log
+        def put() -> None:  # not a partial, which has no name for Django to log
             replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned)
 
         transaction.on_commit(put, using=using, robust=robust)
@@ -170,7 +170,7 @@ _dispatcher_class: type[Dispatcher] = Dispatcher
 
 @functools.cache
 def dispatcher() -> Dispatcher:
-    """Return the dispatcher of the settings; another one after a setting has changed, and after a fork."""
+    """Return the dispatcher for the current settings. It is recreated when a setting changes and after a fork."""
     section = conf.qless
     return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
 
@@ -195,7 +195,7 @@ def _raise_first(replies: Sequence[Any]) -> None:
 
 
 class Call(NamedTuple):
-    """The arguments of a call of a task."""
+    """The arguments of a task call."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -227,11 +227,11 @@ def call_of(job: Job) -> Steps[Call]:
         call = Call([*args], {**kwargs})
     except (TypeError, KeyError, AttributeError):
         raise UnreadableReply(
-            f'The data of {job.jid} is not that of a task, {{"args": [...], "kwargs": {{...}}}}. '
-            "Put it with delay() or apply_async()."
+            f'The data of {job.jid} does not look like {{"args": [...], "kwargs": {{...}}}}. '
+            "Enqueue tasks with delay() or apply_async()."
         ) from None
     if expires is not None and job.client.clock() > expires:
-        raise TaskExpired(f"{job.klass} was not run: its time to be run expired before a worker was free.")
+        raise TaskExpired(f"{job.klass} did not run: it expired before a worker was free.")
     if isinstance(source, str):
         call.args.insert(0, (yield from _result(source)))
     elif source is not None:
@@ -249,7 +249,7 @@ def _result(jid: str) -> Steps[Any]:
     record = None if reply is None else read(reply, _RESULT)
     if record is None or not isinstance(record.result, str):
         raise ResultGone(
-            f"The result of {jid} is gone, which is the first argument here. Keep results for longer, or use si()."
+            f"The result of {jid}, needed as the first argument, has expired. Raise its result_ttl=, or use si()."
         )
     return decode(record.result)
 

@@ -1,9 +1,9 @@
-"""From the name of a job's class to the function that runs it.
+"""Lookup of the function that runs a job, by the name of the job's class.
 
-Jobs may name anything, so only allowed modules are searched: the modules `jobs` and `tasks` of installed apps, and
-those in RESTY_DJANGO["QLESS"]["MODULES"]; and tasks of Celery by their names in its registry. Nothing else is imported,
-and nothing that such a module has imported itself can be reached through it. A name that is not a path of this kind may
-be the `name=` or an alias of a task in such a module; to find it, all of them are imported.
+A job may name anything, so only allowed modules are searched: the modules `jobs` and `tasks` of installed apps, and the
+modules in RESTY_DJANGO["QLESS"]["MODULES"]. Celery tasks are found by their names in Celery's registry. Nothing else is
+imported, and names that an allowed module has imported from elsewhere cannot be reached through it. A job may also
+carry the `name=` or an alias of a task in an allowed module; to find it, all of them are imported.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.tasks")
 
 IN_APPS: Final = ("jobs", "tasks")
-"""Modules of installed apps, with their submodules, that have job classes."""
+"""Modules of installed apps, with their submodules, from which jobs may come."""
 
 NAMES: Final = ("perform", "process")
-"""Methods of a job class that run its jobs, unless it has one with the name of the queue."""
+"""Methods of a job class that run its jobs, unless it has a method with the queue's name."""
 
 SCHEMES: Final = {
     "celery": "resty_django.qless.integrations.celery.celery_task",
     "celery-send": "resty_django.qless.integrations.celery.celery_send",
 }
-"""Prefixes of class names, before a colon, and the function that finds the `Runnable` of the name after it."""
+"""Prefixes of class names, before a colon, and the function that looks up the name after it."""
 
 ADAPTERS: Final = {
     "django.tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
     "django_tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
 }
-"""Types of objects that are not functions, and the function that makes a `Runnable` of one."""
+"""Types of objects that are not functions, and the function that wraps one in a `Runnable`."""
 
 
 class Runnable:
@@ -58,7 +58,7 @@ class Runnable:
     middleware: Iterable[Any] = ()
     """The middleware of the worker around each job."""
     keep_result: bool = False
-    """Whether what `perform` returns is kept."""
+    """Whether the return value of `perform` is kept."""
     result_ttl: float | None = None
     """Seconds for which it is kept; None: as long as the job."""
     names: Sequence[str] = ()
@@ -126,7 +126,7 @@ def allowed() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1000)
 def is_allowed(klass: str) -> bool:
-    """Return whether jobs of this class may run, judged by the name: nothing is imported."""
+    """Return whether jobs of this class may run, judging by its name: nothing is imported."""
     scheme, colon, _ = klass.partition(":")
     if colon and scheme in SCHEMES:
         return True
@@ -136,14 +136,14 @@ def is_allowed(klass: str) -> bool:
 def refusal_of(klass: str) -> str:
     """Return why jobs of this class do not run, and what to do."""
     return (
-        f"{klass!r} is in no module from which jobs may come. Put it into the module jobs or tasks of an installed "
-        f"app, or add its module to {key_text(('QLESS', 'MODULES'))}."
+        f"{klass!r} is outside the modules from which jobs may come. Move it to the module jobs or tasks of an "
+        f"installed app, or add its module to {key_text(('QLESS', 'MODULES'))}."
     )
 
 
 @functools.lru_cache(maxsize=1000)
 def find(klass: str) -> JobTarget:
-    """Return the class, function or task of this name. Raises `NotAllowed`; `ImportError` where it does not exist."""
+    """Return the class, function or task of this name. Raises `NotAllowed`, or `ImportError` if it does not exist."""
     scheme, colon, name = klass.partition(":")
     if colon and scheme in SCHEMES:
         return import_string(SCHEMES[scheme])(name)  # type: ignore[no-any-return]
@@ -181,16 +181,16 @@ def _at_path(klass: str) -> JobTarget:
         target = _member(target, name, klass)
     target = _adapted(target)
     if not isinstance(target, type | FunctionType | Runnable):
-        raise NotAllowed(f"{klass!r} is neither a class nor a function nor a task, but a {type(target).__qualname__}.")
+        raise NotAllowed(f"{klass!r} is a {type(target).__qualname__}. Name a class, a function or a task.")
     if not _is_within(getattr(target, "__module__", ""), roots):
-        raise NotAllowed(f"{klass!r} is not of that module, but of {target.__module__}. {refusal_of(klass)}")
+        raise NotAllowed(f"{klass!r} is imported there from {target.__module__}. {refusal_of(klass)}")
     return target
 
 
 def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
     """Return the function that runs jobs of a queue.
 
-    Of a class the static or class method with the name of the queue, else `perform`, else `process`. Raises
+    For a class, this is the static or class method with the queue's name, else `perform`, else `process`. Raises
     `MethodMissing`, `MethodType`.
     """
     if isinstance(target, FunctionType):
@@ -204,7 +204,7 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
         if isinstance(method, FunctionType):
             raise MethodType(
                 f"{target.__module__}.{target.__qualname__}.{name} is not static. "
-                "Put @staticmethod or @classmethod before it."
+                "Add @staticmethod or @classmethod to it."
             )
     raise MethodMissing(
         f"{target.__module__}.{target.__qualname__} has no static method {' or '.join(dict.fromkeys((queue, *NAMES)))}."
@@ -212,7 +212,7 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
 
 
 def perform(job: Job) -> Any:
-    """Run a job, and return what its function returns. A coroutine function runs in a new event loop."""
+    """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
     function = function_of(find(job.klass), job.queue_name)
     return async_to_sync(function)(job) if iscoroutinefunction(function) else function(job)
 

@@ -23,18 +23,18 @@ from . import eager
 R = TypeVar("R")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
-"""Seconds between two requests while something waits for a result."""
+"""Seconds between two requests while waiting for a result: at first, and at most."""
 
 PENDING, STARTED, RETRY, SUCCESS, FAILURE, GONE = "PENDING", "STARTED", "RETRY", "SUCCESS", "FAILURE", "GONE"
-"""States of a task: it waits, runs, waits after a failure or the loss of its worker, has succeeded, has failed, or is
-unknown: canceled, forgotten, or not committed yet."""
+"""States of a task: waiting, running, waiting for a retry (after a failure or the loss of its worker), succeeded,
+failed, and unknown (canceled, expired, or not committed yet)."""
 
 _JOB: Final = reader(JobRecord)
 _WAITING: Final = object()
 
 
 class Progress(NamedTuple):
-    """The progress that a task has reported: a number, and a text."""
+    """The progress that a task has reported: a number and a message."""
 
     share: float | None
     message: str
@@ -51,9 +51,9 @@ _RESULT: Final = reader(_ResultReply)
 
 
 class AsyncResult(Generic[R]):
-    """The result of the task with this ID. Each attribute asks the server; the async sync_and_async begin with `a`.
+    """The result of the task with this ID. Each attribute queries the server. Async methods begin with `a`.
 
-    `parent`: in a chain, the result of the task before.
+    `parent`: in a chain, the result of the previous task.
     """
 
     __slots__ = ("client", "id", "parent")
@@ -77,10 +77,10 @@ class AsyncResult(Generic[R]):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    # --- its state ---
+    # --- state ---
 
     def _get_state(self) -> Steps[str]:
-        """One of the states in `resty_django.qless.tasks.results`."""
+        """Return one of the states in `resty_django.qless.tasks.results`."""
         if self.id in eager.outcomes:
             return SUCCESS if eager.outcomes[self.id].error is None else FAILURE
         reply = yield from self._result_reply()
@@ -101,7 +101,7 @@ class AsyncResult(Generic[R]):
     status = state
 
     def _ready(self) -> Steps[bool]:
-        """Return whether it has ended, in success or failure."""
+        """Return whether the task has ended, in success or failure."""
         return (yield from self._get_state()) in (SUCCESS, FAILURE)
 
     ready, aready = sync_and_async(_ready)
@@ -135,7 +135,7 @@ class AsyncResult(Generic[R]):
         return self.get_progress()
 
     def _job(self) -> Steps[Job | None]:
-        """Return the job, with its history, worker, failure and more; None: it does not exist, or ran eagerly."""
+        """Return the job, with its history, worker, failure and more; None if it does not exist or ran eagerly."""
         if conf.qless.eager:
             return None
         reply = yield "get", self.id
@@ -143,13 +143,13 @@ class AsyncResult(Generic[R]):
 
     job, ajob = sync_and_async(_job)
 
-    # --- its outcome ---
+    # --- outcome ---
 
     def get(self, timeout: float | None = None) -> R:
-        """Return what the task returned. Waits for it, up to `timeout` seconds (None: indefinitely).
+        """Return the task's return value. Waits for it, up to `timeout` seconds (None: indefinitely).
 
-        Raises `TaskFailed`, also where a task has failed that this one depends on; `TimeoutError`; `NoSuchJob` where it
-        was canceled or forgotten; `ResultGone` where the result was not kept, or has expired.
+        Raises `TaskFailed`, also if a task failed that this one depends on; `TimeoutError`; `NoSuchJob` if the task was
+        canceled or has expired; `ResultGone` if the result was not kept, or has expired.
         """
         for pause in _pauses(timeout, self.id):
             outcome = self.client.run(self._outcome())
@@ -168,7 +168,7 @@ class AsyncResult(Generic[R]):
         raise AssertionError("unreachable")
 
     def _revoke(self) -> Steps[None]:
-        """Cancel it. One that has succeeded stays as it is. Raises `DependencyError` where others depend on it."""
+        """Cancel the task, unless it has succeeded. Raises `DependencyError` if others depend on it."""
         if not conf.qless.eager:
             yield "cancel", self.id
 
@@ -179,10 +179,10 @@ class AsyncResult(Generic[R]):
             return eager.outcomes[self.id].get()
         reply = yield from self._result_reply()
         if reply is None:
-            raise NoSuchJob(f"There is no task {self.id}: it was canceled or forgotten, or is not committed yet.")
+            raise NoSuchJob(f"The task {self.id} does not exist: it was canceled, expired, or is not committed yet.")
         if reply.state == "complete":
             if not isinstance(reply.result, str):
-                raise ResultGone(f"The task {self.id} has succeeded; its result was not kept, or has expired.")
+                raise ResultGone(f"The task {self.id} succeeded, but its result was not kept, or has expired.")
             return decode(reply.result)
         if reply.state == "failed":
             yield from self._raise_failure()
@@ -196,7 +196,7 @@ class AsyncResult(Generic[R]):
             raise TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
 
     def _raise_failed_dependency(self) -> Steps[None]:
-        """Raise `TaskFailed` where a job has failed that this one waits for, directly or not."""
+        """Raise `TaskFailed` if a job has failed that this one waits for, directly or indirectly."""
         queue, visited = [self.id], {self.id}
         while queue:
             reply = yield "get", queue.pop()
@@ -215,7 +215,7 @@ class AsyncResult(Generic[R]):
 
 
 class GroupResult:
-    """The results of the tasks of a group, in its order."""
+    """The results of a group's tasks, in the group's order."""
 
     __slots__ = ("results",)
 
@@ -232,7 +232,7 @@ class GroupResult:
         return f"<{type(self).__name__} of {len(self)}>"
 
     def get(self, timeout: float | None = None) -> list[Any]:
-        """Return what all of them returned, as `AsyncResult.get`."""
+        """Return a list of all return values. Waits and raises like `AsyncResult.get`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         return [result.get(_remaining(deadline)) for result in self.results]
 
@@ -250,11 +250,11 @@ class GroupResult:
         return all(result.successful() for result in self.results)
 
     def failed(self) -> bool:
-        """Return whether one has failed."""
+        """Return whether at least one has failed."""
         return any(result.failed() for result in self.results)
 
     def completed_count(self) -> int:
-        """Return how many have succeeded."""
+        """Return the number of tasks that have succeeded."""
         return sum(result.successful() for result in self.results)
 
 
@@ -268,7 +268,7 @@ def _pauses(timeout: float | None, id: str) -> Iterator[float]:
     while deadline is None or time.monotonic() < deadline:
         pause = min(pause * 1.5, LONGEST_PAUSE)
         yield pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic()))
-    raise TimeoutError(f"The task {id} has not ended within {timeout:g} s.")
+    raise TimeoutError(f"The task {id} did not end within {timeout:g} s.")
 
 
 def _remaining(deadline: float | None) -> float | None:

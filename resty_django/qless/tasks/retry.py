@@ -1,4 +1,4 @@
-"""When a task that raised an exception runs again."""
+"""Retry policies of tasks."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from ..worker.error_text import message_of
 
 DOUBLING: Final = 2.0
 JITTER: Final = 0.1
-"""The share by which a delay is longer or shorter at random, so that tasks that failed together spread out."""
+"""Share by which a delay is randomly lengthened or shortened, so that tasks that failed together spread out."""
 LONGEST_DELAY: Final = 86_400.0
 FINAL_ERRORS: Final = (LostLock, MaxRetriesExceeded, Outcome, ResultGone, Stopping, TaskExpired)
-"""Exceptions after which no task is retried: it has decided by itself, or another run would end in the same way."""
+"""Exceptions that never cause a retry: the task chose its own outcome, or another run would end in the same way."""
 
 
 class RetryPolicy:
-    """Decides whether a task runs again after an exception, and after how long; a middleware too.
+    """Decides whether and when a task runs again after an exception. Also a middleware.
 
-    `backoff`: seconds before the first retry, doubled for each further one; or a list of the seconds before each retry,
-    of which the last one stays. `exceptions`: those after which the task runs again; none: it never does.
+    `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each
+    retry, whose last entry applies to all further ones. `exceptions`: exceptions after which the task runs again; if
+    empty, it never does.
     """
 
     def __init__(self, backoff: float | Sequence[float], exceptions: tuple[type[Exception], ...]) -> None:
         delays = [backoff] if isinstance(backoff, int | float) else [*backoff]
         if not delays or any(delay < 0 for delay in delays):
-            raise ValueError("backoff= is seconds, at least 0, or a list of such.")
+            raise ValueError("backoff= must be a number of seconds, 0 or more, or a list of such numbers.")
         self._doubles = isinstance(backoff, int | float)
         self._delays = delays
         self.exceptions = exceptions
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after run number `attempt`, which is 1 for the first."""
+        """Return the seconds to wait after run number `attempt`, counted from 1."""
         if not self._doubles:
             return self._delays[min(attempt, len(self._delays)) - 1]
         delay = self._delays[0] * DOUBLING ** min(attempt - 1, 60)
         return min(delay * (1 + random.uniform(-JITTER, JITTER)), LONGEST_DELAY)  # noqa: S311 (no secret)
 
     def covers(self, error: BaseException) -> bool:
-        """Return whether a task that raised this runs again while it has retries left."""
+        """Return whether a task that raised this error runs again if it has retries left."""
         return isinstance(error, self.exceptions) and not isinstance(error, FINAL_ERRORS)
 
     def next_run(self, job: Any, error: BaseException) -> RetryLater | None:
-        """Return what lets the job run again after this error; None: the job fails with it."""
+        """Return the exception that reschedules the job after this error; None if the job fails."""
         if job.retries_left <= 0 or not self.covers(error):
             return None
         return retry_later(job, self.delay(job.attempt), error)
@@ -61,9 +62,9 @@ class RetryPolicy:
 
 
 def retry_later(job: Any, delay: float, error: BaseException | None = None) -> RetryLater:
-    """Return what lets the job run again after `delay` seconds, with the group and the message of its failure.
+    """Return the exception that reschedules the job after `delay` seconds, with the group and message of its failure.
 
-    `error`: why it runs again; None: the task asked for it.
+    `error`: the reason for the retry; None if the task called `retry()`.
     """
     kind, message = ("Retry", "retry() was called") if error is None else (type(error).__name__, message_of(error))
     return RetryLater(delay, f"{job.queue_name}-{kind}", message)

@@ -1,8 +1,9 @@
 """Periodic tasks: at an interval, or by cron.
 
-Each worker process takes care of the tasks of its queues. At an interval: a recurring job, which is declared where it
-is missing or differs. Cron: the next jobs are put ahead of their time, under IDs that contain the time, so that any
-number of workers may do it, and a worker that is down at that minute delays a job but loses none.
+Each worker process schedules the tasks of its queues. A task with an interval has a recurring job, which a worker
+declares if it is missing or differs. For a task with cron, the next jobs are put ahead of time, under IDs that contain
+the time. So any number of workers can schedule the same task, and a worker that is down at that minute delays a job but
+does not lose it.
 """
 
 from __future__ import annotations
@@ -36,29 +37,29 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.tasks.schedule")
 
 INTERVAL: Final = 20.0
-"""Seconds between two declarations. Less than the minute of cron, so that the next job exists in time."""
+"""Seconds between two declarations. Shorter than cron's minute, so that the next job exists in time."""
 AHEAD: Final = 2
-"""Jobs of a task that are put ahead of their time."""
+"""Number of jobs of a cron task that are put ahead of time."""
 BACKLOG: Final = 1
 EVERY: Final = "every-"
-"""The prefix of the jid of a recurring job; the name of the task follows."""
+"""Prefix of a recurring job's jid; the name of the task follows."""
 DECLARED: Final = "declared"
 """The key of a sorted set: the jids of recurring jobs that tasks declare, and when a worker last did so."""
 
 scheduled: Final[dict[str, Task[..., Any]]] = {}
-"""The tasks that have a schedule, by their names."""
+"""The tasks with a schedule, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`every`: seconds; or `cron`: five fields."""
+    """The schedule of a task: either `every`, an interval in seconds, or `cron`, five fields."""
 
     every: float | None = None
     cron: str | None = None
 
     @classmethod
     def of(cls, task: Task[..., Any], every: float | None, cron: str | None) -> Schedule | None:
-        """Return the schedule of a task, and register the task; None: it has none.
+        """Return the schedule of a task and register the task; return None if it has no schedule.
 
         Raises `TypeError`, `ValueError`, `MissingExtra`.
         """
@@ -66,12 +67,12 @@ class Schedule:
             scheduled.pop(task.name, None)
             return None
         if every is not None and cron is not None:
-            raise TypeError(f"{task.path} has every= and cron=. Take one of them away.")
+            raise TypeError(f"{task.path} has both every= and cron=. Remove one of them.")
         if every is not None and not every > 0:
-            raise ValueError(f"{task.path}: every= is seconds, more than 0.")
+            raise ValueError(f"{task.path}: every= must be a number of seconds greater than 0.")
         if cron is not None:
             if len(cron.split()) != 5:
-                raise ValueError(f"{task.path}: cron= has five fields, minute hour day month weekday, not {cron!r}.")
+                raise ValueError(f"{task.path}: cron= needs five fields, minute hour day month weekday, not {cron!r}.")
             next(occurrences(cron, 0.0, UTC), None)
         task.parameters.check((), {})
         scheduled[task.name] = task
@@ -81,8 +82,8 @@ class Schedule:
 def occurrences(cron: str, after: float, zone: tzinfo) -> Iterator[float]:
     """Yield the times of a cron expression after `after`, in seconds since the epoch.
 
-    As cron of Debian: a time in the hour that daylight saving skips comes right after that hour; a time in the hour
-    that occurs twice when it ends comes once. Where minute or hour begin with `*`, real time counts. Raises
+    Follows Debian's cron when clocks change: a time in the skipped hour moves to the end of that hour; a time in the
+    repeated hour occurs once. If the minute or the hour field begins with `*`, elapsed time counts instead. Raises
     `ValueError`, `MissingExtra`.
     """
     with extras.needed("cron= needs"):
@@ -95,15 +96,15 @@ def occurrences(cron: str, after: float, zone: tzinfo) -> Iterator[float]:
     for at in moments:
         if (
             at.timestamp() > last
-        ):  # the clock may be in the second of two equal hours, which cronsim takes for the first
+        ):  # the clock may be in the second of two equal hours, which cronsim mistakes for the first
             last = at.timestamp()
             yield last
 
 
 def declare(client: Client, queues: Collection[str] | None = None, now: float | None = None) -> int:
-    """Declare the periodic tasks of these queues (None: of all), and return how many they are.
+    """Declare the periodic tasks of these queues (None: of all), and return their number.
 
-    Idempotent, from any number of processes. Raises `QlessError`, `StoreDown`.
+    Idempotent, and safe in any number of processes. Raises `QlessError`, `StoreDown`.
     """
     tasks = [
         task for task in list(scheduled.values()) if (queues is None or task.queue in queues) and is_allowed(task.path)
@@ -151,7 +152,7 @@ def declared_at(client: Client) -> Steps[dict[str, float]]:
 
 
 def _note(client: Client, jid: str) -> Steps[None]:
-    """Note that a worker has declared it; the core drops the note where others declare, change or cancel it."""
+    """Record that a worker has declared it. The core deletes the record when anyone declares, changes or cancels it."""
     yield RedisCommand(("ZADD", client.prefix + DECLARED, repr(client.clock()), jid))
 
 
@@ -210,7 +211,7 @@ class Scheduler:
             try:
                 declare(self._client, self._queues)
             except (QlessError, StoreError) as error:
-                log.warning("scheduled tasks could not be declared, again in %.0f s: %s", INTERVAL, error)
+                log.warning("periodic tasks could not be declared; next attempt in %.0f s: %s", INTERVAL, error)
             except Exception:
-                log.exception("scheduled tasks could not be declared, again in %.0f s", INTERVAL)
+                log.exception("periodic tasks could not be declared; next attempt in %.0f s", INTERVAL)
             self._stopped.wait(INTERVAL)

@@ -1,4 +1,4 @@
-"""Commands of qless-core that a worker sends: those that end a job, and the batch of one pipeline."""
+"""Commands that a worker sends to the core: the commands that end a job, and the batch of one pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EndCommand:
 
     name: ClassVar[str]
     needs_lease_check: ClassVar[bool] = False
-    """Whether qless-core accepts it from any worker: then a heartbeat has to show first that the lease is held."""
+    """Whether the core accepts it from any worker, so that a heartbeat must first show that the lease is held."""
 
     def __init__(self, *arguments: Any) -> None:
         self.request: Request = (self.name, *arguments)
@@ -34,18 +34,18 @@ class Complete(EndCommand):
 
 
 class Fail(EndCommand):
-    """Fail the job. `data`: its data as JSON, or nothing, to keep those that the server has."""
+    """Fail the job. `data`: its data as JSON, or nothing, to keep the server's copy."""
 
     __slots__ = ()
     name = "fail"
     _WITHOUT_DATA: ClassVar[int] = 5
-    """Parts of the request without the data."""
+    """Number of parts of the request without the data."""
 
     def __init__(self, jid: str, worker: str, group: str, message: str, *data: Any) -> None:
         super().__init__(jid, worker, group, message, *data)
 
     def drop_data(self) -> bool:
-        """Leave out the data. Return False if there were none."""
+        """Omit the data. Return False if there were none."""
         if len(self.request) == self._WITHOUT_DATA:
             return False
         self.request = self.request[: self._WITHOUT_DATA]
@@ -53,7 +53,7 @@ class Fail(EndCommand):
 
 
 class Retry(EndCommand):
-    """Let the job wait for `delay` seconds and lose a retry. `failure`: its group and message, if any."""
+    """Retry the job after `delay` seconds, using up a retry. `failure`: its group and message, if any."""
 
     __slots__ = ()
     name = "retry"
@@ -63,7 +63,7 @@ class Retry(EndCommand):
 
 
 class Requeue(EndCommand):
-    """Put the job again, to run after `delay` seconds. `options`: names and values."""
+    """Requeue the job, to run after `delay` seconds. `options`: names and values."""
 
     __slots__ = ()
     name = "requeue"
@@ -77,7 +77,7 @@ class Requeue(EndCommand):
 class CommandBatch:
     """The requests of one pipeline, each with the handler of its reply.
 
-    `ends`: how many of the first requests tell the ends of jobs.
+    `ends`: the number of requests at the beginning that report the ends of jobs.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -85,7 +85,7 @@ class CommandBatch:
     _handlers: list[tuple[Callable[..., object], int]] = field(default_factory=list)
 
     def add(self, on_reply: Callable[..., object], *requests: Request) -> None:
-        """Append requests; `on_reply` is called with as many replies, errors among them."""
+        """Append requests. `on_reply` is called with one reply per request; failed requests have an error as reply."""
         self.requests += requests
         self._handlers.append((on_reply, len(requests)))
 

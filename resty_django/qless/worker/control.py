@@ -1,4 +1,4 @@
-"""Exceptions with which a job, or its middleware, chooses how the job ends.
+"""Exceptions that a job or its middleware raises to choose how the job ends.
 
 raise RetryLater(30)    # again in 30 seconds; one retry less
 """
@@ -7,36 +7,36 @@ from __future__ import annotations
 
 
 class Outcome(Exception):
-    """Not an error: middleware lets it pass, and the signal `job_failed` is not sent."""
+    """The base class of these exceptions. Not an error: middleware lets it pass, and `job_failed` is not sent."""
 
 
 class RetryLater(Outcome):
-    """Let the job wait again with one retry less; if none is left it fails.
+    """Retry the job after `delay` seconds, using up a retry; if none is left, the job fails.
 
-    `delay`: seconds. `group` and `message` are kept as its failure.
+    `group` and `message` are stored as its failure.
     """
 
     def __init__(self, delay: float = 0, group: str | None = None, message: str | None = None) -> None:
-        super().__init__(f"again in {delay:g} s")
+        super().__init__(f"retry in {delay:g} s")
         self.delay = delay
         self.group = group
         self.message = message
 
 
 class RequeueLater(Outcome):
-    """Put the job again, with its present data, tags and priority, after `delay` seconds.
+    """Requeue the job with its current data, tags and priority, to run after `delay` seconds.
 
-    It has all its retries again, or `retries` of them.
+    Its retries are reset, or set to `retries`.
     """
 
     def __init__(self, delay: float = 0, retries: int | None = None) -> None:
-        super().__init__(f"put again, for in {delay:g} s")
+        super().__init__(f"requeue in {delay:g} s")
         self.delay = delay
         self.retries = retries
 
 
 class JobTimeout(Exception):
-    """The job took longer than its `Timeout` allows. Jobs may catch it to clean up, and should raise it again."""
+    """The job exceeded its `Timeout`. Jobs may catch this to clean up, and should re-raise it."""
 
     def __init__(self, seconds: float = 0) -> None:
         super().__init__(f"The job took longer than {seconds:g} s." if seconds else "The job took too long.")
@@ -44,7 +44,7 @@ class JobTimeout(Exception):
 
 
 class Stopping(Exception):
-    """The worker ends and the grace time is over: the job is given back to its queue."""
+    """The worker is stopping and the grace period is over: the job returns to its queue."""
 
     def __init__(self) -> None:
-        super().__init__("The worker ends; the job is given back to its queue.")
+        super().__init__("The worker is stopping. The job returns to its queue.")

@@ -25,14 +25,14 @@ BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 RATE_SPAN: Final = 10.0
 """Seconds over which rates are averaged."""
 LONGEST: Final = 200
-"""Characters of a name or a message."""
+"""Maximum characters of a name or a message."""
 COUNTS_INTERVAL: Final = 1.0
-"""Seconds between two requests for the lengths of the queues."""
+"""Seconds between two requests for the queue lengths."""
 COLUMNS: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
 
 
 class LiveDisplay:
-    """Writes one screen when called with the supervisor."""
+    """Writes one screen each time it is called with the supervisor."""
 
     def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
@@ -51,7 +51,7 @@ class LiveDisplay:
                 self._queues = [queue for queue in client.queues.counts() if queue.name in names]
                 self._problem = ""
             except (StoreError, QlessError) as error:
-                self._problem = f"the server cannot be asked: {error}"
+                self._problem = f"the server does not answer: {error}"
         snapshots = list(supervisor.snapshots.values())
         totals = Counter(supervisor.ended_counts)
         for snapshot in snapshots:
@@ -89,10 +89,10 @@ class LiveDisplay:
 
 
 class Terminal:
-    """Writes to the terminal of a stream without ever waiting for it: output that does not fit is lost.
+    """Writes to a stream's terminal without ever waiting for it: output that does not fit is dropped.
 
-    A terminal that is paused (Ctrl-S), slow or closed must not block the supervisor. It is opened again, since a flag
-    on the stream itself would affect the shell too.
+    A terminal that is paused (Ctrl-S), slow or closed must not block the supervisor. The terminal is opened a second
+    time, since a flag on the stream itself would also affect the shell.
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -105,7 +105,7 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """Escape control characters: names of jobs may come from anybody."""
+    """Return the text with control characters escaped: job names are untrusted."""
     return one_line(text, LONGEST)
 
 

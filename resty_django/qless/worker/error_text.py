@@ -1,4 +1,4 @@
-"""Texts of exceptions, as the failures of jobs keep them: bounded, and shown whatever the exception is."""
+"""Texts of exceptions for the failures of jobs: bounded in length, and never raising, whatever the exception."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from ..clients.serialization import readable
 
 LONGEST_MESSAGE: Final = 10_000
-"""Characters of a failure's message."""
+"""Maximum characters of a failure's message."""
 LONGEST_GROUP: Final = 500
-"""Characters of a failure's group."""
+"""Maximum characters of a failure's group."""
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of an exception and its traceback, of a long one the end.
+    """Return the text of an exception and its traceback; of a long traceback, the end.
 
-    Never raises: where something cannot be shown, the text says so.
+    Never raises: if something cannot be shown, the text says so.
     """
     text = text_of(error)[: LONGEST_MESSAGE // 2]
     try:
@@ -41,5 +41,6 @@ def name_of(error: BaseException) -> str:
 
 
 def group_of(name: str) -> str:
-    """Bound the length, since it becomes a key and a page. Surrogate escapes stay: names of queues may be any bytes."""
+    """Return the name, bounded in length because it becomes part of a key. Surrogate escapes stay, since queue names
+    may be any bytes."""
     return str.__str__(name)[:LONGEST_GROUP]

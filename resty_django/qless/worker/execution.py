@@ -1,6 +1,6 @@
-"""Execution of one job: runs the function in its middleware, and makes the command that ends the job.
+"""Execution of one job: runs the function in its middleware and creates the command that ends the job.
 
-The return value of the function is kept as the job's result if the job's class asks for that (`keep_result`).
+The function's return value is stored as the job's result if the job's class sets `keep_result`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED, 
 log = logger("resty_django.qless.worker")
 
 MAX_ARGUMENT: Final = 512 * 1024 * 1024
-"""Bytes of one argument: for more, a Redis server closes the connection without a reply."""
+"""Maximum bytes of one argument. If it is longer, a Redis server closes the connection without a reply."""
 MAX_REFUSALS: Final = 3
 _KINDS: Final[dict[type[BaseException], str]] = {MethodMissing: "method-missing", MethodType: "method-type"}
-"""What the groups of failures say instead of the name of the exception."""
+"""Parts of failure group names that replace the exception's name."""
 
 
 def run(running: RunningJob) -> None:
@@ -83,7 +83,7 @@ async def arun(running: RunningJob) -> None:
 
 
 def _hooked_steps(running: RunningJob) -> Steps[Any] | None:
-    """Return the steps that end a job with hooks, to be taken where the job ran, not by the worker loop."""
+    """Return the steps that end a job with hooks. They are taken where the job ran, not by the worker loop."""
     command = running.command
     if command is None:
         return None
@@ -91,10 +91,10 @@ def _hooked_steps(running: RunningJob) -> Steps[Any] | None:
 
 
 def _on_hook_error(running: RunningJob, error: Exception) -> None:
-    """Handle an error of a hook, or of the command: if nothing is sent yet, the worker loop sends the command."""
+    """Handle an error of a hook or of the command. If nothing was sent yet, the worker loop sends the command."""
     job = running.job
     if job.state_changed or isinstance(error, QlessError):
-        log.warning("job %s: after its end: %s", running.jid, text_of(error)[:LONGEST_MESSAGE])
+        log.warning("error after the end of job %s: %s", running.jid, text_of(error)[:LONGEST_MESSAGE])
     elif not isinstance(error, StoreError):
         fail_with(running, error)
 
@@ -102,32 +102,32 @@ def _on_hook_error(running: RunningJob, error: Exception) -> None:
 def finish(running: RunningJob, error: BaseException | None, result: Any = None) -> None:
     """Set `command` and `end` of a job that returned `result` or raised `error`.
 
-    Never raises, whatever objects the job has left.
+    Never raises, whatever objects the job leaves behind.
     """
     try:
         end, command = _result_command(running, error, result)
         if command is not None:
             command.request = _sendable(command.request)
         running.command, running.end = command, end
-    except BaseException as problem:  # its data or its result is not JSON
+    except BaseException as problem:  # the data or the result is not JSON
         fail_with(running, problem)
 
 
 def fail_with(running: RunningJob, error: BaseException) -> None:
-    """Set `command` and `end` so that the job fails, whatever `finish` has set. Never raises."""
+    """Set `command` and `end` so that the job fails, overriding `finish`. Never raises."""
     try:
         end, command = _failure(running, error)
     except BaseException as problem:
         log.error("job %s failed, and its error cannot be shown: %s", running.jid, name_of(problem))
-        text = "The job failed. Its exception, or its data, raised another one when it was to be shown."
+        text = "The job failed, but its exception or its data could not be converted to text."
         end, command = FAILED, _bare_failure(running, text)
     running.command, running.end = command, end
 
 
 def refuse(running: RunningJob, error: Exception) -> bool:
-    """Replace a command that the server refused: the job fails with `error`, then without its data.
+    """Replace a command that the server refused: fail the job with `error`, and if that is refused, without its data.
 
-    Return False if the server refused that too: then no command is left.
+    Return False if the server refused that as well and no command is left.
     """
     running.refused += 1
     command = running.command
@@ -209,7 +209,7 @@ def _bare_failure(running: RunningJob, text: str) -> Fail:
 
 
 def _sendable(request: Request) -> Request:
-    """Return the request with plain texts and numbers only. Raises `InvalidArgument`."""
+    """Return the request with plain strings and numbers only. Raises `InvalidArgument`."""
     for argument in request:
         kind = type(argument)
         if not (((kind is str or kind is bytes) and len(argument) <= MAX_ARGUMENT) or kind is int or kind is float):
@@ -222,7 +222,7 @@ def _plain(argument: Any) -> str | bytes | int | float:
     if kind in (str, bytes, int, float):
         if kind in (str, bytes) and len(argument) > MAX_ARGUMENT:
             raise InvalidArgument(
-                f"The job sends {len(argument)} bytes in one piece; the server takes {MAX_ARGUMENT} at most."
+                f"The job's data or result has {len(argument)} bytes. The server accepts at most {MAX_ARGUMENT}."
             )
         return argument  # type: ignore[no-any-return]
     if isinstance(argument, str):
@@ -231,4 +231,6 @@ def _plain(argument: Any) -> str | bytes | int | float:
         return int.__int__(argument)
     if isinstance(argument, float):
         return float.__float__(argument)
-    raise InvalidArgument(f"How the job ends has a {kind.__module__}.{kind.__qualname__}: give a text or a number.")
+    raise InvalidArgument(
+        f"The job ended with a value of the type {kind.__module__}.{kind.__qualname__}. Use a string or a number."
+    )

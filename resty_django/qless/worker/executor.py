@@ -1,6 +1,6 @@
-"""Execution of jobs: sync ones in threads, async ones on one event loop, which has its own thread.
+"""Execution of jobs: sync jobs in threads, async jobs on an event loop in its own thread.
 
-A job is passed to `start`, and comes back through the inbox of the worker loop when it has ended.
+A job is passed to `start`, and returns through the worker loop's inbox when it has ended.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .running_job import RunningJob
 log = logger("resty_django.qless.worker")
 
 _CLOSE_TIMEOUT: Final = 5.0
-"""Seconds that the event loop has at the end."""
+"""Seconds that the event loop has for closing."""
 
 
 class Pool:
-    """As many threads as sync jobs were running at once; they and the event loop are made when first needed."""
+    """Runs jobs in threads and on an event loop, both created on demand. Threads are reused and never end."""
 
     share = 0.0
-    """The share of the slots that has to be free before more jobs are reserved."""
+    """The share of slots that must be free before more jobs are reserved."""
 
     def __init__(self, inbox: SimpleQueue[Any]) -> None:
         self.inbox = inbox
@@ -50,14 +50,14 @@ class Pool:
         self._tasks.put(running)
 
     def ended(self, running: RunningJob) -> None:
-        """Free the slot of a job that came back."""
+        """Free the slot of a job that has returned."""
         if not running.handler.is_async:
             self._busy -= 1
 
     def interrupt(self, running: RunningJob, cause: Exception, *, in_thread: bool) -> None:
-        """Raise `cause` in the job: an async one is cancelled; a sync one gets it if `in_thread`, at its next line.
+        """Raise `cause` in the job: an async job is cancelled; a sync job gets it at its next line if `in_thread`.
 
-        Either way it becomes `running.cause`. The first one counts.
+        Either way it becomes `running.cause`. Only the first cause counts.
         """
         if running.cause is not None:
             return
@@ -72,7 +72,7 @@ class Pool:
                 raise_in_thread(running.thread, type(cause))
 
     def close(self) -> None:
-        """End the event loop, after its jobs. Threads end with the process."""
+        """Close the event loop after its jobs. Threads end with the process."""
         for _ in range(self._threads):
             self._tasks.put(None)
         if self._loop is not None and self._loop_thread is not None:
@@ -97,7 +97,7 @@ class Pool:
             if running.cause is not None:
                 try:
                     checkpoint()
-                except type(running.cause):  # set when the job had ended
+                except type(running.cause):  # set after the job had ended
                     pass
             self.inbox.put(running)
             running = None
@@ -126,7 +126,7 @@ class Pool:
 
     def _begin(self, running: RunningJob) -> None:
         running.task = asyncio.get_running_loop().create_task(self._run(running))
-        if running.cause is not None:  # it came before the task was made
+        if running.cause is not None:  # it arrived before the task was created
             running.task.cancel()
 
     async def _run(self, running: RunningJob) -> None:
@@ -144,13 +144,13 @@ def _cancel(running: RunningJob) -> None:
 
 
 def raise_in_thread(thread: int, kind: type[Exception]) -> None:
-    """Let the thread raise `kind` at its next call of a Python function, or end of a loop."""
+    """Make the thread raise `kind` at its next call of a Python function or end of a loop."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 def checkpoint() -> None:
-    """Raise what `raise_in_thread` has set for this thread and what it has not raised yet: the call alone does that.
+    """Raise a pending exception that `raise_in_thread` has set for this thread. The call itself is enough to raise it.
 
-    Setting nothing in its place would take it back too. But then Python 3.11 and 3.12 go on looking for it, in all
-    threads, which makes them slow, and a thread with a trace function, of a debugger or of coverage.py, never goes on.
+    The alternative, clearing the pending exception, makes Python 3.11 and 3.12 keep checking for it in all threads,
+    which slows them down, and blocks a thread with a trace function (of a debugger or coverage.py) indefinitely.
     """

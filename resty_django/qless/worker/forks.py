@@ -1,4 +1,4 @@
-"""Processes that jobs fork: they end with the worker, and do not continue its work."""
+"""Processes forked by jobs: they end with the worker, and do not continue its work."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
 )
-"""The signals that a worker process handles through its loop, which a fork does not have."""
+"""Signals that a worker process handles through its loop, which a fork does not have."""
 KILL_AFTER: Final = 5.0
-"""Seconds that a fork has to end after SIGTERM."""
+"""Seconds between SIGTERM and SIGKILL for a fork."""
 
 _pipe: list[int] = []
-"""Reading and writing end. Only the worker has the writing end, so its death, however it comes, ends the reading."""
+"""Read end and write end. Only the worker has the write end, so reading ends when the worker dies, however it dies."""
 
 
 def terminate_forks_at_end() -> None:
-    """Let processes that jobs fork from now on get SIGTERM when this process ends. Called once by a worker process."""
+    """Arrange SIGTERM, when this process ends, for processes that jobs fork from now on. Called once per process."""
     if not _pipe:
         after_fork(_after_fork)
         _pipe.extend(os.pipe())
 
 
 def confine_forks(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Wrap the function of a job: a process that it forks ends where it would return to the worker's code."""
+    """Wrap the function of a job so that a process that it forks exits instead of returning to the worker's code."""
     process = os.getpid()
 
     def call(job: Any) -> T:
@@ -50,7 +50,7 @@ def confine_forks(function: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def exit_fork() -> None:
-    """End this process, a fork of a worker: with 1 and a traceback if an exception is being handled."""
+    """Exit this process, a fork of a worker; with code 1 and a traceback if an exception is being handled."""
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, error.__traceback__)
@@ -65,7 +65,7 @@ def _after_fork() -> None:
     for number in HANDLED:
         signal.signal(number, signal.SIG_DFL)
     reader, *writer = _pipe
-    for end in writer:  # a fork of a fork has none
+    for end in writer:  # empty in a fork of a fork
         os.close(end)
     del _pipe[1:]
     threading.Thread(target=_end_with_worker, args=(reader,), name="qless-fork", daemon=True).start()

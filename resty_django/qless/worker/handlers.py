@@ -23,8 +23,8 @@ from .middleware.txid import transaction
 class JobHandler:
     """The code that runs the jobs of a class.
 
-    `keep_result`: the return value of the function is kept as the job's result, for `result_ttl` seconds (None: as
-    long as the job).
+    `keep_result`: whether the function's return value is stored as the job's result, for `result_ttl` seconds (None:
+    as long as the job).
     """
 
     function: Callable[[Any], Any]
@@ -42,10 +42,10 @@ REFUSED: Final = JobHandler(lambda job: None)
 def resolve_handler(klass: str, queue: str) -> JobHandler:
     """Return the handler of the jobs of a class in a queue.
 
-    Outermost is the txid, then Django's database connections, the settings' middleware, and the middleware of the class
-    or function, from its attribute `middleware`. The attributes `keep_result` and `result_ttl` are used too.
+    Order of the middleware: txid, Django's database connections, the settings' middleware, and the attribute
+    `middleware` of the class or function. The attributes `keep_result` and `result_ttl` are used, too.
 
-    Raises what `tasks.registry.find` raises, and `ImportError` for middleware.
+    Raises the errors of `tasks.registry.find`, and `ImportError` for middleware.
     """
     target = find(klass)
     function = function_of(target, queue)
@@ -58,7 +58,7 @@ def resolve_handler(klass: str, queue: str) -> JobHandler:
 
 
 def settings_middleware() -> tuple[Middleware, ...]:
-    """Return the middleware of the settings. Raises `ImportError`."""
+    """Return the middleware from the settings. Raises `ImportError`."""
     return tuple(import_string(path) for path in conf.qless.worker.middleware)
 
 

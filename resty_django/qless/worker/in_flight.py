@@ -1,4 +1,4 @@
-"""The jobs that this worker holds: what to send to the server about them, and what its replies mean."""
+"""Jobs in flight: the requests that a worker sends about its jobs, and the handling of the replies."""
 
 from __future__ import annotations
 
@@ -28,77 +28,78 @@ from .running_job import CONFIRMATION_MISSING, LEASE_VERIFIED, LOST, RETURNED, J
 log = logger("resty_django.qless.worker")
 
 MAX_ENDS_PER_BATCH: Final = 100
-"""Ends of jobs that one pipeline reports."""
+"""Maximum number of ended jobs that one pipeline reports."""
 ALREADY_ENDED: Final = (CannotComplete, CannotFail, CannotRetry, NoSuchJob)
-"""Replies for a job whose end the server knows already."""
+"""Replies for a job whose end the server already knows."""
 
 
 class InFlightJobs:
-    """Jobs from the pop until the server knows their end. For the thread of the worker loop alone.
+    """Jobs from their pop until the server knows their end. Used only by the thread of the worker loop.
 
-    `on_freed(queue)` is called for each job that has ended for good.
+    `on_freed(queue)` is called for each job that leaves this worker.
     """
 
     def __init__(
         self, name: str, queues: Sequence[str], pool: Pool, interrupt: bool, on_freed: Callable[[str], None]
     ) -> None:
         self.running: dict[str, RunningJob] = {}
-        """By jid; also those that have ended, until the server knows."""
+        """Jobs by jid, including ended jobs until the server knows their end."""
         self.counts: Counter[str] = Counter()
         """Jobs by how they ended."""
         self.finished: list[RunningJob] = []
-        """Those whose end the server is to be told."""
+        """Jobs whose end is to be reported to the server."""
         self.leases = Leases(queues)
         self._name = name
         self._pool = pool
         self._interrupt = interrupt
         self._on_freed = on_freed
         self.tidy_needed = False
-        """Whether a call has left work to later ones."""
+        """Whether a call has deferred work to later calls."""
         self.shared: SharedJobs | None = None
         """The jobs that the heartbeat process sees."""
         self._heartbeats: list[RunningJob] = []
         self._unknown_jids: set[str] = set()
-        """Jids that the server listed at the last check and that are not held, since `timeout` leaves jobs listed."""
+        """Jids that the server listed at the last check but that this worker does not hold. Not reported again, since
+        `timeout` leaves jobs listed."""
         self._orphans: list[str] = []
         self._timeouts: list[tuple[float, int, RunningJob, float, float | None]] = []
         self._sequence = itertools.count()
 
     def next(self) -> float:
-        """Return when there is something to do, if nothing happens before: a time of the monotonic clock."""
+        """Return the next time (monotonic clock) at which there is work to do, if nothing happens before."""
         if self.finished or self._heartbeats or self.tidy_needed:
             return 0.0
         check = self.leases.next_check
         return min(check, self._timeouts[0][0]) if self._timeouts else check
 
-    # --- jobs come and go ---
+    # --- adding and removing jobs ---
 
     def add(self, running: RunningJob, now: float) -> None:
-        """Hold a job that was popped by a call that was sent at `now`."""
+        """Hold a job that was popped by a call sent at `now`."""
         old = self.running.get(running.jid)
-        if old is not None:  # its lock was lost, and came back to this worker
-            self._lose(old, LostLock(f"The lock of {old.jid} was lost, and the job was handed out again."))
+        if old is not None:  # its lock was lost, and this worker popped it again
+            self._lose(old, LostLock(f"The lock of job {old.jid} was lost, and the job was handed out again."))
         self.leases.renew(running, now)
         self.running[running.jid] = running
         if self.shared is not None:
             self.shared.add(running.jid)
 
     def on_finished(self, running: RunningJob) -> None:
-        """Take back a job that the pool has run."""
+        """Accept a job that the pool has finished running."""
         if running.state is JobState.ABANDONED:
             return
         self._pool.ended(running)
         self.settle(running)
 
     def settle(self, running: RunningJob) -> None:
-        """Send the end of a job in the next batch, or forget it where there is nothing to send."""
+        """Send the end of a job in the next batch, or forget the job if there is nothing to send."""
         if running.command is not None:
             self.finished.append(running)
         elif running.end != RETURNED:
             self.forget(running)
 
     def forget(self, running: RunningJob) -> None:
-        """Drop a job that has ended, and whose end the server knows, or need not know."""
+        """Drop an ended job whose end the server knows or does not need to know."""
         if self.running.get(running.jid) is running:
             del self.running[running.jid]
             if self.shared is not None:
@@ -107,17 +108,17 @@ class InFlightJobs:
         self._on_freed(running.queue)
 
     def drop_expired(self, now: float) -> None:
-        """Give up the ends of jobs whose lock has expired: the worker stops, and the server does not answer."""
+        """Drop ended jobs whose lock has expired: the worker is stopping, and the server does not answer."""
         for running in [running for running in self.finished if running.lease_end < now]:
-            log.error("job %s has ended, but the server could not be told while its lock lasted", running.jid)
+            log.error("job %s ended, but its end could not be reported before its lock expired", running.jid)
             self.finished.remove(running)
             running.end = LOST
             self.forget(running)
 
-    # --- a batch and its replies ---
+    # --- batches and replies ---
 
     def build_batch(self, now: float) -> CommandBatch:
-        """Return the ends of jobs, heartbeats, and, at each check, the questions about leases and jobs."""
+        """Return a batch of job ends and heartbeats and, at each check, the queries about leases and jobs."""
         heartbeats = self._heartbeats = [running for running in self._heartbeats if not running.end]
         is_check = now >= self.leases.next_check
         if is_check:
@@ -133,7 +134,7 @@ class InFlightJobs:
         return batch
 
     def pending_commands(self, limit: int | None = None) -> CommandBatch:
-        """Return a batch of the ends of the first `limit` jobs, of all for None."""
+        """Return a batch of the ends of the first `limit` jobs (None: of all)."""
         batch = CommandBatch()
         for running in self.finished[:limit]:
             command: EndCommand = running.command  # type: ignore[assignment]
@@ -147,25 +148,25 @@ class InFlightJobs:
         return batch
 
     def on_reply_missing(self, batch: CommandBatch) -> None:
-        """Note that the connection broke: the ends in the batch may have reached the server."""
+        """Record that the connection broke: the ends in the batch may have reached the server."""
         for running in self.finished[: batch.ends]:
             running.reply_missing()
 
     def apply_replies(self, batch: CommandBatch, replies: Sequence[Any]) -> None:
-        """Use the replies to a batch that `build_batch` or `pending_commands` made."""
+        """Process the replies to a batch from `build_batch` or `pending_commands`."""
         self.finished = self.finished[batch.ends :]
         self._heartbeats = []
         batch.apply(replies)
 
     def take_orphans(self) -> list[str]:
-        """Return the jids that the last check found: jobs that are this worker's for the server alone."""
+        """Return the jids that the last check found: jobs that only the server attributes to this worker."""
         orphans, self._orphans = self._orphans, []
         return [jid for jid in orphans if jid not in self.running]
 
     def acknowledge(self, running: RunningJob, reply: Any) -> None:
-        """Use the reply to the end of a job. What is to be sent again, or now, is in `finished` then."""
+        """Process the reply to the end of a job. Jobs with something left to send are put into `finished`."""
         if is_refusal(reply):
-            log.error("the server refuses how job %s has ended (%s): %s", running.jid, running.end, _shown(reply))
+            log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _shown(reply))
             if execution.refuse(running, reply):
                 self.finished.append(running)
                 return
@@ -176,14 +177,14 @@ class InFlightJobs:
         elif not isinstance(reply, QlessError):
             self.tidy_needed = self.tidy_needed or reply == b"pending"
         elif running.state in CONFIRMATION_MISSING and isinstance(reply, ALREADY_ENDED):
-            log.info("job %s (%s): the server was told before the connection broke", running.jid, running.end)
+            log.info("job %s (%s): its end reached the server before the connection broke", running.jid, running.end)
         else:
-            log.warning("job %s has ended (%s), which counts no longer: %s", running.jid, running.end, _shown(reply))
+            log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _shown(reply))
             running.end = LOST
         self.forget(running)
 
     def _apply_lease_check(self, running: RunningJob, reply: Any) -> None:
-        """Use the reply to the heartbeat before a requeue."""
+        """Process the reply to the heartbeat before a requeue."""
         if isinstance(reply, QlessError | StoreError):
             self.acknowledge(running, reply)
         else:
@@ -196,7 +197,7 @@ class InFlightJobs:
             self.shared.record_check(now, self.leases.shortest)
 
     def _apply_listing(self, reply: Any) -> None:
-        """Find jobs that the server lists as this worker's, not yet at the last check, and that it does not hold."""
+        """Find jobs that the server lists as this worker's since the last check, but that it does not hold."""
         try:
             listing = json.loads(reply)
             jids = {str(jid) for jid in (*(listing["jobs"] or ()), *(listing["stalled"] or ()))} - self.running.keys()
@@ -215,7 +216,7 @@ class InFlightJobs:
         self._heartbeats += [running for running in jobs if not running.end and running not in self._heartbeats]
 
     def verify_lease(self, jid: str) -> None:
-        """Find out by a heartbeat whether a lock is lost, as the server has said: there is a grace period."""
+        """Check by a heartbeat whether a lock that the server reported lost is really lost: there is a grace period."""
         running = self.running.get(jid)
         if running is not None:
             self.queue_heartbeat([running])
@@ -242,7 +243,7 @@ class InFlightJobs:
     def _lose(self, running: RunningJob, error: LostLock) -> None:
         """Interrupt a job that this worker has lost."""
         if running.cause is None:
-            log.warning("job %s has lost its lock: %s", running.jid, error)
+            log.warning("job %s lost its lock: %s", running.jid, error)
         running.job.lost = True
         running.renew_at = float("inf")
         self._pool.interrupt(running, error, in_thread=self._interrupt)
@@ -257,7 +258,7 @@ class InFlightJobs:
             heapq.heappush(self._timeouts, (at, next(self._sequence), running, seconds, kill_after))
 
     def time_out(self, now: float) -> bool:
-        """Interrupt the jobs whose time is over. Return whether one ignores that, so that its thread is stuck."""
+        """Interrupt jobs that exceed their timeout. Return whether one has ignored this and its thread is stuck."""
         stuck = False
         while self._timeouts and self._timeouts[0][0] <= now:
             _, _, running, seconds, kill_after = heapq.heappop(self._timeouts)
@@ -274,7 +275,7 @@ class InFlightJobs:
         return stuck
 
     def _abandon(self, running: RunningJob, error: Exception) -> None:
-        """Fail a job whose thread is stuck, by a copy that has ended."""
+        """Fail a job whose thread is stuck, using a copy that has ended."""
         running.state = JobState.ABANDONED
         copy = RunningJob(
             running.job, running.jid, running.queue, running.handler, running.started_at, 0.0, running.lease_end
@@ -285,5 +286,5 @@ class InFlightJobs:
 
 
 def _shown(reply: Any) -> str:
-    """Bound the server's messages, which repeat what they refuse."""
+    """Return the reply, bounded in length: the server's messages repeat the refused arguments."""
     return readable(str(reply), LONGEST_MESSAGE)

@@ -1,4 +1,4 @@
-"""The job object that a job's function and its middleware get."""
+"""The job object that is passed to a job's function and middleware."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class WorkerJob(Job):
         super().__init__(client, record)
         self._loop = loop
         self.lost = False
-        """Whether this worker has lost the job: its lock expired, or somebody moved, canceled or timed it out."""
+        """Whether this worker has lost the job: its lock expired, or it was moved, canceled or timed out."""
 
     def check(self) -> None:
-        """Raise `LostLock` once the job is lost. For long sync jobs, between two steps."""
+        """Raise `LostLock` if the job is lost. For long sync jobs, between two steps."""
         if self.lost:
-            raise LostLock(f"The lock of {self.jid} is lost: the job is another worker's, or gone.")
+            raise LostLock(f"The lock of job {self.jid} is lost: the job belongs to another worker, or is gone.")
 
     @property
     def attempt(self) -> int:
-        """The number of this run, from 1 on."""
+        """The number of this run, starting at 1."""
         return self.original_retries - self.retries_left + 1
 
     def limit(self, seconds: float, kill_after: float | None) -> None:
-        """Interrupt this run `seconds` after its start with `JobTimeout`; for the middleware `Timeout`.
+        """Interrupt this run with `JobTimeout`, `seconds` after its start; for the middleware `Timeout`.
 
-        `kill_after`: if it continues for that many seconds it is failed, and the process ends (None: it may continue).
+        `kill_after`: seconds after which a job that still runs is failed and the process ends (None: never).
         """
         self._loop.inbox.put(partial(self._loop.in_flight.limit, self, seconds, kill_after))
 
     def retire_worker(self, code: int) -> None:
-        """Let this process end after the running jobs, and another one start in its place."""
+        """End this process after the running jobs; another one takes its place."""
         self._loop.inbox.put(partial(self._loop.stop, None, code))
 
     def has_hooks(self) -> bool:
@@ -58,9 +58,9 @@ class WorkerJob(Job):
 
 
 def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[WorkerJob], dict[str, UnreadableReply]]:
-    """Return the jobs of the reply to a pop, and by jid the errors of those that cannot be read.
+    """Return the jobs in the reply to a pop, and the errors of unreadable jobs by jid.
 
-    Raises `UnreadableReply` where it is not a list of jobs at all.
+    Raises `UnreadableReply` if it is not a list of jobs.
     """
     if reply == b"{}":
         return [], {}

@@ -1,4 +1,4 @@
-"""The thread that receives the notifications of new jobs and lost locks, on one connection to the server."""
+"""The thread that receives notifications of new jobs and lost locks, on one connection to the server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.worker")
 
 PAUSE: Final = 5.0
-"""Seconds until the next attempt where the server refuses the channels."""
+"""Seconds until the next attempt if the server refuses the channels."""
 
 
 class Listener:
     """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, and `on_reconnect()` after messages may have been missed.
 
-    The functions are called in the listener's thread. A queue is reported once until `rearm(queue)` is called, so that
-    a flood of puts costs a busy worker little.
+    The functions are called in the listener's thread. A queue is reported only once until `rearm(queue)` is called, so
+    that a flood of puts costs a busy worker little.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Listener:
         self.thread.start()
 
     def rearm(self, queue: str) -> None:
-        """Report the queue again at its next message. To be called before the queue is polled."""
+        """Report the queue again at its next message. Call this before polling the queue."""
         self._reported.discard(queue)
 
     def stop(self) -> None:
@@ -60,7 +60,7 @@ class Listener:
             try:
                 self._events.listen([self._worker_channel, *self._queues], self._on_message)
             except Exception as error:  # the worker continues, and polls
-                log.error("the server does not tell of new jobs, which are looked for instead: %s", error)
+                log.error("no notifications of new jobs; polling the queues instead: %s", error)
                 self._stopped.wait(PAUSE)
 
     def _on_ready(self) -> None:

@@ -1,8 +1,7 @@
 """The loop of a worker process: the one thread that talks to the server about jobs.
 
-It takes from its inbox what has happened (a job has ended, one was put, a signal came), and sends one pipeline for all
-of it: the ends of jobs, heartbeats, and a pop for the slots that are free by then. An end counts when the server has
-confirmed it.
+It takes events from its inbox (a job has ended, a job was put, a signal arrived) and sends one pipeline for all of
+them: the ends of jobs, heartbeats, and a pop for the free slots. An end counts once the server has confirmed it.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.worker")
 
 MAX_JOBS_PER_POP: Final = 50
-"""More would occupy the server for too long."""
+"""Maximum number of jobs in one pop; more would block the server for too long."""
 MAX_TIDY_CALLS: Final = 20
-"""Calls in a row that continue what other calls have left, before the worker looks at its own jobs again."""
+"""Maximum number of consecutive `tidy` calls before the worker attends to its own jobs again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds before a server that did not answer is called again."""
+"""Seconds before a server that did not answer is called again: at first, and at most."""
 ABORT_TIMEOUT: Final = 2.0
 """Seconds that interrupted jobs have to end."""
 MAX_FAULTS: Final = 50
-"""Rounds of the loop that may fail in a row before the process ends and is replaced."""
+"""Consecutive rounds of the loop that may fail before the process ends and is replaced."""
 SERVER_ERRORS: Final = (QlessError, StoreError)
 
 
 class WorkerLoop:
-    """Reserves jobs for `name`, lets the pool run them, and sends how they ended."""
+    """Reserves jobs for the worker `name`, has the pool run them, and reports how they ended."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class WorkerLoop:
     ) -> None:
         self.name = name
         self.inbox: SimpleQueue[RunningJob | Callable[[], object]] = SimpleQueue()
-        """Jobs that have ended, and functions to be called by the loop; from any thread and signal handler."""
+        """Ended jobs, and functions for the loop to call; filled by any thread and signal handler."""
         self.paused = False
         self.before_poll: Callable[[str], None] = lambda queue: None
         """Called with each queue before it is polled."""
@@ -77,7 +76,7 @@ class WorkerLoop:
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
         self.short_queues: set[str] = set()
-        """Queues that gave less than asked: when they may give more is to be asked."""
+        """Queues that returned fewer jobs than requested; the server is yet to be asked when they have more."""
         self._stopping = False
         self._deadline = float("inf")
         self._down_since: float | None = None
@@ -86,12 +85,13 @@ class WorkerLoop:
         self._faults = 0
         self._code = OK
 
-    # --- what others put into the inbox ---
+    # --- events from the inbox ---
 
     def stop(self, grace: float | None, code: int = OK) -> None:
-        """Reserve no more jobs; end after the running ones, or in `grace` seconds, when they are given back."""
+        """Stop reserving jobs. End after the running jobs, or after `grace` seconds, when they return to their
+        queues."""
         if not self._stopping:
-            log.info("worker %s stops; %d jobs are running", self.name, len(self.in_flight.running))
+            log.info("worker %s is stopping; %d jobs are running", self.name, len(self.in_flight.running))
         self._stopping = True
         self._code = max(self._code, code)
         if grace is not None:
@@ -100,11 +100,11 @@ class WorkerLoop:
     def pause(self, paused: bool) -> None:
         """Stop or resume the reservation of jobs."""
         if paused != self.paused:
-            log.info("worker %s %s", self.name, "pauses" if paused else "goes on")
+            log.info("worker %s %s", self.name, "is paused" if paused else "resumes")
         self.paused = paused
 
     def on_job_available(self, queue: str) -> None:
-        """Poll the queue: a job may be there."""
+        """Poll the queue: it may have a job."""
         self._schedule.on_job_available(queue)
 
     def on_reconnect(self) -> None:
@@ -113,7 +113,7 @@ class WorkerLoop:
         self.in_flight.queue_heartbeat(self.in_flight.running.values())
 
     def snapshot(self) -> dict[str, Any]:
-        """Return counts and running jobs, for the display. May be called from another thread."""
+        """Return counts and running jobs for the display. Callable from another thread."""
         now = time.monotonic()
         return {
             "counts": dict(self.in_flight.counts),
@@ -147,11 +147,11 @@ class WorkerLoop:
                     self._faults = 0
                 except StoreError as error:
                     self._on_server_down(error)
-                except Exception:  # no fault in what one job sends may end the others
+                except Exception:  # an error caused by one job must not end the others
                     self._faults += 1
                     if self._faults >= MAX_FAULTS:
                         raise
-                    log.exception("worker %s met a fault of its own, and goes on", self.name)
+                    log.exception("unexpected error in worker %s; continuing", self.name)
                     self._retry_at = now + FIRST_PAUSE
         self.pool.close()
         try:
@@ -161,7 +161,7 @@ class WorkerLoop:
         return self._code
 
     def _drain_inbox(self, timeout: float) -> None:
-        """Take all that is in the inbox; wait up to `timeout` seconds if it is empty."""
+        """Process everything in the inbox; if it is empty, wait up to `timeout` seconds."""
         inbox = self.inbox
         try:
             message = inbox.get(timeout=timeout) if timeout > 0 else inbox.get_nowait()
@@ -175,21 +175,21 @@ class WorkerLoop:
             pass
 
     def _timeout(self) -> float:
-        """Return the seconds until there is something to do, if nothing comes in."""
+        """Return the seconds until there is work to do, if nothing arrives before."""
         at = self.in_flight.next()
         if self._free_slots():
             at = min(at, self._schedule.next())
         return min(max(at, self._retry_at), self._deadline) - time.monotonic()
 
     def _free_slots(self, ending: int = 0) -> int:
-        """Return how many jobs to ask for at most, if `ending` more have ended."""
+        """Return the number of jobs to request at most, if `ending` more have ended."""
         if self._stopping or self.paused:
             return 0
         free = min(self._options.concurrency - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
         return free if free >= self._min_free else 0
 
     def _run_once(self, now: float) -> None:
-        """Send one batch of all that is to be sent; then poll further, as long as there are jobs and free slots."""
+        """Send everything pending in one batch; then poll further while there are jobs and free slots."""
         batch = self.in_flight.build_batch(now)
         polls = self._add_pop(batch, now)
         if batch.requests:
@@ -201,7 +201,7 @@ class WorkerLoop:
         self._tidy()
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
-        """Add the pop of the next queue to the batch. Return whether there is one."""
+        """Add the pop of the next queue to the batch. Return whether there was one to add."""
         queue, count = self._next_pop(now, batch.ends)
         if queue is None:
             return False
@@ -232,20 +232,20 @@ class WorkerLoop:
             batch.apply(self._call(batch.requests))
 
     def _tidy(self) -> None:
-        """Continue what other calls have left."""
+        """Finish work that other calls have deferred."""
         for _ in range(MAX_TIDY_CALLS):
             if not self.in_flight.tidy_needed or not self.inbox.empty():
                 break
             self.in_flight.tidy_needed = self._call([("tidy", self.name)]) == [1]
 
     def _call_safely(self, requests: list[Request]) -> list[Any]:
-        """As `_call`; if one request cannot be sent, each is sent alone, and the reply to that one is the error."""
+        """Do the same as `_call`, but if a request cannot be sent, send each one alone; its reply is then the error."""
         try:
             return self._call(requests)
         except StoreError:
             raise
         except Exception as error:
-            log.error("calls are sent one by one, since they cannot be together: %s", type(error).__name__)
+            log.error("sending calls one by one, because the batch cannot be sent: %s", type(error).__name__)
         replies: list[Any] = []
         for request in requests:
             try:
@@ -257,10 +257,10 @@ class WorkerLoop:
         return replies
 
     def _call(self, requests: list[Request]) -> list[Any]:
-        """Return the replies, errors among them. Raises `StoreDown`: the requests may have been carried out."""
+        """Return the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
         replies: list[Any] = self._client.call_many(requests)
         if self._down_since is not None:
-            log.warning("the server of the jobs answers again, after %.1f s", time.monotonic() - self._down_since)
+            log.warning("the job queue's server answers again after %.1f s", time.monotonic() - self._down_since)
             self._down_since, self._pause = None, 0.0
             self._schedule.poll_all()
             self.in_flight.leases.next_check = 0.0
@@ -270,7 +270,7 @@ class WorkerLoop:
         now = time.monotonic()
         if self._down_since is None:
             self._down_since = now
-            log.error("the server of the jobs cannot be used; jobs go on, calls are tried again: %s", error)
+            log.error("the job queue's server does not answer; running jobs continue, calls are retried: %s", error)
         self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
         self._retry_at = now + self._pause
         if self._stopping:
@@ -279,7 +279,7 @@ class WorkerLoop:
     # --- reserving ---
 
     def _next_pop(self, now: float, ending: int) -> tuple[str | None, int]:
-        """Return the queue to poll, and for how many jobs."""
+        """Return the queue to poll, and the number of jobs to request."""
         free = self._free_slots(ending)
         if free:
             for queue in self._reserver.order():
@@ -295,7 +295,7 @@ class WorkerLoop:
                 raise reply
             jobs, unreadable = jobs_of(self._client, self, reply)
         except SERVER_ERRORS as error:
-            log.error("the queue %s gave no jobs: %s", queue, error)
+            log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
             return
         if len(jobs) + len(unreadable) < count:
@@ -306,7 +306,7 @@ class WorkerLoop:
         for job in jobs:
             self._start(job, queue, now)
         if unreadable:
-            log.error("jobs of the queue %s cannot be read, and fail: %s", queue, ", ".join(unreadable))
+            log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"
             failures = [Fail(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
             self._call([failure.request for failure in failures])
@@ -314,7 +314,7 @@ class WorkerLoop:
     def _start(self, job: WorkerJob, queue: str, now: float) -> None:
         try:
             handler, refusal = resolve_handler(job.klass, queue), None
-        except BaseException as error:  # a module may even exit while it is imported
+        except BaseException as error:  # importing a module may even raise SystemExit
             handler, refusal = REFUSED, error
         running = RunningJob(job, job.jid, queue, handler, now, 0.0, 0.0)
         self.in_flight.add(running, now)
@@ -325,27 +325,27 @@ class WorkerLoop:
             self.in_flight.settle(running)
 
     def _fetch_due_times(self, now: float) -> None:
-        """Ask when the queues that gave less than asked may give more."""
+        """Ask the server when the queues that returned fewer jobs than requested may have more."""
         queues, self.short_queues = sorted(self.short_queues), set()
         for queue in queues:
-            self.before_poll(queue)  # what is put from here on is in the reply, or is notified
+            self.before_poll(queue)  # jobs put from here on are in the reply or trigger a notification
         wall_clock = time.time()
         for queue, reply in zip(queues, self._call([("due", queue) for queue in queues]), strict=True):
             if not isinstance(reply, SERVER_ERRORS):
                 self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
 
-    # --- the end ---
+    # --- stopping ---
 
     def _give_back(self, jids: list[str]) -> None:
-        """Return jobs to their queues at once, before all others, with all their retries; only those still locked."""
+        """Return jobs that are still locked to their queues, ahead of all others and with all their retries."""
         replies = self._call([("heartbeat", jid, self.name) for jid in jids])
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
         if locked:
             self._call([("timeout", jid) for jid in locked])
-            log.info("given back: %s", ", ".join(locked))
+            log.info("returned to their queues: %s", ", ".join(locked))
 
     def _abort(self) -> None:
-        """Interrupt the running jobs, send the ends of those that have ended, give back the others."""
+        """Interrupt the running jobs, report those that have ended, and return the others to their queues."""
         in_flight = self.in_flight
         for running in in_flight.running.values():
             self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
@@ -363,8 +363,10 @@ class WorkerLoop:
                 self._give_back(jids)
         except StoreError as error:
             self._code = max(self._code, GAVE_BACK)
-            log.error("%d jobs wait until their locks expire: %s", len(in_flight.running), error)
+            log.error(
+                "%d jobs could not be returned and wait until their locks expire: %s", len(in_flight.running), error
+            )
 
     def _may_end(self, running: RunningJob) -> bool:
-        """Return whether to wait for the job: a thread that is not interrupted may run forever."""
+        """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""
         return not running.end and (running.handler.is_async or self._options.interrupt)

@@ -1,4 +1,4 @@
-"""One worker process: its threads, its pipes to the parent, and its signals."""
+"""A worker process: its threads, its pipes to the parent, and its signals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .options import Options
 log = logger("resty_django.qless.worker")
 
 STOP, QUIT, NOW, PAUSE, RESUME = b"S", b"Q", b"N", b"P", b"R"
-"""Commands of the parent: stop within the grace time, stop after the jobs, stop now, pause, resume."""
+"""Commands from the parent: stop within the grace period, stop after the jobs, stop now, pause, resume."""
 REPORT_INTERVAL: Final = 0.5
 """Seconds between two reports to the parent."""
 
@@ -47,7 +47,7 @@ def serve(
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
     shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, options.concurrency + MAX_JOBS_PER_POP)
-    terminate_forks_at_end()  # after the heartbeat process, which ends in another way
+    terminate_forks_at_end()  # after starting the heartbeat process, which is stopped separately
     loop, listener = build(client, options)
     loop.in_flight.shared = shared
     loop.paused = paused
@@ -68,7 +68,7 @@ def serve(
     if reports is not None:
         threading.Thread(target=_send_reports, args=(reports, loop), name="qless-report", daemon=True).start()
     started = _start_events()
-    log.info("worker %s takes jobs of %s", loop.name, ", ".join(options.queues))
+    log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
     finally:
@@ -118,7 +118,7 @@ def _actions(loop: WorkerLoop, options: Options) -> dict[bytes, Callable[[], obj
 
 
 def _handle_signals(loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]) -> None:
-    """Handle signals sent to this process or to its group. Ctrl-C reaches the parent too, which passes it on."""
+    """Handle signals sent to this process or its group. Ctrl-C also reaches the parent, which passes it on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, action in (
@@ -153,10 +153,10 @@ def _send_reports(reports: int, loop: WorkerLoop) -> None:
 
 
 def _start_events() -> bool:
-    """Receive the events of other processes, such as cache invalidations. Return whether they were started here."""
+    """Start receiving events from other processes, such as cache invalidations. Return whether this call started it."""
     try:
         events.start(wait=0)
-    except Exception as error:  # jobs do not depend on them
-        log.warning("events of other processes are not heard: %s", error)
+    except Exception as error:  # jobs can run without events
+        log.warning("events from other processes are not received: %s", error)
         return False
     return True

@@ -16,8 +16,10 @@ from .reservers import RESERVERS, Reserver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost, and when the
-    grace time ends. `name`: the prefix of the names of the processes. `via`: "celery": Celery's workers run the jobs.
+    """The options of a worker.
+
+    `interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost and when the grace
+    period ends. `name`: prefix of the worker names. `via`: with "celery", Celery's workers run the jobs.
     """
 
     queues: tuple[str, ...]
@@ -39,13 +41,16 @@ class Options:
             except ImportError as error:
                 names = ", ".join(RESERVERS)
                 raise ImproperlyConfigured(
-                    f"The reserver {self.reserver!r} is none of {names}, and no path of a class either: {error}"
+                    f"Unknown reserver {self.reserver!r}. Use one of {names}, or the dotted path of a class: {error}"
                 ) from error
         return reserver_class(self.queues)  # type: ignore[no-any-return]
 
 
 def options(**overrides: Any) -> Options:
-    """Return the options of the settings, with those `overrides` that are not None. Raises `ImproperlyConfigured`."""
+    """Return the options from the settings, updated with all `overrides` that are not None.
+
+    Raises `ImproperlyConfigured`.
+    """
     worker = conf.qless.worker
     values: dict[str, Any] = {
         "queues": worker.queues,

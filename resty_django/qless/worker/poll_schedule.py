@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 SHORTEST: Final = 0.02
-"""Seconds until a queue is polled again that has jobs and gave none, because of a limit on running jobs; doubled each
-further time."""
+"""Seconds until a queue that has jobs, but returned none because of a limit on running jobs, is polled again. Doubled
+each further time."""
 
 
 class PollSchedule:
@@ -22,7 +22,7 @@ class PollSchedule:
         return self._poll_at[queue] <= now
 
     def next(self) -> float:
-        """Return the time of the first poll."""
+        """Return the time of the next poll of any queue."""
         return min(self._poll_at.values())
 
     def on_job_available(self, queue: str) -> None:
@@ -35,20 +35,20 @@ class PollSchedule:
         self._poll_at = dict.fromkeys(self._poll_at, 0.0)
 
     def on_full_reply(self, queue: str) -> None:
-        """Note that a poll gave as many jobs as were asked for: there may be more."""
+        """Record that a poll returned as many jobs as requested: there may be more."""
         self._refusals[queue] = 0
 
     def on_job_finished(self, queue: str) -> None:
-        """Note that a job has ended: a limit on running jobs may allow another one now."""
+        """Record that a job has ended: a limit on running jobs may allow another one now."""
         if self._refusals.get(queue):
             self._poll_at[queue] = 0.0
 
     def on_short_reply(self, queue: str, now: float) -> None:
-        """Note that a poll gave fewer jobs than were asked for."""
+        """Record that a poll returned fewer jobs than requested."""
         self._poll_at[queue] = now + self._interval
 
     def set_due(self, queue: str, seconds: float | None, now: float) -> None:
-        """Note when the server expects a job to pop: in `seconds`, or None for an empty queue."""
+        """Record when the server expects a job to be available: in `seconds`, or None for an empty queue."""
         if seconds is None or seconds > SHORTEST:
             self._refusals[queue] = 0
             pause = self._interval if seconds is None else min(seconds, self._interval)

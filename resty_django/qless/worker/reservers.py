@@ -9,17 +9,17 @@ from typing import Final, Protocol
 
 
 class Reserver(Protocol):
-    """The interface of a strategy. A class is called with the names of the queues, in the order of `--queues`."""
+    """The interface of a strategy. Its class is called with the queue names in the order of `--queues`."""
 
     def order(self) -> Iterable[str]:
-        """Return the queues to poll now, the first one first. Those known to be empty are skipped."""
+        """Return the queues to poll now, in order. The worker skips queues that it knows to be empty."""
 
     def asked(self, queue: str) -> None:
-        """Note that the queue is polled now."""
+        """Record that the queue is being polled."""
 
 
 class Ordered:
-    """The first queue until it is empty, then the next; each poll starts with the first again."""
+    """Polls the first queue until it is empty, then the next. Each poll starts with the first again."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
@@ -32,7 +32,7 @@ class Ordered:
 
 
 class RoundRobin:
-    """The queues in turn: the next one is the one after the queue that was polled last."""
+    """Polls the queues in turn, starting after the queue that was polled last."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
@@ -46,7 +46,7 @@ class RoundRobin:
 
 
 class Shuffled:
-    """A new random order for each poll."""
+    """Polls the queues in a new random order each time."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = list(queues)
@@ -62,4 +62,4 @@ class Shuffled:
 RESERVERS: Final[Mapping[str, type[Ordered | RoundRobin | Shuffled]]] = MappingProxyType(
     {"ordered": Ordered, "round_robin": RoundRobin, "shuffled": Shuffled}
 )
-"""Strategies by name; any other is a dotted path."""
+"""Strategies by name; any other name is a dotted path."""

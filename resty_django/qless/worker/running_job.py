@@ -1,4 +1,4 @@
-"""A job while this worker holds it."""
+"""A job that this worker holds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BY_ITSELF: Final = "by itself"
 
 
 class JobState(Enum):
-    """What the worker loop knows of a job. Only the thread of the loop reads or changes it."""
+    """The state of a job for the worker loop. Only the loop's thread reads or changes it."""
 
     RUNNING = auto()
     DOUBTED = auto()
     """A heartbeat was refused; the next one decides whether the lease is lost."""
     ABANDONED = auto()
-    """It ignored its timeout and was failed; its thread may still return."""
+    """The job ignored its timeout and was failed; its thread may still return."""
     UNCONFIRMED = auto()
-    """Its end was sent, and no reply came: the server may know it."""
+    """The job's end was sent, but no reply arrived: the server may know it."""
     VERIFIED = auto()
-    """A heartbeat showed that its lease is held, so that it may be requeued."""
+    """A heartbeat showed that the lease is held, so the job may be requeued."""
     VERIFIED_UNCONFIRMED = auto()
 
 
@@ -40,11 +40,11 @@ LEASE_VERIFIED: Final = (JobState.VERIFIED, JobState.VERIFIED_UNCONFIRMED)
 
 @dataclass(slots=True, eq=False)
 class RunningJob:
-    """A job, where it runs, and the command that ends it.
+    """A job, the place where it runs, and the command that ends it.
 
     `started_at`, `renew_at`, `lease_end`: seconds of the monotonic clock. `cause`: why it was interrupted. `end`: how
-    it ended (`COMPLETED`, `FAILED`, ...), empty while it runs; set last by the thread that ends it, for all others.
-    `command`: what is to be sent then (None: nothing). `refused`: how often the server refused that.
+    it ended (`COMPLETED`, `FAILED`, ...), empty while it runs; the thread that ends the job sets it last, as a signal
+    to other threads. `command`: the command to send (None: nothing). `refused`: how often the server refused it.
     """
 
     job: Any
@@ -63,11 +63,11 @@ class RunningJob:
     refused: int = 0
 
     def reply_missing(self) -> None:
-        """Note that its end was sent, and the connection broke before a reply."""
+        """Record that the job's end was sent and the connection broke before a reply."""
         verified = self.state in LEASE_VERIFIED
         self.state = JobState.VERIFIED_UNCONFIRMED if verified else JobState.UNCONFIRMED
 
     def lease_verified(self) -> None:
-        """Note that a heartbeat has renewed its lease just before a requeue."""
+        """Record that a heartbeat has renewed the lease just before a requeue."""
         unconfirmed = self.state in CONFIRMATION_MISSING
         self.state = JobState.VERIFIED_UNCONFIRMED if unconfirmed else JobState.VERIFIED

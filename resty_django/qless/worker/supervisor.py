@@ -1,4 +1,4 @@
-"""The parent of the worker processes: starts them, replaces those that die, passes on signals."""
+"""The parent of the worker processes: starts them, replaces dead ones, and forwards signals."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logger("resty_django.qless.worker")
 
 TICK: Final = 0.5
 MAX_DEAD: Final = 100
-"""Dead processes whose names are remembered, for the next processes to deregister."""
+"""Maximum number of dead processes whose names are remembered, for the next processes to deregister."""
 KILL_AFTER: Final = ABORT_TIMEOUT + 5.0
-"""Seconds that a process has to end after the grace time, before it is killed."""
+"""Seconds after the grace period until a process is killed."""
 
 
 class Supervisor:
@@ -39,13 +39,13 @@ class Supervisor:
         self.paused = False
         self.stopping = False
         self.snapshots: dict[int, dict[str, Any]] = {}
-        """The latest snapshot of each living process, by its pid."""
+        """The latest snapshot of each living process, by pid."""
         self.ended_counts: Counter[str] = Counter()
-        """The counts of processes that have ended."""
+        """The counts of ended processes."""
         self._display = display
         self._code = OK
         self._kill_at: dict[int, float] = {}
-        """When to kill a process, by its pid."""
+        """When to kill each process, by pid."""
         self._signals: list[int] = []
         self._dead: deque[int] = deque(maxlen=MAX_DEAD)
         self._children = ProcessPool(
@@ -92,7 +92,7 @@ class Supervisor:
             self._kill_in(grace + KILL_AFTER)
 
     def _kill_in(self, seconds: float) -> None:
-        """Kill the processes that live now, if they have not ended in `seconds`."""
+        """Kill the current processes if they have not ended in `seconds`."""
         at = time.monotonic() + seconds
         for pid in self._children.processes:
             self._kill_at[pid] = min(at, self._kill_at.get(pid, at))
@@ -124,10 +124,10 @@ class Supervisor:
             if code in (OK, GAVE_BACK):
                 self._code = max(self._code, code)
             elif code not in (OUT_OF_MEMORY, TIMED_OUT):
-                log.error("worker process %d ended with %d", child.pid, code)
+                log.error("worker process %d ended with exit code %d", child.pid, code)
                 self._code = self._code or DIED
             return None
         if code in RENEWED:
-            log.info("worker process %d has ended with %d, another one starts", child.pid, code)
+            log.info("worker process %d ended with exit code %d; starting another one", child.pid, code)
             return 0.0
         return None

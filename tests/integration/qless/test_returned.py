@@ -22,7 +22,7 @@ from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.returned import NOT_FINITE, REFUSED, RETURNED, VALUES
 from tests.integration.qless.tasks import examples
-from tests.integration.qless.worker.conftest import Here
+from tests.integration.qless.worker.conftest import InProcessWorker
 
 pytestmark = pytest.mark.redis
 
@@ -47,22 +47,22 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
     site_client.close()
 
 
-def by_a_worker(start: Callable[[], Here], name: str) -> str:
+def by_a_worker(start: Callable[[], InProcessWorker], name: str) -> str:
     start()
     return examples.returns.delay(name).id
 
 
-def by_a_worker_for_asyncio(start: Callable[[], Here], name: str) -> str:
+def by_a_worker_for_asyncio(start: Callable[[], InProcessWorker], name: str) -> str:
     start()
     return examples.areturns.delay(name).id
 
 
-def as_a_task_of_celery(start: Callable[[], Here], name: str) -> str:
+def as_a_task_of_celery(start: Callable[[], InProcessWorker], name: str) -> str:
     start()
     return put_task(celery_app.returns, (name,), queue="q")
 
 
-def in_a_process_of_celery(start: Callable[[], Here], name: str) -> str:
+def in_a_process_of_celery(start: Callable[[], InProcessWorker], name: str) -> str:
     """As `runqless --via celery` lets it run there."""
     jid = examples.returns.delay(name).id
     holder, runner = Client(site_client.source.sync()), Client(site_client.source.sync(), worker_name="celery")
@@ -72,7 +72,7 @@ def in_a_process_of_celery(start: Callable[[], Here], name: str) -> str:
     return jid
 
 
-def sent_to_celery(start: Callable[[], Here], name: str) -> str:
+def sent_to_celery(start: Callable[[], InProcessWorker], name: str) -> str:
     """What a worker of Celery does after a task that was sent."""
     site_client.call("put", "w", tracking.QUEUE, "sent", "celery-send:x", "{}", tracking.FAR)
     celery_app.returns.push_request(headers={tracking.HEADER: "sent"})
@@ -89,11 +89,11 @@ WAYS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def start(site: Client, valkey_url: str) -> Iterator[Callable[[], Here]]:
-    workers: list[Here] = []
+def start(site: Client, valkey_url: str) -> Iterator[Callable[[], InProcessWorker]]:
+    workers: list[InProcessWorker] = []
 
-    def begin() -> Here:
-        workers.append(Here(valkey_url).start())
+    def begin() -> InProcessWorker:
+        workers.append(InProcessWorker(valkey_url).start())
         return workers[-1]
 
     yield begin
@@ -103,7 +103,7 @@ def start(site: Client, valkey_url: str) -> Iterator[Callable[[], Here]]:
 
 @WAYS
 @pytest.mark.parametrize("name", [name for name in VALUES if name not in ("true", "zero point", "deep")])
-def test_any_json_is_a_result(start: Callable[[], Here], run: Callable[..., str], name: str) -> None:
+def test_any_json_is_a_result(start: Callable[[], InProcessWorker], run: Callable[..., str], name: str) -> None:
     jid = run(start, name)
     returned = AsyncResult[Any](jid).get(LONG)
     assert (returned, type(returned)) == (VALUES[name], type(VALUES[name]))
@@ -115,7 +115,9 @@ def test_any_json_is_a_result(start: Callable[[], Here], run: Callable[..., str]
 
 @WAYS
 @pytest.mark.parametrize("name", NOT_FINITE)
-def test_what_is_not_finite_fails_at_once(start: Callable[[], Here], run: Callable[..., str], name: str) -> None:
+def test_what_is_not_finite_fails_at_once(
+    start: Callable[[], InProcessWorker], run: Callable[..., str], name: str
+) -> None:
     jid = run(start, name)
     with pytest.raises(TaskFailed, match=REFUSED) as caught:
         AsyncResult[Any](jid).get(LONG)
@@ -155,7 +157,7 @@ class TestEager:
             result.get()
 
 
-def test_a_result_that_nobody_wants_may_be_anything(start: Callable[[], Here]) -> None:
+def test_a_result_that_nobody_wants_may_be_anything(start: Callable[[], InProcessWorker]) -> None:
     start()
     result = examples.drops.delay("nan")
     with pytest.raises(ResultGone):

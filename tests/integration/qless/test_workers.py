@@ -159,7 +159,7 @@ def test_jobs_in_a_queue_without_a_worker(site: Client) -> None:
     }
     advice = "No worker serves this queue. Start one with manage.py runqless --queues alone."
     assert advice in messages["queue alone"][1]
-    assert any(note.endswith("their queue: alone.") for note in panel().notes)
+    assert any(note.endswith("no worker: alone.") for note in panel().notes)
     # a worker of another kind may serve anything
     site.queues["elsewhere"].pop()
     assert findings()["queue alone"][0] == "ok"
@@ -277,9 +277,9 @@ def test_pages_tell_of_them(site: Client, admin_client: Browser, strange: Task[.
         site.call("worker.alive", f"ours-{number}", "served")
     site.source.sync().zadd("ql:alive", {"ours-1": time.time() - SILENT - 5, "ours-2": time.time() - GONE - 5})
     page = admin_client.get(reverse("admin:resty_qless_queue_changelist")).content.decode()
-    assert "no worker serves their queue: alone." in page
+    assert "Queues with waiting jobs but no worker: alone." in page
     assert page.count("no worker</span>") == 1
-    assert f"Workers do not run tasks of these modules: {strange.path}" in page
+    assert f"Tasks in modules that workers do not run: {strange.path}" in page
     assert "examples.nightly" in page
     _label, _, after_heading = page.partition("<dt>Workers</dt>")
     assert after_heading.partition("</dd>")[0].partition(">1<")[1], after_heading[:200]

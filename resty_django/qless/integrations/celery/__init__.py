@@ -1,12 +1,12 @@
 """The bridge to Celery.
 
-    # in the module with the Celery app of the site
+    # in the module that contains the site's Celery app
     from resty_django.qless.integrations.celery import connect
     connect()
 
-- `put_task` puts a task of Celery as a job, which our workers run.
-- `manage.py runqless --via celery` dispatches jobs to the workers of Celery.
-- `send` sends a task to Celery that jobs can depend on, and that depends on jobs.
+- `put_task` enqueues a Celery task as a job, which the workers of this package run.
+- `manage.py runqless --via celery` dispatches jobs to Celery's workers.
+- `send` sends a task to Celery that can depend on jobs, and on which jobs can depend.
 
 See docs/qless/celery.md.
 """
@@ -43,15 +43,15 @@ from .serialization import as_json, check, dumped, loaded
 from .tracking import HEADER, QUEUE, CelerySend, send
 
 NAME: Final = "resty_django.qless.run"
-"""The name of the task of Celery that runs a job; for `task_routes`."""
+"""The name of the Celery task that runs a job; for `task_routes`."""
 
 
 class CeleryRejected(QlessError):
-    """The task of Celery raised `Reject`."""
+    """The Celery task raised `Reject`."""
 
 
 def connect() -> None:
-    """Let Celery in this process run jobs, and report the end of tasks that jobs depend on. Idempotent."""
+    """Prepare Celery in this process to run jobs, and to report the end of tasks that jobs depend on. Idempotent."""
     receivers: tuple[tuple[Any, Callable[..., None]], ...] = (
         (signals.task_prerun, tracking.on_prerun),
         (signals.task_postrun, tracking.on_postrun),
@@ -67,7 +67,7 @@ def connect() -> None:
         signal.connect(receiver, dispatch_uid="resty_django.qless", weak=False)
 
 
-# --- a task of Celery as a job ---
+# --- Celery tasks as jobs ---
 
 
 def put_task(
@@ -85,11 +85,11 @@ def put_task(
     expires: float | datetime | None = None,
     retries: int | None = None,
 ) -> str:
-    """Put a task of Celery as a job, and return its jid, which the task sees as its ID.
+    """Enqueue a Celery task as a job, and return its jid, which is the task's ID.
 
-    The options are those of our tasks; `retries`: how often it runs again after the loss of a worker (None: 5), in
-    addition to the task's own `max_retries`. Raises `TypeError` where the task does not take the arguments,
-    `InvalidArgument` where they are not JSON.
+    Accepts the options of `EnqueueOptions`. `retries`: how often the job runs again after the loss of a worker (None:
+    5), in addition to the task's own `max_retries`. Raises `TypeError` if the task does not accept the arguments, and
+    `InvalidArgument` if they are not JSON.
     """
     client = default_client()
     check(task, args, kwargs)
@@ -117,7 +117,7 @@ def put_task(
 
 
 class CeleryTask(Runnable):
-    """Runs a task of Celery in our worker as Celery's worker would: with its request, retries, signals and handlers."""
+    """Runs a Celery task in a worker of this package, with Celery's request, retries, signals and handlers."""
 
     keep_result = True
 
@@ -157,7 +157,7 @@ class CeleryTask(Runnable):
         raise error
 
     def _request(self, job: Job, args: list[Any], kwargs: dict[str, Any], retries: int) -> dict[str, Any]:
-        """Return a request as `Task.apply` makes it: `is_eager` lets `retry` raise instead of sending the task."""
+        """Return a request like the one of `Task.apply`: `is_eager` makes `retry` raise instead of sending the task."""
         return {
             "id": job.jid,
             "root_id": job.jid,
@@ -183,12 +183,12 @@ class CeleryTask(Runnable):
 
 
 def celery_task(name: str) -> CeleryTask:
-    """Return what runs the jobs `celery:<name>`. Raises `NotAllowed` where Celery does not know the task."""
+    """Return the runner of the jobs `celery:<name>`. Raises `NotAllowed` if Celery does not know the task."""
     return CeleryTask(_registered(name))
 
 
 def celery_send(name: str) -> CelerySend:
-    """Return what runs the jobs `celery-send:<name>`. Raises `NotAllowed` as `celery_task`."""
+    """Return the runner of the jobs `celery-send:<name>`. Raises `NotAllowed` if Celery does not know the task."""
     return CelerySend(_registered(name))
 
 
@@ -222,7 +222,7 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
 
 @shared_task(name=NAME, ignore_result=True)  # type: ignore[untyped-decorator]
 def run(jid: str, holder: str) -> list[str]:
-    """Run a job that a worker of ours has dispatched, and some more; return how they ended."""
+    """Run a job that a worker of this package dispatched, and a few more; return how they ended."""
     client = default_client()
     client.worker_name = process_name()
     return [end for _, end in run_borrowed(client, jid, holder)]
@@ -247,7 +247,7 @@ def _registered(name: str) -> Any:
     if name not in app.tasks:
         raise NotAllowed(
             f"Celery's app {app.main!r} does not know the task {name!r}. Import the module with the app in the package "
-            "of the site's settings, and let it find the task."
+            "of the site's settings, and make sure that the app discovers the task."
         )
     return app.tasks[name]
 

@@ -1,9 +1,10 @@
-"""The executor of `runqless --via celery`: it sends jobs to Celery, until one of its processes takes them.
+"""The executor of `runqless --via celery`: sends jobs to Celery, where a process takes them over.
 
-A job that was sent stays this worker's, which extends its lock. The process that begins to run it takes the lock (the
-command `take` of the core); this worker is notified, and forgets the job. So no more jobs are in the broker than the
-worker has slots; and a job whose process dies returns to its queue when its lock expires. A job that nobody has taken
-is sent again after a while, since its message may be lost: of several messages only one can take it.
+A job that was sent still belongs to this worker, which extends its lock. The process that starts to run it takes over
+the lock (with the core's command `take`); this worker is notified and forgets the job. So the broker never holds more
+jobs than the worker has slots, and a job whose process dies returns to its queue when its lock expires. A job that no
+process has taken is sent again after a while, since its message may be lost. Only one of several messages for a job can
+take it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ log = logger("resty_django.qless.bridge")
 
 DISPATCHED: Final = "handed over"
 RESEND_AFTER: Final = 300.0
-"""Seconds after which a job that nobody has taken is sent again."""
+"""Seconds after which a job that no process has taken is sent again."""
 EARLY: Final = 2.0
-"""Seconds for which the notice that an unknown job was taken is kept: the reply to its pop may still arrive."""
+"""Seconds for which the notification that an unknown job was taken is kept: the reply to its pop may still arrive."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds until a message is sent again that the broker did not accept."""
+"""Seconds until a message is sent again that the broker did not accept: at first, and at most."""
 
 
 class CeleryDispatcher(Pool):
-    """Sends jobs by `send(job)`, which is called in one thread, and repeated until it does not raise."""
+    """Sends jobs with `send(job)`, which is called in one thread and repeated until it does not raise."""
 
     share = 0.25
 
@@ -46,7 +47,7 @@ class CeleryDispatcher(Pool):
         self._outbox: SimpleQueue[RunningJob | None] = SimpleQueue()
         self._sent: dict[str, RunningJob] = {}
         self._sent_at: dict[str, float] = {}
-        """Used by the sending thread only; in the order of the times."""
+        """Used only by the sending thread; sorted by time."""
         self._early: dict[str, float] = {}
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -65,13 +66,13 @@ class CeleryDispatcher(Pool):
             self._outbox.put(running)
 
     def ended(self, running: RunningJob) -> None:
-        """Nothing to free: the worker loop counts the slots."""
+        """Do nothing: the worker loop counts the slots."""
 
     def taken(self, jid: str) -> None:
         """Note that another process has the lock now. Callable from any thread."""
         with self._changing:
             running = self._sent.pop(jid, None)
-            if running is None:  # it was popped just now, and the reply to that is still on its way
+            if running is None:  # it was just popped, and the reply has not arrived yet
                 now = time.monotonic()
                 self._early = {taken_jid: at for taken_jid, at in self._early.items() if at > now - EARLY}
                 self._early[jid] = now
@@ -115,7 +116,7 @@ class CeleryDispatcher(Pool):
             try:
                 self._send(running.job)
             except Exception as error:
-                log.error("job %s could not be sent, again in %.1f s: %s", running.jid, pause, error)
+                log.error("job %s could not be sent; next attempt in %.1f s: %s", running.jid, pause, error)
                 self._closed.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
@@ -124,11 +125,11 @@ class CeleryDispatcher(Pool):
                 return
 
     def _resend(self) -> None:
-        """Send again what nobody has taken for long, and forget what was taken."""
+        """Resend jobs that no process has taken for a long time, and forget jobs that were taken."""
         self._sent_at = {jid: at for jid, at in self._sent_at.items() if jid in self._sent}
         latest = time.monotonic() - self._resend_after
         for jid in [jid for jid, at in self._sent_at.items() if at <= latest]:
             running = self._sent.get(jid)
             if running is not None:
-                log.warning("nobody has taken job %s for %.0f s; it is sent again", jid, self._resend_after)
+                log.warning("no process has taken job %s for %.0f s; sending it again", jid, self._resend_after)
                 self._send_until_accepted(running)

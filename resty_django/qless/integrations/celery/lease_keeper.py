@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.bridge")
 
 RETRY_AFTER: Final = 0.5
-"""Seconds until a heartbeat is sent again that the server did not answer."""
+"""Seconds until a heartbeat that the server did not answer is sent again."""
 NEVER: Final = float("inf")
 IDLE: Final = 5.0
 """Seconds for which the thread stays awake after the last job."""
 
 
 def extend(running: RunningJob, length: float, now: float) -> None:
-    """Note that its lock lasts `length` seconds from `now` on."""
+    """Record that its lock lasts `length` seconds from `now`."""
     running.renew_at = now + length / RENEWALS
     running.lease_end = now + length
 
 
 class LeaseKeeper:
-    """One for each process. The thread starts with the first job, and sleeps while there is nothing to do."""
+    """Extends the locks of this process's jobs. The thread starts with the first job, and sleeps while idle."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -49,7 +49,7 @@ class LeaseKeeper:
 
     @contextmanager
     def keeps(self, client: Client, running: RunningJob, length: float) -> Iterator[None]:
-        """Extend the lock, of `length` seconds, within the block."""
+        """Keep extending the lock, by `length` seconds each time, within the block."""
         with self._changed:
             self._leases[running] = (client, length)
             running.thread = threading.get_ident()
@@ -68,11 +68,11 @@ class LeaseKeeper:
                 except BaseException as error:
                     if running.cause is None or type(error) is not type(running.cause):
                         raise
-                else:  # at the second attempt at the latest: it is interrupted once
+                else:  # at the latest on the second attempt: it is interrupted only once
                     break
 
     def forget(self, running: RunningJob) -> None:
-        """Note that the job has ended."""
+        """Record that the job has ended."""
         with self._changed:
             running.thread = 0
             self._leases.pop(running, None)
@@ -97,7 +97,7 @@ class LeaseKeeper:
                 if not due:
                     ends = [running.renew_at for running in self._leases] + [at for at, _ in self._limits.values()]
                     if ends or not idle:
-                        # awake a moment longer after the last job: most jobs that begin need not wake the thread
+                        # stay awake a little longer after the last job, so that most new jobs need not wake the thread
                         self._wakes_at = min(ends, default=now + IDLE)
                     else:
                         self._wakes_at = NEVER
@@ -113,7 +113,9 @@ class LeaseKeeper:
         try:
             client.call("heartbeat", running.jid, job.worker_name)
         except StoreError as error:
-            log.warning("the lock of %s could not be prolonged, again in %.1f s: %s", running.jid, RETRY_AFTER, error)
+            log.warning(
+                "the lock of job %s could not be extended; next attempt in %.1f s: %s", running.jid, RETRY_AFTER, error
+            )
             running.renew_at = now + RETRY_AFTER
         except QlessError as error:
             running.renew_at = NEVER

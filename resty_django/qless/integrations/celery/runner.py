@@ -1,4 +1,4 @@
-"""Runs borrowed jobs: a process of Celery takes the lock of a job, extends it, runs the job and reports its end."""
+"""Runs borrowed jobs: a Celery process takes over the lock of a job, extends it, runs the job and reports its end."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from .lease_keeper import extend, keeper
 log = logger("resty_django.qless.bridge")
 
 PAUSE: Final = 0.25
-"""Seconds until the end of a job is reported again to a server that did not answer."""
+"""Seconds until a job's end is reported again to a server that did not answer."""
 SLICE: Final = 0.1
-"""Seconds for which one message lets a process run jobs."""
+"""Seconds for which a process runs jobs after one message."""
 
 _JOB: Final = reader(JobRecord)
 
 
 def process_name() -> str:
-    """Return the worker name in jobs that this process of Celery runs."""
+    """Return the worker name for jobs that this Celery process runs."""
     return f"celery-{socket.gethostname()}-{os.getpid()}"
 
 
 class BorrowedJob(WorkerJob):
-    """A job in a process that is not a worker of ours."""
+    """A job in a process that is not a worker of this package."""
 
     __slots__ = ("running",)
 
@@ -50,7 +50,7 @@ class BorrowedJob(WorkerJob):
         self.running: RunningJob | None = None
 
     def limit(self, seconds: float, kill_after: float | None) -> None:
-        """Interrupt this run `seconds` after its start with `JobTimeout`. Code that ignores that continues."""
+        """Interrupt this run with `JobTimeout`, `seconds` after its start. Code that ignores it continues."""
         if self.running is not None:
             keeper.limit(self.running, seconds)
 
@@ -71,9 +71,9 @@ def begin(client: Client, record: JobRecord) -> tuple[RunningJob, float]:
 def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) -> list[tuple[str, str]]:
     """Run the job that `holder` has dispatched; return the jids that ran, and how each ended.
 
-    It does not run where the message came twice, or so late that the lock was lost: then another process runs it. After
-    it come others that `holder` has dispatched and nobody has begun, for `seconds`: that saves messages, and the end of
-    one job and the beginning of the next are one round trip.
+    The job does not run if its message arrived twice, or so late that the lock was lost: then another process runs it.
+    For up to `seconds`, the process continues with other jobs that `holder` has dispatched and that no process has
+    started. This saves messages, and reporting one job and taking the next is a single round trip.
     """
     deadline = time.monotonic() + seconds
     ran: list[RunningJob] = []
@@ -98,7 +98,7 @@ def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) 
 
 
 def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> JobRecord | None:
-    """Report the end of the last job, and take the next: `jid`, or any where that is empty. None: there is none."""
+    """Report the end of the last job, and take the next one: `jid`, or any if that is empty. None: no job is left."""
     requests: list[Request] = [("take", jid, client.worker_name, holder)]
     if last is not None and last.command is not None:
         requests.insert(0, last.command.request)
@@ -110,7 +110,7 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
         elif not isinstance(end_replies[0], StoreError):
             _apply_reply(last, end_replies[0])
     if jid and isinstance(reply, LostLock | NoSuchJob):
-        log.info("job %s is not run: %s", jid, reply)
+        log.info("skipping job %s: %s", jid, reply)
         return None
     if isinstance(reply, Exception):
         raise reply
@@ -118,7 +118,7 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
 
 
 def _run(client: Client, record: JobRecord) -> RunningJob:
-    """Run a job. Its `command` is still to be reported then, but only where it has succeeded."""
+    """Run a job. If it has succeeded, its `command` is still to be reported."""
     running, length = begin(client, record)
     refusal = None
     try:
@@ -134,7 +134,7 @@ def _run(client: Client, record: JobRecord) -> RunningJob:
                     async_to_sync(execution.arun)(running)
                 else:
                     execution.run(running)
-        except JobTimeout as error:  # it came when the job had ended already
+        except JobTimeout as error:  # arrived after the job had ended
             keeper.forget(running)
             if not running.end:
                 execution.finish(running, error)
@@ -144,15 +144,15 @@ def _run(client: Client, record: JobRecord) -> RunningJob:
 
 
 def _apply_reply(running: RunningJob, reply: Any) -> None:
-    """Apply the reply to the report of its end. After a refusal, `command` is what to report instead."""
+    """Apply the reply to the report of a job's end. After a refusal, `command` is the command to report instead."""
     if is_refusal(reply):
-        log.error("the server refuses how job %s has ended (%s): %s", running.jid, running.end, _printable(reply))
+        log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _printable(reply))
         if not execution.refuse(running, reply):
             running.end = LOST
         return
     running.command = None
     if isinstance(reply, Exception):
-        log.warning("job %s has ended (%s), which counts no longer: %s", running.jid, running.end, _printable(reply))
+        log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _printable(reply))
         running.end = LOST
 
 
@@ -161,10 +161,10 @@ def _printable(reply: Any) -> str:
 
 
 def _report_end(client: Client, running: RunningJob) -> None:
-    """Report how it ended. Repeats that to a server that is down, as long as the lock would last."""
+    """Report the end of a job. While the server is down, repeat this until the lock expires."""
     while running.command is not None:
         try:
-            if running.command.needs_lease_check:  # which would take the job from anybody
+            if running.command.needs_lease_check:  # else the command could take the job from another worker
                 client.call("heartbeat", running.jid, client.worker_name)
             _apply_reply(running, client.call(*running.command.request))
         except QlessError as error:

@@ -1,4 +1,4 @@
-"""Arguments and results of Celery's tasks, as JSON."""
+"""Arguments and results of Celery tasks as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import InvalidArgument
 
 
 def check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
-    """Raise `TypeError` where the task does not take these arguments."""
+    """Raise `TypeError` if the task does not accept these arguments."""
     check: Callable[..., Any] | None = getattr(task, "__header__", None)
     if task.typing and check is not None:
         try:
@@ -23,7 +23,7 @@ def check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
 
 
 def dumped(data: dict[str, Any]) -> str:
-    """Return JSON as Celery makes it, which keeps the types of times, UUIDs and the like."""
+    """Return Celery's JSON, which keeps the types of times, UUIDs, decimals and similar values."""
     try:
         return str(dumps(data))  # type: ignore[no-untyped-call]
     except (TypeError, ValueError) as error:
@@ -31,14 +31,14 @@ def dumped(data: dict[str, Any]) -> str:
 
 
 def loaded(job: Job) -> dict[str, Any]:
-    """Return the data of a job, from JSON as Celery makes it."""
+    """Return the data of a job from Celery's JSON."""
     return dict(loads(job.raw_data))  # type: ignore[no-untyped-call]
 
 
 def as_json(job: Job, value: Any) -> Any:
-    """Return the result, or None where its type has no JSON: the task has succeeded all the same.
+    """Return the result, or None if JSON cannot represent its type: the task has succeeded anyway.
 
-    Raises `InvalidArgument` for NaN and infinity, which would silently become something else.
+    Raises `InvalidArgument` for NaN and infinity, which would silently change.
     """
     try:
         encode(value, "result")

@@ -1,10 +1,10 @@
-"""Tasks that Celery runs, each of which is a job at the same time, for those that depend on it.
+"""Tasks that Celery runs and that have a job as their counterpart, on which other jobs can depend.
 
-The job waits, scheduled for a distant day, while its message is in the broker. The process of Celery that begins the
-task takes the job, extends its lock, and ends it with the task. Ends that this process does not see are reported by the
-main process of the worker, from signals of Celery (`on_failure`, `on_revoked`, `on_rejected`); and ends that nobody
-reports, such as the failure of a machine, are found by the lock, which expires (`Sweep`, and each worker of ours that
-serves the queue of the job).
+While the message is in the broker, the job is scheduled for a distant day. The Celery process that starts the task
+takes the job, extends its lock, and ends the job together with the task. The worker's main process reports ends that
+this process does not see, using Celery's signals (`on_failure`, `on_revoked`, `on_rejected`). Ends that no process
+reports, such as the failure of a machine, are detected when the lock expires (by `Sweep`, and by each worker of this
+package that serves the job's queue).
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from .serialization import as_json, check, dumped, loaded
 log = logger("resty_django.qless.bridge")
 
 HEADER: Final = "qless_job"
-"""The header of messages whose task is a job at the same time."""
+"""The header of messages whose task has a job as its counterpart."""
 KLASS: Final = "celery-send:"
 """The prefix of the class of such a job; the name of the task follows."""
 QUEUE: Final = "default"
 FAR: Final = 10 * 365 * 86_400.0
-"""Seconds; for a job that waits until Celery reports the end of its task."""
+"""Delay in seconds of a job that waits until Celery reports the end of its task."""
 RETRIES: Final = 1_000_000
-"""Retries of such a job: each retry of Celery takes one."""
+"""Retries of such a job: each Celery retry uses up one."""
 PATIENCE: Final = 20.0
-"""Seconds for which the end of a task is reported again to a server of jobs that does not answer."""
+"""Seconds for which the report of a task's end is repeated while the job queue's server does not answer."""
 RELEASE_TIME: Final = 2.0
-"""Seconds that a worker of ours has to release a job whose message it has just sent."""
+"""Seconds that a worker of this package has to release a job whose message it has just sent."""
 BEGUN, SENT = "begun by Celery", "sent to Celery"
 """Entries of the job's history."""
 WATCHED: Final = "celery-sent"
-"""The key of a sorted set: jids of jobs of sent tasks, and when to check whether they are still alive."""
+"""The key of a sorted set: jids of jobs of sent tasks, and when to check that they are still alive."""
 
 SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
 """States of Celery."""
 
 _JOB: Final = reader(JobRecord)
 running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
-"""The tasks that this process runs now, by ID."""
+"""The tasks that this process is running, by ID."""
 
 
 def send(
@@ -78,10 +78,10 @@ def send(
     queue: str = QUEUE,
     **options: Any,
 ) -> str:
-    """Send a task to Celery when the jobs `depends` have succeeded, and return its ID, which is a jid too.
+    """Send a task to Celery once the jobs `depends` have succeeded, and return its ID, which is also a jid.
 
-    Other jobs may depend on it: they wait until Celery's worker has reported its end (`connect`). `options` are those
-    of Celery's `apply_async`, and JSON. With `depends` a worker of our queue `queue` sends it.
+    Other jobs may depend on it: they wait until Celery's worker has reported its end (`connect`). `options`: options of
+    Celery's `apply_async`, as JSON values. With `depends`, a worker of the job queue's `queue` sends it.
     """
     client = default_client()
     check(task, args, kwargs)
@@ -109,7 +109,7 @@ class CelerySend(Runnable):
         self.names = [*inspect.signature(task.run).parameters]
 
     def perform(self, job: Job) -> None:
-        """Send the task. A job that was sent before is one whose lock has expired: its process is gone."""
+        """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""
         events = _since_put(job.raw_queue_history)
         if BEGUN in events and not self.task.acks_late:
             raise CeleryLost(LOST)
@@ -121,12 +121,12 @@ class CelerySend(Runnable):
 
 
 class CeleryLost(QlessError):
-    """The process of Celery that ran the task is gone, and has not reported its end."""
+    """The Celery process that ran the task is gone and has not reported the task's end."""
 
 
 LOST: Final = (
-    "The process of Celery that ran the task is gone, and reported nothing: its time limit was over, it was killed, "
-    "or its machine failed. If the task is delivered again, its job begins again too."
+    "The Celery process that ran the task is gone without a report: it exceeded its time limit, was killed, or its "
+    "machine failed. If the task is delivered again, its job restarts as well."
 )
 
 
@@ -174,13 +174,13 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
 
 
 def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs: Any) -> None:
-    """Report the end of a task to its job. Repeats that for a while to a server that is down."""
+    """Report the end of a task to its job. While the server is down, repeat this for a while."""
     if not is_job(task.request, task_id):
         return
     run = running_tasks.pop(task_id, None)
     if run is not None:
         run[1].close()
-    if state is None:  # the process is being ended: the main process reports why, else the lock does
+    if state is None:  # the process is being stopped: the main process reports the reason, else the lock expires
         return
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -208,7 +208,7 @@ def _report_end(client: Client, jid: str, state: str, retval: Any, *, was_runnin
     else:
         try:
             job.complete(result=as_json(job, retval if state == SUCCESS else None))
-        except InvalidArgument as error:  # the result is not one that a job may have
+        except InvalidArgument as error:  # the result is not valid for a job
             _fail(job, f"celery-{type(error).__name__}", message_of(error))
     if not retried:
         client.run(_unwatched(client, jid))
@@ -229,16 +229,16 @@ def _own_client() -> Client:
 
 
 def is_job(request: Any, task_id: str) -> bool:
-    """Return whether a task is a job at the same time, by the header of its message."""
+    """Return whether a task has a job as its counterpart, according to the header of its message."""
     headers = getattr(request, "headers", None)
     return isinstance(headers, dict) and headers.get(HEADER) == task_id
 
 
 def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None:
-    """Take the job of a task, and return it; None: it does not exist, or has ended.
+    """Take the job of a task and return it; None if it does not exist or has ended.
 
-    A worker of ours that has just sent the message has a moment to release it. With `revive` a job that counted as
-    lost begins again.
+    A worker of this package that has just sent the message gets a moment to release the job. With `revive`, a job that
+    counted as lost restarts.
     """
     deadline = time.monotonic() + RELEASE_TIME
     while True:
@@ -261,28 +261,28 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
             return read(client.call("take", jid, client.worker_name, *holder), _JOB)
         except NoSuchJob:
             return None
-        except QlessError:  # it has changed since
+        except QlessError:  # its state has changed since
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.02)
 
 
-# --- in the main process of a worker of Celery, and after processes that are gone ---
+# --- in the main process of a Celery worker, and for processes that are gone ---
 
 GRACE: Final = 5.0
-"""Seconds after a lock, or a task, has expired, in which another process may report it."""
+"""Seconds after the expiry of a lock or a task, in which another process may report it."""
 LATE: Final = 7200.0
-"""Seconds that a task with `acks_late`, whose process is gone, has to be delivered again."""
+"""Seconds in which a task with `acks_late` may be delivered again after its process is gone."""
 SWEEP: Final = 15.0
 """Seconds between two searches for jobs whose process is gone."""
 PAGE: Final = 100
-"""Jobs of one search."""
+"""Number of jobs in one search."""
 MAX_UNREPORTED: Final = 10_000
-"""Ends that are kept while the server of the jobs is down."""
+"""Maximum number of unreported ends kept while the job queue's server is down."""
 
 
 def fail_job(client: Client, jid: str, group: str, message: str) -> None:
-    """Let the job fail of a task that has ended without its process. Raises `StoreError`."""
+    """Fail the job of a task whose process did not report its end. Raises `StoreError`."""
     reply = client.call("get", jid)
     record = None if reply is None else read(reply, _JOB)
     if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
@@ -294,8 +294,8 @@ def fail_job(client: Client, jid: str, group: str, message: str) -> None:
 
 
 class Sweep:
-    """The thread of the main process that reports ended tasks, so that Celery's loop does not wait for the server of
-    jobs."""
+    """The thread of the main process that reports ended tasks, so that Celery's loop does not wait for the job queue's
+    server."""
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[str, str]] = {}
@@ -305,7 +305,7 @@ class Sweep:
         self._thread: threading.Thread | None = None
 
     def start(self, **kwargs: Any) -> None:
-        """Start the thread, in the main process of a worker."""
+        """Start the thread in the main process of a worker."""
         if self._thread is None or self._pid != os.getpid():
             self._stopped, self._pid = False, os.getpid()
             self._thread = threading.Thread(target=self._run, name="qless-sent", daemon=True)
@@ -320,7 +320,7 @@ class Sweep:
             thread.join(PATIENCE)
 
     def report(self, jid: str, group: str, message: str) -> None:
-        """Report the failure of a task; without a thread, at once."""
+        """Report the failure of a task; without a thread, do so at once."""
         if self._thread is None or self._pid != os.getpid():
             fail_job(_own_client(), jid, group, message)
             return
@@ -348,7 +348,7 @@ class Sweep:
                     next_search = time.monotonic() + SWEEP
                     fail_abandoned(client)
             except Exception as error:
-                log.warning("the ends of tasks could not be reported, again in 1 s: %s", error)
+                log.warning("the ends of tasks could not be reported; next attempt in 1 s: %s", error)
                 if self._stopped:
                     return
                 time.sleep(1.0)
@@ -359,7 +359,7 @@ sweep: Final = Sweep()
 
 
 def on_failure(sender: Any, task_id: str, exception: BaseException, **kwargs: Any) -> None:
-    """Report a task whose process is gone. Other failures are reported by its process."""
+    """Report a task whose process is gone. The process itself reports other failures."""
     if (
         type(exception).__name__ in ("WorkerLostError", "TimeLimitExceeded", "Terminated")
         and task_id not in running_tasks
@@ -368,14 +368,14 @@ def on_failure(sender: Any, task_id: str, exception: BaseException, **kwargs: An
 
 
 def on_revoked(request: Any, terminated: bool, signum: Any, expired: bool, **kwargs: Any) -> None:
-    """Report a task that was revoked before it began, was terminated, or came after it had expired."""
+    """Report a task that was revoked before it started, was terminated, or arrived after it had expired."""
     if is_job(request, request.id):
         how = "expired before a worker was free" if expired else "was terminated" if terminated else "was revoked"
         sweep.report(request.id, "celery-TaskRevokedError", f"The task {how}{f' ({signum})' if signum else ''}.")
 
 
 def on_rejected(message: Any, exc: Any = None, name: str = "", **kwargs: Any) -> None:
-    """Report a task that a worker of Celery does not know, or whose message it cannot read."""
+    """Report a task that a Celery worker does not know, or whose message it cannot read."""
     jid = (message.headers or {}).get(HEADER)
     if isinstance(jid, str):
         text = (
@@ -387,7 +387,7 @@ def on_rejected(message: Any, exc: Any = None, name: str = "", **kwargs: Any) ->
 
 
 def fail_abandoned(client: Client) -> int:
-    """Fail the jobs of tasks whose process is gone, or that have expired in the broker. Return how many were checked.
+    """Fail the jobs of tasks whose process is gone or that expired in the broker. Return the number of checked jobs.
 
     Raises `StoreError`.
     """
@@ -408,14 +408,14 @@ def fail_abandoned(client: Client) -> int:
             else:
                 watch(client, jid, until)
         elif record.state == "scheduled" and BEGUN not in _since_put(record.history):
-            fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a worker of Celery was free.")
+            fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a Celery worker was free.")
         else:
             watch(client, jid, now + 20 * SWEEP)
     return len(jids)
 
 
 def _since_put(history: Any) -> dict[str, dict[str, Any]]:
-    """Return the entries of a history since the job was last put, by their names."""
+    """Return the history entries since the job was last put, by name."""
     entries: dict[str, dict[str, Any]] = {}
     for entry in as_list(history):
         if entry.get("what") == "put":

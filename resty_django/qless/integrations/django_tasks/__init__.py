@@ -1,4 +1,4 @@
-"""A backend of Django's tasks, whose tasks run as jobs.
+"""A backend for Django's tasks that runs them as jobs.
 
     TASKS = {"default": {"BACKEND": "resty_django.qless.integrations.django_tasks.QlessBackend"}}
 

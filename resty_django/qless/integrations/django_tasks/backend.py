@@ -1,7 +1,7 @@
-"""The backend: tasks of Django, put as jobs, and their results.
+"""The backend: enqueues Django's tasks as jobs, and reads their results.
 
-With Django 6.0 and later it is one of `django.tasks`, before that of the package django-tasks. A task is a job, whose
-class is the path of the function; its data is a `TaskRecord`.
+It implements the interface of `django.tasks` on Django 6.0 and later, and of the package django-tasks on older
+versions. A task is a job whose class is the path of the function, and whose data is a `TaskRecord`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .record import TaskRecord
 from .runner import DjangoTask
 
 LOST: Final = "resty_django.qless.errors.LostLock"
-"""The class of the error of a task whose workers died until it had no retries left."""
+"""The error class of a task whose workers died until it had no retries left."""
 OPTIONS: Final = {"RETRIES", "BACKOFF", "ON_COMMIT"}
 
 
 class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
-    """A backend of Django's tasks.
+    """A backend for Django's tasks.
 
-    `OPTIONS`: `RETRIES`: how often a task that raised an exception runs again (0); `BACKOFF`: seconds before the first
-    retry, doubled for each further one (1); `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its
-    commit (the queues in the setting QLESS ON_COMMIT).
+    `OPTIONS` may contain `RETRIES`: how often a task that raised an exception runs again (default 0); `BACKOFF`:
+    seconds before the first retry, doubled for each further retry (default 1); and `ON_COMMIT`: whether a task that is
+    enqueued in a transaction waits for its commit (default: for the queues in the setting QLESS ON_COMMIT).
     """
 
     supports_defer = True
@@ -67,25 +67,24 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
         return default_client()
 
     def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
-        """Yield the errors of its settings."""
+        """Yield the errors in the settings of this backend."""
         setting = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("resty_django.qless"):
-            yield Error(
-                f"{setting} puts jobs, but 'resty_django.qless' is not in INSTALLED_APPS.", id="resty_qless.E004"
-            )
+            yield Error(f"{setting} needs 'resty_django.qless' in INSTALLED_APPS. Add it.", id="resty_qless.E004")
         for unknown in sorted(self.options.keys() - OPTIONS):
             yield Error(
-                f"{setting} has the option {unknown!r}, which is not known.",
-                hint=f"Known are {', '.join(sorted(OPTIONS))}.",
+                f"{setting} has the unknown option {unknown!r}.",
+                hint=f"Options are {', '.join(sorted(OPTIONS))}.",
                 id="resty_qless.E005",
             )
         if self.on_commit not in (None, True, False):
             yield Error(f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}.", id="resty_qless.E005")
 
-    # --- to put it ---
+    # --- enqueuing ---
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Put a task and return its future result. Raises `InvalidTask`; `TypeError` where an argument is not JSON."""
+        """Enqueue a task and return its future result. Raises `InvalidTask`, and `TypeError` for arguments that are not
+        JSON."""
         result, message = self._message(task, args, kwargs)
 
         def put() -> None:
@@ -141,10 +140,10 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
         )
         return result, message
 
-    # --- to read its result ---
+    # --- results ---
 
     def get_result(self, result_id: str) -> Any:
-        """Return the result of a task. Raises `TaskResultDoesNotExist`, also where the result has expired."""
+        """Return the result of a task. Raises `TaskResultDoesNotExist`, also for an expired result."""
         jobs = self.client.jobs
         result, job = self._without_value(jobs.get(result_id), result_id)
         return self._with_value(result, jobs.result(result_id)) if job.state == "complete" else result
@@ -174,7 +173,7 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     def result_of(self, task: Any, job: Job) -> Any:
-        """Return the result of a task, without its value, from its job."""
+        """Return the result of a task, without its return value, from its job."""
         record, status = TaskRecord.of(job.data), _STATUS.get(job.state, Status.READY)
         runs = [entry for entry in job.raw_queue_history if entry["what"] == "popped"]
         errors = record.task_errors()
@@ -211,7 +210,7 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
             changes["run_after"] = time_of(record.run_after)
         try:
             return replace(task, **changes)
-        except InvalidTask:  # the settings have changed, or somebody moved the job
+        except InvalidTask:  # the settings have changed, or the job was moved
             return task
 
 
@@ -223,5 +222,5 @@ _STATUS: Final[dict[str, Any]] = {
 
 
 def _not_before(enqueued: float | None, popped: float) -> float:
-    """Correct a time of the history, which has whole seconds: nothing starts before it was put."""
+    """Correct a time from the history, which has whole seconds: no task starts before it was enqueued."""
     return popped if enqueued is None else max(enqueued, popped)

@@ -28,7 +28,7 @@ TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
 
 
 def time_of(at: float | None) -> datetime | None:
-    """Return the time, with or without a zone as USE_TZ says, of seconds since the epoch."""
+    """Return seconds since the epoch as a datetime, aware or naive according to USE_TZ."""
     if at is None:
         return None
     aware = datetime.fromtimestamp(at, UTC)

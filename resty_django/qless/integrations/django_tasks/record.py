@@ -1,4 +1,4 @@
-"""The data of the job of a task of Django."""
+"""The job data of a Django task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .compat import TaskError
 
 @dataclass(slots=True, kw_only=True)
 class TaskRecord:
-    """Arguments, times and errors of a task, as they are kept in the data of its job.
+    """Arguments, times and errors of a task, stored in the data of its job.
 
     `backend`: its alias. `enqueued`, `run_after`, `started`, `attempted`, `finished`: seconds since the epoch.
-    `errors`: the class path and the traceback of each failed run.
+    `errors`: exception class path and traceback of each failed run.
     """
 
     args: list[Any]
@@ -30,7 +30,7 @@ class TaskRecord:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> TaskRecord:
-        """Return the record in the data of a job. Raises `KeyError` where another program has put the job."""
+        """Return the record in the data of a job. Raises `KeyError` if another program has put the job."""
         return cls(
             args=data["args"],
             kwargs=data["kwargs"],
@@ -44,8 +44,7 @@ class TaskRecord:
         )
 
     def save(self, data: dict[str, Any]) -> None:
-        """Write the record into the data of a job. Times that are not known, and an empty list of errors, are left
-        out."""
+        """Write the record into the data of a job, without unknown times and without an empty list of errors."""
         data.update(args=self.args, kwargs=self.kwargs, backend=self.backend)
         times = {
             "enqueued": self.enqueued,
@@ -60,7 +59,7 @@ class TaskRecord:
             data["finished"] = self.finished
 
     def add_error(self, error: BaseException) -> None:
-        """Note that a run has failed."""
+        """Record that a run has failed."""
         kind = type(error)
         self.errors.append(
             {
@@ -70,5 +69,5 @@ class TaskRecord:
         )
 
     def task_errors(self) -> list[Any]:
-        """Return the errors as the results of Django's tasks have them."""
+        """Return the errors in the form of Django's task results."""
         return [TaskError(**error) for error in self.errors]

@@ -1,4 +1,4 @@
-"""Runs the jobs of tasks of Django in a worker."""
+"""Runs Django tasks as jobs in a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DjangoTask(Runnable):
-    """A task of Django. Its return value is kept as `{"value": ...}`."""
+    """A Django task. Its return value is stored as `{"value": ...}`."""
 
     keep_result = True
 
@@ -49,7 +49,7 @@ class DjangoTask(Runnable):
         except BaseException as error:
             outcome = run.fail(error)
             if outcome is not None:
-                job.heartbeat()  # which sends the errors
+                job.heartbeat()  # sends the errors
                 raise outcome from error
             signals.task_finished.send(sender=type(run.backend), task_result=run.result)
             raise
@@ -75,7 +75,7 @@ class DjangoTask(Runnable):
 
 
 class _Run:
-    """One run of a task: the arguments, and the result that signals and the task itself see."""
+    """One run of a task: its arguments, and the result object passed to signals and to the task itself."""
 
     def __init__(self, task: Any, job: Job) -> None:
         self.job = job
@@ -91,7 +91,7 @@ class _Run:
         self.args = [*context, *self.record.args]
 
     def fail(self, error: BaseException) -> RetryLater | None:
-        """Note the error. Return what lets the task run again; None: it has failed."""
+        """Record the error. Return the exception that reschedules the task, or None if it has failed."""
         self.record.add_error(error)
         job = self.job
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
@@ -102,7 +102,7 @@ class _Run:
         return None
 
     def end(self, status: Any, value: Any) -> None:
-        """Note the end, in the job and in the result that the signal passes on."""
+        """Record the end in the job and in the result object passed to the signal."""
         self.record.finished = time.time()
         self.record.save(self.job.data)
         object.__setattr__(self.result, "finished_at", time_of(self.record.finished))

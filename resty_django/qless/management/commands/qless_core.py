@@ -10,13 +10,13 @@ from resty_django.qless.core import PREFIX, sha1, source
 
 
 class Command(BaseCommand):
-    help = "Print the core of the job queue, or the SHA1 that EVALSHA knows it by once it is loaded."
+    help = "Print the SHA1 of the job queue's Lua script, for EVALSHA, or with --print the script itself."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--print", action="store_true", help="Print the whole script instead of its SHA1.")
         parser.add_argument(
-            "--prefix", default=PREFIX, help=f"What all keys begin with (default: {PREFIX}, that of other clients)."
+            "--prefix", default=PREFIX, help=f"Prefix of all keys (default: {PREFIX}, which other clients use)."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

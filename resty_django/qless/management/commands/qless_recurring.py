@@ -23,19 +23,19 @@ BATCH: Final = 500
 
 class Command(BaseCommand):
     help = (
-        "List the recurring jobs, and say which of them tasks have declared. A task that is taken out of the code, or "
-        "loses its every=, leaves its recurring job behind; --prune cancels such jobs, once no worker has declared "
-        f"them for {QUIET / 60:.0f} minutes. Those that people have made are never touched."
+        "List the recurring jobs and show which of them a task has declared. A task that is removed from the code, or "
+        "loses its every=, leaves its recurring job behind; --prune cancels such jobs once no worker has declared "
+        f"them for {QUIET / 60:.0f} minutes. Recurring jobs created by hand are never touched."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--prune", action="store_true", help="Cancel those whose task this code does not have.")
-        parser.add_argument("--dry-run", action="store_true", help="With --prune: tell what would be canceled.")
+        parser.add_argument("--prune", action="store_true", help="Cancel recurring jobs whose task no longer exists.")
+        parser.add_argument("--dry-run", action="store_true", help="With --prune: show what would be canceled.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["dry_run"] and not options["prune"]:
-            raise CommandError("--dry-run goes with --prune.")
+            raise CommandError("--dry-run needs --prune.")
         try:
             client = default_client()
             declared = of_tasks(client)
@@ -61,13 +61,13 @@ class Command(BaseCommand):
             if (entry.fault and not entry.abandoned) or entry.unknown:
                 self.stdout.write(f"Kept {_problem(entry)}")
         if not abandoned:
-            self.stdout.write("There is nothing to cancel.")
+            self.stdout.write("Nothing to cancel.")
 
     def _list(self, client: Client, declared: list[Declared]) -> None:
         declared_by_jid = {entry.job.jid: entry for entry in declared}
         jobs = _recurring_jobs(client)
         if not jobs:
-            self.stdout.write("No job recurs.")
+            self.stdout.write("No recurring jobs.")
             return
         rows = [
             (
@@ -98,11 +98,11 @@ def _recurring_jobs(client: Client) -> list[RecurringJob]:
 def _declared_by(declared: Declared | None) -> str:
     if declared is None:
         return "people"
-    return "a task that is gone" if declared.abandoned else "a task"
+    return "a removed task" if declared.abandoned else "a task"
 
 
 def _problem(declared: Declared) -> str:
-    """Say why the code does not declare it, or cannot be asked."""
+    """Return why the code does not declare it, or why this is unknown."""
     if declared.unknown:
         return f"{named(declared.job.jid)}: {one_line(declared.unknown)}."
     ago = max(0.0, declared.ago)

@@ -21,27 +21,29 @@ from ..tables import lines
 EXIT_LIMIT: Final = 1
 EXIT_DOWN: Final = 2
 CLEAR: Final = "\033[H\033[2J"
-HEADS: Final = (*STATES, "failures", "retries", "a minute", "wait s", "run s", "state")
+HEADS: Final = (*STATES, "failures", "retries", "per minute", "wait s", "run s", "state")
 
 
 class Command(BaseCommand):
     help = (
-        "Tell how the queues, the failed jobs and the workers are. Exit code: 0; 1 where one of the --max options is "
-        "exceeded; 2 where the server does not answer."
+        "Show the state of queues, failed jobs and workers. Exit code: 0; 1 if a threshold is exceeded or a --queue "
+        "does not exist; 2 if the server does not answer."
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--queue", action="append", default=[], help="This queue alone; may be given several times."
-        )
+        parser.add_argument("--queue", action="append", default=[], help="Show only this queue. May be repeated.")
         parser.add_argument("--json", action="store_true", help="Print one JSON object instead of tables.")
-        parser.add_argument("--watch", type=float, metavar="S", help="Print it again every S seconds.")
+        parser.add_argument("--watch", type=float, metavar="S", help="Repeat every S seconds.")
         for state in ("waiting", "stalled", "scheduled"):
-            parser.add_argument(f"--max-{state}", type=int, metavar="N", help=f"The most {state} jobs of a queue.")
-        parser.add_argument("--max-failed", type=int, metavar="N", help="The most failed jobs of all groups.")
-        parser.add_argument("--max-wait", type=float, metavar="S", help="The longest mean wait of a queue today.")
-        parser.add_argument("--min-workers", type=int, metavar="N", help="The fewest workers.")
+            parser.add_argument(
+                f"--max-{state}", type=int, metavar="N", help=f"Maximum number of {state} jobs in a queue."
+            )
+        parser.add_argument("--max-failed", type=int, metavar="N", help="Maximum number of failed jobs in all groups.")
+        parser.add_argument(
+            "--max-wait", type=float, metavar="S", help="Maximum mean wait of a queue today, in seconds."
+        )
+        parser.add_argument("--min-workers", type=int, metavar="N", help="Minimum number of workers.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch: float | None = options["watch"]
@@ -49,7 +51,7 @@ class Command(BaseCommand):
             self._once(options)
             return
         if watch <= 0:
-            raise CommandError("--watch takes the seconds between two looks, more than 0.")
+            raise CommandError("--watch needs a number of seconds greater than 0.")
         try:
             while True:
                 if not options["json"] and self.stdout.isatty():
@@ -70,7 +72,7 @@ class Command(BaseCommand):
         except (StoreError, QlessError) as error:
             raise CommandError(f"The job queue does not answer: {one_line(error)}", returncode=EXIT_DOWN) from error
         missing = sorted(set(options["queue"]) - {queue.name for queue in snapshot.queues})
-        exceeded = [f"There is no queue {name}." for name in missing] + limits_exceeded(snapshot, options)
+        exceeded = [f"The queue {name} does not exist." for name in missing] + limits_exceeded(snapshot, options)
         if options["json"]:
             self.stdout.write(json.dumps(as_json(snapshot, exceeded), ensure_ascii=True))
         else:
@@ -79,15 +81,15 @@ class Command(BaseCommand):
             raise CommandError(one_line(" ".join(exceeded), 10_000), returncode=EXIT_LIMIT)
 
     def _tables(self, snapshot: JobStatistics) -> None:
-        self._table(("queue", *HEADS), [_row(queue) for queue in snapshot.queues], "There is no queue yet.")
+        self._table(("queue", *HEADS), [_row(queue) for queue in snapshot.queues], "No queues yet.")
         groups = [(group, f"{count:,}") for group, count in snapshot.failed.items()]
-        self._table(("failed group", "jobs"), groups, "No job has failed.")
+        self._table(("failed group", "jobs"), groups, "No failed jobs.")
         states = snapshot.states
         workers = [
             (worker.name, states.get(worker.name, ""), f"{worker.jobs:,}", f"{worker.stalled:,}")
             for worker in snapshot.workers
         ]
-        self._table(("worker", "state", "running", "stalled"), workers, "There is no worker.")
+        self._table(("worker", "state", "running", "stalled"), workers, "No workers.")
 
     def _table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
         if not rows:

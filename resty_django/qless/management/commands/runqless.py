@@ -22,21 +22,23 @@ from ...worker.supervisor import Supervisor
 
 class Command(BaseCommand):
     help = (
-        "Run jobs. SIGTERM and Ctrl-C end it after the jobs that run, which are given back to their queues when the "
-        "grace time is over; a second one at once. SIGQUIT waits for them as long as it takes. SIGUSR1 starts all "
-        "processes anew, SIGUSR2 pauses, SIGCONT goes on."
+        "Run jobs. SIGTERM or Ctrl-C stops it once the running jobs have finished; when the grace period ends, the "
+        "remaining jobs return to their queues. A second signal returns them at once. SIGQUIT waits for them without a "
+        "time limit. SIGUSR1 restarts all processes, SIGUSR2 pauses, SIGCONT resumes."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--queues", help="names with commas between; the first one comes first")
-        parser.add_argument("--reserver", help="ordered, round_robin, shuffled, or the dotted path of a class")
-        parser.add_argument("--concurrency", type=int, help="jobs that one process runs at once")
-        parser.add_argument("--processes", type=int, help="how many processes")
-        parser.add_argument("--interval", type=float, help="seconds between two looks where nobody tells of jobs")
-        parser.add_argument("--grace", type=float, help="seconds that jobs have to end after SIGTERM")
-        parser.add_argument("--name", help="what the names of the workers begin with")
-        parser.add_argument("--via", choices=("celery",), help="hand the jobs to the workers of Celery")
-        parser.add_argument("--live", action="store_true", help="show queues, rates and running jobs in the terminal")
+        parser.add_argument("--queues", help="Comma-separated queue names, in order of preference.")
+        parser.add_argument(
+            "--reserver", help="Polling strategy: ordered, round_robin, shuffled, or the dotted path of a class."
+        )
+        parser.add_argument("--concurrency", type=int, help="Number of jobs that one process runs at once.")
+        parser.add_argument("--processes", type=int, help="Number of processes.")
+        parser.add_argument("--interval", type=float, help="Polling interval in seconds.")
+        parser.add_argument("--grace", type=float, help="Seconds that running jobs have to finish after SIGTERM.")
+        parser.add_argument("--name", help="Prefix of the worker names.")
+        parser.add_argument("--via", choices=("celery",), help="Hand the jobs to Celery's workers.")
+        parser.add_argument("--live", action="store_true", help="Show queues, rates and running jobs in the terminal.")
 
     def handle(self, *args: Any, **arguments: Any) -> None:
         queues = arguments["queues"]
@@ -45,25 +47,25 @@ class Command(BaseCommand):
             if arguments[option] is not None and not arguments[option] >= least:
                 raise CommandError(f"--{option} must be at least {least}.")
         if arguments["interval"] is not None and not arguments["interval"] > 0:
-            raise CommandError("--interval must be more than 0.")
+            raise CommandError("--interval must be greater than 0.")
         if names == ():
-            raise CommandError("--queues names no queue. Give names with commas between.")
+            raise CommandError("--queues is empty. Pass comma-separated queue names.")
         if arguments["live"] and not sys.stdout.isatty():
-            raise CommandError("--live needs a terminal. Leave it out: the log tells what happens.")
+            raise CommandError("--live needs a terminal. Run without it and read the log instead.")
         option_names = ("reserver", "concurrency", "processes", "interval", "grace", "name", "via")
         try:
             if arguments["via"] == "celery":
                 extras.require("--via celery needs", "celery")
             options = worker_options(queues=names, **{option: arguments[option] for option in option_names})
             options.make_reserver()
-            with contextlib.suppress(StoreError):  # the workers wait until the server is there
+            with contextlib.suppress(StoreError):  # the workers wait until the server answers
                 default_client().source.sync()
         except ImproperlyConfigured as error:
             raise CommandError(one_line(error)) from error
         if arguments["verbosity"] > 0 and not arguments["live"]:
             self.stdout.write(
                 f"Worker of {one_line(', '.join(options.queues))}: {options.processes} processes with "
-                f"{options.concurrency} jobs each; end it with Ctrl-C"
+                f"{options.concurrency} jobs each. Press Ctrl-C to stop."
             )
             self.stdout.flush()
         display = None

@@ -1,4 +1,4 @@
-"""The thread that reports a worker process as alive, with the queues that it serves."""
+"""The thread that reports that a worker process is alive, and which queues it serves."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ class LivenessReporter:
                 failing = False
             except (QlessError, StoreError) as error:
                 if not failing:
-                    log.warning("worker %s can give no sign of life: %s", self._name, error)
+                    log.warning("worker %s could not report that it is alive: %s", self._name, error)
                 failing = True
             self._stopped.wait(INTERVAL)

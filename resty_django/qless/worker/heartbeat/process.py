@@ -1,9 +1,10 @@
-"""The heartbeat process: sends heartbeats for a worker process whose interpreter is held.
+"""The heartbeat process: sends heartbeats for a worker process whose interpreter is blocked.
 
-A job may hold the interpreter lock (GIL) for longer than the leases of its process last: a loop in C, a regular
-expression that never ends. Then the thread that sends heartbeats does not run. So the worker keeps the jids of its jobs
-and the time of its last check in memory that it shares with a child; the child, which has its own interpreter, sends
-the heartbeats if the worker has not checked for too long. It sends none for a worker that is dead or stopped.
+A job can hold the interpreter lock (GIL) for longer than the leases of its process last, for example in a loop in C or
+a regular expression that never ends. Then the thread that sends heartbeats does not run. So the worker keeps the jids
+of its jobs and the time of its last check in memory that it shares with a child process. The child, which has its own
+interpreter, sends the heartbeats if the worker has not checked for too long. It sends none for a worker that is dead or
+stopped.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.worker")
 
 TICK: Final = 0.5
-"""Seconds between two checks of the child."""
+"""Seconds between two checks by the child."""
 LONGEST: Final = 3600.0
-"""Seconds without a check after which a worker counts as stuck for good: its jobs go to others."""
+"""Seconds without a check after which a worker counts as permanently stuck: its jobs go to other workers."""
 SLOT: Final = 256
-"""Bytes for a jid and its length; jobs with longer ones are not noted."""
+"""Bytes for a jid and its length; jobs with longer jids are not included."""
 
 _HEAD: Final = struct.Struct("=dd")
 _LENGTH: Final = struct.Struct("=H")
 
 
 class SharedJobs:
-    """The jids that a worker runs, in memory that its children share. One thread writes; times are monotonic.
+    """The jids of a worker's running jobs, in memory shared with its children. One thread writes; times are monotonic.
 
-    `jobs`: how many jids fit at most.
+    `jobs`: maximum number of jids.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -53,7 +54,7 @@ class SharedJobs:
         self.record_check(time.monotonic(), DEFAULT)
 
     def record_check(self, now: float, lease: float) -> None:
-        """Note that the worker has checked its jobs; their leases last `lease` seconds or longer."""
+        """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
         _HEAD.pack_into(self._memory, 0, now, lease)
 
     def add(self, jid: str) -> None:
@@ -63,7 +64,7 @@ class SharedJobs:
         slot = self._slots[jid] = self._free.pop()
         start = slot * SLOT
         self._memory[start + _LENGTH.size : start + _LENGTH.size + len(name)] = name
-        _LENGTH.pack_into(self._memory, start, len(name))  # last: a reader sees a whole jid or none
+        _LENGTH.pack_into(self._memory, start, len(name))  # written last, so that a reader sees a complete jid or none
 
     def remove(self, jid: str) -> None:
         slot = self._slots.pop(jid, None)
@@ -87,10 +88,10 @@ class SharedJobs:
 
 
 class StandInHeartbeats:
-    """Decides at each `check` for which jobs to send heartbeats, and sends them. No I/O besides its arguments.
+    """Decides at each `check` which jobs need heartbeats, and sends them. All I/O happens in its arguments.
 
-    `is_alive` returns whether the worker runs; `send(jid)` sends one heartbeat, and raises `QlessError` where the
-    server refuses it.
+    `is_alive` returns whether the worker runs; `send(jid)` sends one heartbeat, and raises `QlessError` if the server
+    refuses it.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class StandInHeartbeats:
         self._is_alive = is_alive
         self._send = send
         self._logged_check = 0.0
-        """The worker's last check when its silence was logged."""
+        """The time of the worker's last check when its silence was logged."""
         self._next = 0.0
 
     def check(self, now: float) -> list[str]:
-        """Send what is due; return the jobs whose leases were renewed."""
+        """Send the heartbeats that are due; return the jobs whose leases were renewed."""
         last_check, lease = self._shared.last_check()
         silence = now - last_check
         if silence < lease / RENEWALS:
@@ -117,13 +118,13 @@ class StandInHeartbeats:
         if self._logged_check != last_check:
             self._logged_check = last_check
             log.warning(
-                "worker %s has not looked at its jobs for %.0f s: code in it holds the interpreter lock (GIL). "
-                "Their heartbeats are sent for it: %s",
+                "worker %s has not checked its jobs for %.0f s: a job holds the interpreter lock (GIL). Sending their "
+                "heartbeats instead: %s",
                 *(self._worker, silence, ", ".join(jids)),
             )
         self._next = now + lease / RENEWALS
         if now + lease / RENEWALS - last_check > LONGEST:
-            log.error("worker %s is stuck: no more heartbeats are sent for it", self._worker)
+            log.error("worker %s is stuck; sending no more heartbeats for it", self._worker)
         return [jid for jid in jids if self._renew(jid)]
 
     def _renew(self, jid: str) -> bool:
@@ -131,7 +132,10 @@ class StandInHeartbeats:
             return False
         try:
             self._send(jid)
-        except (QlessError, StoreError):  # the job has ended or is lost; or the server is down, and is called again
+        except (
+            QlessError,
+            StoreError,
+        ):  # the job has ended or is lost; or the server is down, which the next check retries
             return False
         return True
 
@@ -158,7 +162,7 @@ def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
 
 def stop(pid: int) -> None:
     """End the heartbeat process."""
-    with contextlib.suppress(OSError):  # it is dead, or was waited for by a job
+    with contextlib.suppress(OSError):  # it is dead, or a job has already waited for it
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 

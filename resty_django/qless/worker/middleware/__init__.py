@@ -1,4 +1,4 @@
-"""The middleware of the worker: one file each.
+"""The middleware of the worker, each in its own file.
 
 class SendInvoice:
     middleware = [Retry(OSError, delay=5, factor=3), Timeout(60)]

@@ -1,12 +1,12 @@
-"""Middleware: generator functions around a job; one chain for sync and one for async jobs.
+"""Middleware: generator functions around a job, with one chain for sync jobs and one for async jobs.
 
     def timed(job):
         started_at = time.monotonic()
-        yield                       # the job runs here; what it raises is raised here
+        yield                       # the job runs here; its exceptions are raised here
         log.info("%s took %.1f s", job.jid, time.monotonic() - started_at)
 
-A middleware may let an exception pass, raise another, or swallow it: then the job counts as completed. For an async job
-it may be an async generator function as well; one that is not must not block.
+A middleware may let an exception pass, raise another one, or swallow it, which completes the job. For an async job it
+may also be an async generator function; if it is not, it must not block.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Middleware: TypeAlias = Callable[[Any], Around]
 
 
 class MiddlewareError(TypeError):
-    """An object listed as a middleware is not one, or does not fit the job."""
+    """An object listed as middleware is not middleware, or does not fit the job."""
 
 
 def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the value of `function(job)`; None where a middleware swallowed its exception.
+    """Return the value of `function(job)`, or None if a middleware swallowed its exception.
 
     Raises the exception that leaves the outermost middleware.
     """
@@ -64,7 +64,7 @@ def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], An
 
 
 async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Awaitable[Any]]) -> Any:
-    """As `run`, for a coroutine function."""
+    """Do the same as `run` for a coroutine function."""
     entered: list[Around] = []
     result: Any = None
     error: BaseException | None = None
@@ -113,8 +113,8 @@ async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[A
 def _misfit(middleware: Any, around: object) -> MiddlewareError:
     name = getattr(middleware, "__qualname__", repr(middleware))
     if isinstance(around, AsyncGenerator):
-        return MiddlewareError(f"The middleware {name} is an async generator function, and the job is not async.")
-    return MiddlewareError(f"The middleware {name} is not a generator function: it has no yield.")
+        return MiddlewareError(f"The middleware {name} is async, but the job is not. Use a plain generator function.")
+    return MiddlewareError(f"The middleware {name} is not a generator function. Add a yield.")
 
 
 def _without_yield(middleware: Any) -> MiddlewareError:

@@ -1,4 +1,4 @@
-"""Django's database connections, closed before and after a job as around a request. Always active, within the txid."""
+"""Closes stale database connections before and after a job, as Django does around a request. Always active."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import close_old_connections, reset_queries
 
 
 def database(job: Any) -> Generator[None, None, None]:
-    """Close connections that are broken or have reached their maximum age; in DEBUG forget the queries so far."""
+    """Close connections that are broken or have reached their maximum age; with DEBUG, clear the query log."""
     _close_old()
     try:
         yield
@@ -19,7 +19,7 @@ def database(job: Any) -> Generator[None, None, None]:
 
 
 async def adatabase(job: Any) -> AsyncGenerator[None, None]:
-    """Do the same for async jobs: for the connections of the thread in which their `sync_to_async` runs."""
+    """Do the same for async jobs, in the thread in which their `sync_to_async` runs."""
     await sync_to_async(_close_old)()
     try:
         yield

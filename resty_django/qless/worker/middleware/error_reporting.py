@@ -1,4 +1,4 @@
-"""Reports of the exceptions of jobs, for error trackers."""
+"""Reports of job exceptions to error trackers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logger("resty_django.qless.worker")
 
 
 class Report:
-    """Calls `tell(error, facts)` for each exception that a job raises, and lets it pass.
+    """Calls `tell(error, facts)` for each exception that a job raises, and lets the exception pass.
 
-    `facts`: `jid`, `klass`, `queue`, `worker`, `tags`, `retries_left` and `txid` of the job. What `tell` raises is
-    logged. List it outside of `Retry` to report failures only, inside of it to report each exception.
+    `facts`: a dict of the job's `jid`, `klass`, `queue`, `worker`, `tags`, `retries_left` and `txid`. Errors of `tell`
+    are logged. List it outside `Retry` to report only failures, inside it to report each exception.
     """
 
     def __init__(self, tell: Callable[[BaseException, dict[str, Any]], object]) -> None:

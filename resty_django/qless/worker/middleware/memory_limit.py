@@ -1,4 +1,4 @@
-"""Memory limit: a process that has grown too large ends after its jobs, and a new one starts."""
+"""Memory limit: a process that has grown too large ends after its jobs and is replaced."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..exit_codes import OUT_OF_MEMORY
 
 
 class MemoryBound:
-    """Checks after each job whether this process has more than `limit` bytes in memory."""
+    """Replaces this process when it uses more than `limit` bytes of memory after a job."""
 
     def __init__(self, limit: int) -> None:
         if limit <= 0:
-            raise ValueError("MemoryBound() takes bytes, more than 0.")
+            raise ValueError("MemoryBound() needs a number of bytes greater than 0.")
         self.limit = limit
 
     def __call__(self, job: Any) -> Generator[None, None, None]:
@@ -28,7 +28,7 @@ class MemoryBound:
 
 
 def resident() -> int:
-    """Return the bytes that this process has in memory; where the system does not report them, the maximum so far."""
+    """Return the resident memory of this process in bytes, or its maximum so far if the system does not report it."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Rate and concurrency limits of jobs, over all workers, by queue or by their data."""
+"""Rate and concurrency limits for jobs across all workers, by queue or by job data."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ..control import RequeueLater
 from .chain import Around
 
 MIN_DELAY: Final = 1.0
-"""The shortest delay, in seconds, until a refused job is tried again."""
+"""Minimum delay, in seconds, until a refused job is tried again."""
 
 
 class Limiter(Protocol):
     """The interface of a limiter. All limiters of `resty_django.limits` have it."""
 
     def slot(self, key: object, wait: float | None) -> Any:
-        """Return a slot, to be held by `with` or `async with`; entering it waits for up to `wait` seconds.
+        """Return a slot for `with` or `async with`. Entering it waits for up to `wait` seconds.
 
         Entering raises `resty_django.limits.Limited`.
         """
 
 
 class Limit:
-    """Runs a job only if `limiter` allows it; else puts it again for later, with the retries that it has.
+    """Runs a job only if `limiter` allows it; otherwise requeues it for later with its remaining retries.
 
-    `limiter`: a limiter, or the name of a policy of `resty_django.limits`. `key`: a function of the job; without it all
-    jobs of a queue are counted together. `wait`: seconds that a job may wait in the worker for its turn.
+    `limiter`: a limiter, or the name of a policy of `resty_django.limits`. `key`: a function of the job that returns
+    the key; without it, all jobs of a queue are counted together. `wait`: seconds that a job may wait in the worker.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Limit:
 
         policy = registry.get_policy(self.limiter)
         if policy is None:
-            raise LookupError(f"There is no policy {self.limiter!r} of resty_django.limits for the jobs.")
+            raise LookupError(f"Unknown limit policy {self.limiter!r}. Create it, or fix the name in the middleware.")
         return policy.limiter
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Rate limit of the jobs of a class, over all workers."""
+"""Rate limit for the jobs of a class across all workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .policy_limit import Limit
 
 
 class Rate:
-    """Limits jobs to `rate`: "10/m" or the like, or the name of a policy of `resty_django.limits`.
+    """Limits jobs to `rate`: a text such as "10/m", or the name of a policy of `resty_django.limits`.
 
-    `name`: the key under which they are counted. Jobs are spread evenly. A job that would have to wait for longer than
-    a second is put again for later.
+    `name`: the key under which they are counted. Jobs are spread evenly. A job that would have to wait longer than a
+    second is requeued for later.
     """
 
     def __init__(self, rate: str | float, name: str) -> None:

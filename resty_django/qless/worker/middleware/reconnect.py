@@ -11,10 +11,10 @@ log = logger("resty_django.qless.worker")
 
 
 class Reconnect:
-    """Calls `alive(connection)` for each before a job; where that raises or is false, calls `renew(connection)`.
+    """Calls `alive(connection)` for each connection before a job; if it raises or is false, calls `renew(connection)`.
 
-    Without functions they are `connection.ping()` and `connection.close()`, which suits clients of redis-py and the
-    like: their next call connects again. For sync jobs.
+    The defaults call `connection.ping()` and `connection.close()`. They suit redis-py and similar clients, which
+    reconnect on their next call. For sync jobs.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Reconnect:
             try:
                 is_alive = self.alive(connection)
             except Exception as error:
-                log.info("a connection is renewed before job %s: %s", job.jid, error)
+                log.info("renewing a connection before job %s: %s", job.jid, error)
                 is_alive = False
             if not is_alive:
                 self.renew(connection)

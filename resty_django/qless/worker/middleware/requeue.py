@@ -13,9 +13,9 @@ COUNTS: Final = "requeues_by_exception"
 
 
 class Requeue:
-    """Puts a job again that raised one of `exceptions`, up to `most` times for each of them; after that it fails.
+    """Requeues a job that raised one of `exceptions`, up to `most` times for each of them; after that, the job fails.
 
-    The delay is `least` to `longest` seconds, at random. `callback(error, job)` is called before each.
+    The delay is random, from `least` to `longest` seconds. `callback(error, job)` is called before each requeue.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class Requeue:
         callback: Callable[[Exception, Any], object] | None = None,
     ) -> None:
         if not exceptions:
-            raise TypeError("Requeue() needs the exceptions after which a job is put again, such as Requeue(OSError).")
+            raise TypeError("Requeue() needs the exceptions after which to requeue a job, such as Requeue(OSError).")
         if not 0 <= least <= longest:
-            raise ValueError("Requeue() has a least delay of 0 or more, and a longest that is not less.")
+            raise ValueError("Requeue() needs least= of 0 or more, and longest= that is not smaller than least=.")
         self.exceptions = exceptions
         self.least, self.longest = least, longest
         self.most = most

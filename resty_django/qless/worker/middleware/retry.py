@@ -11,10 +11,10 @@ from ..error_text import message_of
 
 
 class Retry:
-    """Retries a job that raised one of `exceptions`, while it has retries left; after that it fails.
+    """Retries a job that raised one of `exceptions` while it has retries left; after that, the job fails.
 
-    The n-th retry comes after `delay * factor ** (n - 1)` seconds, at most `longest`, and by `fuzz` (a share) more or
-    less at random. `factor`: None for the same as `delay`. `callback(error, job)` is called before each.
+    The delay before the n-th retry is `delay * factor ** (n - 1)` seconds, at most `longest`, randomly varied by the
+    share `fuzz`. `factor`: None means the same as `delay`. `callback(error, job)` is called before each retry.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class Retry:
         callback: Callable[[Exception, Any], object] | None = None,
     ) -> None:
         if not exceptions:
-            raise TypeError("Retry() needs the exceptions after which a job is retried, such as Retry(OSError).")
+            raise TypeError("Retry() needs the exceptions after which to retry a job, such as Retry(OSError).")
         if delay < 0 or not 0 <= fuzz <= 1:
-            raise ValueError("Retry() has a delay of 0 or more, and a fuzz from 0 to 1.")
+            raise ValueError("Retry() needs delay= of 0 or more, and fuzz= from 0 to 1.")
         self.exceptions = exceptions
         self.delay = delay
         self.factor = delay if factor is None else factor
@@ -38,7 +38,7 @@ class Retry:
         self.callback = callback
 
     def pause(self, attempt: int) -> float:
-        """Return the seconds to wait after run number `attempt`, which is 1 for the first."""
+        """Return the seconds to wait after run number `attempt`, counted from 1."""
         try:
             pause = self.delay * float(self.factor) ** (attempt - 1)
         except OverflowError:

@@ -1,4 +1,4 @@
-"""Time limit of a job."""
+"""Time limit for a job."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Timeout:
-    """Raises `JobTimeout` in a job after `seconds`, a number or a function of the job; it then fails.
+    """Raises `JobTimeout` in a job after `seconds` (a number, or a function of the job), so that the job fails.
 
-    An async job is cancelled. A sync one gets the exception at its next line of Python, so not while it waits in C, as
-    for a socket. If it continues for `kill_after` seconds more, it is failed, the process ends when its other jobs have
-    ended, and a new one starts (None: it may continue).
+    An async job is cancelled. A sync job gets the exception at its next line of Python, so not while it waits in C
+    code, for example for a socket. If it still runs `kill_after` seconds later, it is failed, and the process is
+    replaced after its other jobs (None: the job may continue).
     """
 
     def __init__(self, seconds: float | Callable[[Any], float], *, kill_after: float | None = 5.0) -> None:

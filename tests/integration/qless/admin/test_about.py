@@ -52,11 +52,11 @@ def test_server_and_versions_are_shown(admin_client: Browser, jobs_site: Client,
     name = server_info.get("server_name", "redis")
     assert facts["Server"] == f"{name.capitalize()} {server_info.get(f'{name}_version', server_info['redis_version'])}"
     assert facts["Address"] == valkey_url
-    assert facts["Prefix of all keys"] == "ql:"
-    assert facts["Kept on a disk"].startswith(("yes", "no: "))
+    assert facts["Key prefix"] == "ql:"
+    assert facts["Persistence"].startswith(("yes", "no: "))
     assert facts["resty_django"] == resty_django.__version__
-    assert facts["Core, by its SHA1"] == valkey.script_load(source("ql:"))
-    assert "Cache that names the server" not in facts
+    assert facts["Core (SHA1)"] == valkey.script_load(source("ql:"))
+    assert "Cache that defines the server" not in facts
 
 
 def test_leases_and_settings_are_shown(
@@ -72,11 +72,11 @@ def test_leases_and_settings_are_shown(
     client.config.set(f"{HOSTILE}-heartbeat", HOSTILE)
     text = text_of(admin_client, path("about"))
     facts = facts_of(text)
-    assert facts["Prefix of all keys"] == "{jobs}ql:"
-    assert facts["Lease of a job"].startswith("120 s; ")
-    assert "; pdf: 900 s" in facts["Lease of a job"]
+    assert facts["Key prefix"] == "{jobs}ql:"
+    assert facts["Job lease"].startswith("120 s; ")
+    assert "; pdf: 900 s" in facts["Job lease"]
     assert "\x00" not in text
-    assert facts["Grace after that"] == "7 s"
+    assert facts["Grace period"] == "7 s"
     assert "project.shop.tasks" in facts["Modules of apps"].split(", ")
     assert "project.shop.jobs" not in facts["Modules of apps"]
     assert facts["MODULES"] == "shop.background"
@@ -87,11 +87,11 @@ def test_leases_and_settings_are_shown(
 
 def test_permissions_of_the_user_are_shown(jobs_site: Client) -> None:
     labels = {
-        "view_job": "Can see all these pages",
+        "view_job": "Can view all of these pages",
         "retry_job": "Can retry, move and time out jobs",
         "cancel_job": "Can cancel jobs",
         "edit_job": "Can change priority, tags, tracking and dependencies of jobs, and recurring jobs",
-        "start_job": "Can start jobs with arguments of their own: clones, arguments of recurring jobs",
+        "start_job": "Can start jobs with arguments of their choice: clones, arguments of recurring jobs",
         "pause_queue": "Can pause and unpause queues",
         "configure_jobs": "Can change options, forget queues and deregister workers",
     }
@@ -166,13 +166,13 @@ def test_no_password_is_shown(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
     text = text_of(admin_client, path("about"))
     assert facts_of(text)["Address"] == valkey_url
-    assert facts_of(text).get("Cache that names the server") == section.get("ALIAS")
+    assert facts_of(text).get("Cache that defines the server") == section.get("ALIAS")
     assert SECRET not in text
     assert "operator" not in facts_of(text)["Address"]
     valkey.execute_command("ACL", "SETUSER", "operator", "resetpass", ">another")
     valkey.execute_command("CLIENT", "KILL", "USER", "operator")
     text = text_of(admin_client, path("about"), 503)
-    assert "The jobs cannot be read now." in text
+    assert "The job queue is not available." in text
     assert SECRET not in text
 
 
@@ -181,12 +181,12 @@ def test_settings_are_shown_while_the_server_is_down(admin_client: Browser, sett
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
     text = text_of(admin_client, path("about"), 503)
     facts = facts_of(text)
-    assert "The jobs cannot be read now." in text
+    assert "The job queue is not available." in text
     assert facts["Address"] == "redis://127.0.0.1:1/3"
     assert facts["WORKER QUEUES"] == "default"
     assert facts["Can cancel jobs"] == "yes"
     assert "Server" not in facts
-    assert "Lease of a job" not in facts
+    assert "Job lease" not in facts
     assert SECRET not in text
 
 
@@ -195,7 +195,7 @@ def test_cache_without_redis_is_an_error_message(admin_client: Browser, settings
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
     text = text_of(admin_client, path("about"), 503)
     assert "does not provide a Redis client for resty_django" in text
-    assert facts_of(text)["Cache that names the server"] == "default"
+    assert facts_of(text)["Cache that defines the server"] == "default"
 
 
 def test_redis_user_without_info_permission_gets_the_other_facts(
@@ -206,4 +206,4 @@ def test_redis_user_without_info_permission_gets_the_other_facts(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
     facts = facts_of(text_of(admin_client, path("about")))
     assert "lacks the permission" in facts["Server"]
-    assert facts["Lease of a job"] == "60 s"
+    assert facts["Job lease"] == "60 s"

@@ -123,7 +123,7 @@ def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> 
     assert not job().tracked
     post("retry", "failed-1")
     assert job("failed-1").state == "waiting"
-    assert "The job is waiting now." in post("retry", "failed-1")
+    assert "does not allow this: waiting." in post("retry", "failed-1")
     post("timeout", "running-1")
     assert job("running-1").state == "stalled"
     assert "is a dependency of" in post("cancel")
@@ -142,7 +142,7 @@ def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> 
     assert logged()[0] == "Change the priority 25."
     assert "History" in text_of(admin_client, path("job", "scheduled-1"))
     assert "Canceled" not in text_of(admin_client, path("job", "waiting-1"), 404)
-    assert "Cancel for good." in text_of(admin_client, path("job", "waiting-1", "history"))
+    assert "Cancel permanently." in text_of(admin_client, path("job", "waiting-1", "history"))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_clone_keeps_redacted_values(admin_client: Browser, jobs_site: Client) -
     reply = admin_client.post(url, {**form, "arguments": "no json"})
     assert "This is not JSON" in reply.content.decode()
     reply = admin_client.post(url, {**form, "arguments": json.dumps(data)}, follow=True)
-    (jid,) = re.findall(r'Put the job <a class="resty-id" href="[^"]*/job/(\w+)/change/"', reply.content.decode())
+    (jid,) = re.findall(r'Enqueued the job <a class="resty-id" href="[^"]*/job/(\w+)/change/"', reply.content.decode())
     job = jobs_site.jobs.get(jid)
     assert job is not None
     assert job.data == {"order": 3, "password": "hunter2"}
@@ -278,9 +278,9 @@ def test_the_second_of_two_operators_sees_what_the_first_has_changed(admin_clien
     reply = admin_client.post(url, {**second, "retries": "9"})
     assert reply.status_code == 200
     page_text = html.unescape(reply.content.decode())
-    assert "Somebody has changed this since you opened it." in page_text
-    assert "Interval: stored is “60”, here stands “3600”." in page_text
-    assert "Retries: stored is “5”, here stands “9”." in page_text
+    assert "This was changed since you opened it, so nothing was saved." in page_text
+    assert "Interval: the stored value is “60”, yours is “3600”." in page_text
+    assert "Retries: the stored value is “5”, yours is “9”." in page_text
     assert "Priority: stored" not in page_text
     job: Any = jobs_site.jobs.get("recurring-1")
     assert (job.interval, job.retries) == (60, 5)
@@ -292,7 +292,7 @@ def test_the_second_of_two_operators_sees_what_the_first_has_changed(admin_clien
     first, second = fields_of(text_of(admin_client, url)), fields_of(text_of(admin_client, url))
     assert admin_client.post(url, {**first, "value": "30"}).status_code == 302
     reply = admin_client.post(url, {**second, "value": "90"})
-    assert "Value: stored is “30”, here stands “90”." in html.unescape(reply.content.decode())
+    assert "Value: the stored value is “30”, yours is “90”." in html.unescape(reply.content.decode())
     assert jobs_site.config.get("heartbeat") == 30
     assert admin_client.post(url, fields_of(reply.content.decode())).status_code == 302
     assert jobs_site.config.get("heartbeat") == 90
@@ -337,14 +337,14 @@ def test_confirmation_counts_jobs_and_changes_nothing(admin_client: Browser, job
     before = everything(valkey)
     picks = ["waiting-1", "complete-1", "failed-1", "never"]
     text = admin_client.post(bulk(), {"verb": "retry", "pick": picks}).content.decode()
-    assert "1 of 4 jobs chosen. Gone: 1." in text
-    assert "2 of these, in another state" in text
+    assert "1 of 4 jobs selected. Gone: 1." in text
+    assert "2 of these, because of their state" in text
     assert everything(valkey) == before
     reply = admin_client.post(bulk(), as_data(hidden(text)), follow=True)
-    assert "Retried 1 job. Left as they are: 3." in reply.content.decode()
+    assert "Retried 1 job. Unchanged: 3." in reply.content.decode()
     assert jobs_site.jobs.get("failed-1").state == "waiting"  # type: ignore[union-attr]
     text = admin_client.post(bulk(), {"verb": "retry", "pick": ["complete-1"]}).content.decode()
-    assert "Nothing would be done." in text
+    assert "There is nothing to do." in text
 
 
 def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
@@ -378,7 +378,7 @@ def test_a_group_is_retried_in_steps_at_a_rate(
         failed(jobs_site, f"f{n:02}")
     url = bulk(group="mail-Timeout")
     confirmation = admin_client.post(url, {"verb": "retry", "all": "yes"}).content.decode()
-    assert "70 jobs: all of this list." in confirmation
+    assert "70 jobs: the entire list." in confirmation
     assert 'name="rate"' in confirmation
     now = jobs_site.clock()
     progress_texts = run(admin_client, url, {**as_data(hidden(confirmation)), "rate": "10"})
@@ -443,7 +443,7 @@ def test_full_store_is_an_error_message(admin_client: Browser, jobs_site: Client
         single = admin_client.post(path("job", "f0", "retry")).content.decode()
     finally:
         valkey.config_set("maxmemory", 0)
-    assert "Retried 0 jobs. Left as they are: 2." in reply
+    assert "Retried 0 jobs. Unchanged: 2." in reply
     assert "maxmemory" in reply
     assert "Not done: " in single
     assert jobs_site.jobs.failed() == {"mail-Timeout": 3}
@@ -498,8 +498,8 @@ def test_operations_accept_hostile_names(admin_client: Browser, jobs_site: Clien
         ("jobs-history-count", "1.5", "a whole number"),
         ("jobs-history-count", "-1", "a whole number"),
         ("server-time", "2", "from 0 to 1"),
-        ("fixes", "cycles nonsense", "There is no nonsense"),
-        ("fixes", "shared cycles", "Give shared alone"),
+        ("fixes", "cycles nonsense", "Unknown value nonsense"),
+        ("fixes", "shared cycles", "Enter only shared"),
         ("mail-max-concurrency", "many", "a whole number"),
     ],
 )
@@ -516,7 +516,7 @@ def test_options_are_set_and_unset(admin_client: Browser, jobs_site: Client) -> 
         assert str(jobs_site.config.get(option)) == value
     text = text_of(admin_client, path("option"))
     assert "of-ours" in text
-    assert "The most jobs of this queue that run at once" in text
+    assert "Maximum number of running jobs of this queue" in text
     assert "asked-for" in text_of(admin_client, f"{path('option')}?option=asked-for")
     admin_client.post(path("option", "heartbeat", "unset"))
     assert jobs_site.config.get("heartbeat") == 60
@@ -537,9 +537,9 @@ def test_documented_options_are_the_known_options() -> None:
     for option, spec in CORE_OPTIONS.items():
         if spec.default.isdigit():
             assert option_spec(option).problem(spec.default) is None
-    fixes = [code(row[0]) for row in documentation.table("name", "in `shared`", "the original", "mended")]
+    fixes = [code(row[0]) for row in documentation.table("name", "in `shared`", "qless-core", "fixed")]
     assert list(FIXES) == fixes
-    profiles = [code(row[0].split(",")[0]) for row in documentation.table("profile", "use it where", "mends")]
+    profiles = [code(row[0].split(",")[0]) for row in documentation.table("profile", "use it if", "fixes")]
     assert list(FIX_PROFILES) == profiles
     for value in (*FIX_PROFILES, "none", "cycles keep-text"):
         assert option_spec("fixes").problem(value) is None

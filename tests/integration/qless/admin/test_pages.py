@@ -187,7 +187,7 @@ def test_lists_of_names_are_filtered(admin_client: Browser, jobs_site: Client, m
     assert link in text_of(admin_client, f"{path(model)}?name={name[:3].upper()}")
     text = sound(text_of(admin_client, f"{path(model)}?name=nothing"))
     assert link not in text
-    assert "Take the filter away." in text
+    assert "Remove the filter." in text
 
 
 def test_recurring_jobs_are_sorted(admin_client: Browser, jobs_site: Client) -> None:
@@ -244,7 +244,9 @@ def test_an_object_leads_to_the_jobs_of_its_request(admin_client: Browser, jobs_
     with bound(str(order.txid)):
         jobs_site.queues["mail"].put("K", {}, jid="mine")
     jobs_site.queues["mail"].put("K", {}, jid="another")
-    (link,) = re.findall(r'<a href="([^"]*/job/[^"]*)">of its request</a>', text_of(admin_client, "/admin/shop/order/"))
+    (link,) = re.findall(
+        r'<a href="([^"]*/job/[^"]*)">of the same request</a>', text_of(admin_client, "/admin/shop/order/")
+    )
     jobs_page = text_of(admin_client, link)
     assert path("job", "mine") in jobs_page
     assert path("job", "another") not in jobs_page
@@ -370,7 +372,7 @@ def test_group_page_has_a_sample_and_when(admin_client: Browser, jobs_site: Clie
         text = sound(text_of(admin_client, url))
         assert ">2 h ago<" in text
         assert ">1 min ago<" in text
-        assert "The latest 25 failures" in text
+        assert "Latest 25 failures" in text
         assert "the server said nothing" in text
 
 
@@ -382,21 +384,20 @@ def test_recurring_jobs_of_removed_tasks_are_marked(admin_client: Browser, jobs_
         queue.recur(f"no.tasks.{name}", {"args": [], "kwargs": {}}, 60, jid=f"every-no.tasks.{name}")
         server.zadd("ql:declared", {f"every-no.tasks.{name}": time.time() - ago})
     text = sound(text_of(admin_client, path("recurringjob")))
-    assert (
-        f'<a href="{path("recurringjob", "every-no.tasks.sweep")}">The task of every-no.tasks.sweep is gone</a>' in text
-    )
-    assert text.count(" is gone</a>") == 1
-    assert [text.count(f"<td>{by}</td>") for by in ("people", "a task", "a task that is gone")] == [1, 1, 1]
+    url = path("recurringjob", "every-no.tasks.sweep")
+    assert f'<a href="{url}">The task of every-no.tasks.sweep no longer exists</a>' in text
+    assert text.count(" no longer exists</a>") == 1
+    assert [text.count(f"<td>{by}</td>") for by in ("people", "a task", "a removed task")] == [1, 1, 1]
     text = text_of(admin_client, path("recurringjob", "every-no.tasks.sweep"))
-    assert "a task that is gone: it is not among what jobs may run. A worker declared it 11 min 40 s ago" in text
-    assert "Cancel it, or it goes on" in text
+    assert "a removed task: it is not a task that workers may run. A worker declared it 11 min 40 s ago" in text
+    assert "Cancel it to stop creating such jobs." in text
     text = text_of(admin_client, path("recurringjob", "every-no.tasks.fresh"))
-    assert "a task: it is not among what jobs may run. A worker declared it" in text
-    assert "Cancel it, or" not in text
+    assert "a task: it is not a task that workers may run. A worker declared it" in text
+    assert "Cancel it to stop" not in text
     assert "<td>people</td>" in text_of(admin_client, path("recurringjob", "recurring-1"))
     assert server.zcard("ql:declared") == 2
     admin_client.post(path("recurringjob", "every-no.tasks.sweep", "cancel"))
-    assert " is gone</a>" not in text_of(admin_client, path("recurringjob"))
+    assert " no longer exists</a>" not in text_of(admin_client, path("recurringjob"))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -469,7 +470,7 @@ def test_pages_report_that_the_store_is_down(admin_client: Browser, settings: An
     for url in [path(model) for model in LISTS] + [path("queue", "mail"), path("job", "x"), path("job", "x", "cancel")]:
         reply = admin_client.get(url, follow=url.endswith("cancel/"))
         assert reply.status_code == 503, url
-        assert "The jobs cannot be read now." in sound(reply.content.decode())
+        assert "The job queue is not available." in sound(reply.content.decode())
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     assert admin_client.get(path("queue")).status_code == 503

@@ -210,7 +210,7 @@ def deleted() -> User:
 @pytest.mark.parametrize(
     ("user", "called"),
     [
-        (AnonymousUser, "somebody unknown"),
+        (AnonymousUser, "an unknown user"),
         (Stateless, "Stateless"),
         (lambda: Named(User.objects.get(username="admin").pk), "a service"),
         (lambda: User(username="unsaved", is_superuser=True), "unsaved"),
@@ -242,7 +242,7 @@ def test_unauthenticated_user_may_be_none(
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "UNAUTHENTICATED_USER": None}
     assert APIClient().post(address("queues/mail/pause/")).status_code == 200
     assert entries() == []
-    assert lines(noted) == ["Paused, over HTTP by somebody unknown: queue 'mail'"]
+    assert lines(noted) == ["Paused, over HTTP by an unknown user: queue 'mail'"]
 
 
 # --- without a history ----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_database_error_in_the_history_is_only_logged(
         assert admin_api.post(address("queues/mail/pause/")).json()["paused"] is True
     done, trouble = lines(noted)
     assert done == "Paused, over HTTP by admin: queue 'mail'"
-    assert trouble.startswith("Paused, over HTTP: the history has no entry of it: ")
+    assert trouble.startswith("Paused, over HTTP: no history entry was written: ")
     assert User.objects.filter(username="admin").exists()  # the transaction around goes on
 
 

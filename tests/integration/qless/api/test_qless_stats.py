@@ -52,7 +52,7 @@ def test_tables_show_queues_failures_and_workers(jobs: Client) -> None:
 
 
 def test_empty_server_has_empty_tables(jobs: Client) -> None:
-    assert stats().splitlines() == ["There is no queue yet.", "No job has failed.", "There is no worker."]
+    assert stats().splitlines() == ["No queues yet.", "No failed jobs.", "No workers."]
 
 
 def test_json_has_the_same_figures(jobs: Client) -> None:
@@ -77,7 +77,7 @@ def test_one_queue_alone(jobs: Client) -> None:
         (["--max-waiting", "1"], "The queue mail has 2 waiting jobs, more than 1."),
         (["--max-failed", "0"], "1 jobs have failed, more than 0."),
         (["--min-workers", "2"], "There are 1 workers, fewer than 2."),
-        (["--queue", "never"], "There is no queue never."),
+        (["--queue", "never"], "The queue never does not exist."),
         (["--max-waiting", "2", "--max-failed", "1", "--min-workers", "1", "--max-stalled", "0"], None),
         (["--max-scheduled", "0", "--max-wait", "1000", "--queue", "mail"], None),
     ],
@@ -125,7 +125,7 @@ def test_watch_repeats_and_continues_after_a_threshold(jobs: Client, monkeypatch
     assert naps == [5.0, 5.0, 5.0]
     assert output.getvalue().count("pdf-OSError") == 3
     assert errors.getvalue().count("more than 1") == 3
-    with pytest.raises(CommandError, match="more than 0"):
+    with pytest.raises(CommandError, match="greater than 0"):
         stats("--watch", "0")
 
 

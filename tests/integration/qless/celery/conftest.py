@@ -86,14 +86,14 @@ class Cluster:
         """`runqless --via celery`, ready."""
         command = [sys.executable, "manage.py", "runqless", "--via", "celery", "--queues", "q"]
         process, log = self._start([*command, *arguments])
-        wait_for(lambda: "takes jobs" in log.read_text() or process.poll() is not None, "runqless")
+        wait_for(lambda: "serves the queues" in log.read_text() or process.poll() is not None, "runqless")
         assert process.poll() is None, log.read_text()
         return process
 
     def worker(self) -> processes.Process:
         """A worker of ours that runs jobs itself."""
         process, log = self._start([sys.executable, "manage.py", "runqless", "--queues", "q,default"])
-        wait_for(lambda: "takes jobs" in log.read_text() or process.poll() is not None, "runqless")
+        wait_for(lambda: "serves the queues" in log.read_text() or process.poll() is not None, "runqless")
         assert process.poll() is None, log.read_text()
         return process
 

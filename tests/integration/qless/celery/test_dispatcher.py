@@ -14,14 +14,14 @@ from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.qless.worker.loop import WorkerLoop
 from resty_django.qless.worker.main import build
-from tests.integration.qless.worker.conftest import Here, options, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, options, wait_for
 
 pytestmark = pytest.mark.redis
 
 MODULE = "tests.integration.qless.celery.jobs"
 
 
-class Forwarder(Here):
+class Forwarder(InProcessWorker):
     """A worker that hands over to a list."""
 
     def __init__(self, url: str, resend_after: float = 300.0, **settings: Any) -> None:

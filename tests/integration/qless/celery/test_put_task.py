@@ -16,7 +16,7 @@ from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.txid import bound
 from resty_django.txid import txid as new_txid
 from tests.integration.qless.celery import celery_app
-from tests.integration.qless.worker.conftest import Here, traced_code_runs
+from tests.integration.qless.worker.conftest import InProcessWorker, traced_code_runs
 
 pytestmark = pytest.mark.redis
 LONG = 60.0
@@ -34,8 +34,8 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def running(site: None, valkey_url: str) -> Iterator[Here]:
-    worker = Here(valkey_url, queues=("default",)).start()
+def running(site: None, valkey_url: str) -> Iterator[InProcessWorker]:
+    worker = InProcessWorker(valkey_url, queues=("default",)).start()
     yield worker
     worker.stop(0)
     worker.client.close()
@@ -45,7 +45,7 @@ def outcome(jid: str) -> Any:
     return AsyncResult[Any](jid).get(LONG)
 
 
-def test_a_task_is_run(running: Here) -> None:
+def test_a_task_is_run(running: InProcessWorker) -> None:
     assert outcome(put_task(celery_app.add, (1, 2))) == 3
     assert outcome(put_task(celery_app.add, (1,), {"b": 5}, countdown=0.01, priority=3, tags=["t"])) == 6
     first = put_task(celery_app.add, (1,), task_id="mine")
@@ -62,7 +62,7 @@ def test_the_job(site: None) -> None:
     )
 
 
-def test_arguments_come_as_celery_brings_them(running: Here) -> None:
+def test_arguments_come_as_celery_brings_them(running: InProcessWorker) -> None:
     jid = put_task(celery_app.typed, (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)), {"key": uuid.uuid4()})
     assert outcome(jid) == ["date", "datetime", "UUID"]
 
@@ -76,7 +76,7 @@ def test_arguments_are_checked(site: None) -> None:
         put_task(celery_app.add, (object(),))
 
 
-def test_its_own_retries_and_requests(running: Here) -> None:
+def test_its_own_retries_and_requests(running: InProcessWorker) -> None:
     jid = put_task(celery_app.retrying, (2,))
     assert outcome(jid) == [jid, 2, "again", "default", False]
     assert [(retries, id, args) for retries, id, args, _ in celery_app.TRAIL] == [(n, jid, [2]) for n in range(3)]
@@ -90,7 +90,7 @@ def test_its_own_retries_and_requests(running: Here) -> None:
     assert outcome(put_task(celery_app.auto)) == 3
 
 
-def test_its_handlers_and_signals(running: Here) -> None:
+def test_its_handlers_and_signals(running: InProcessWorker) -> None:
     from celery import signals
 
     heard: list[Any] = []
@@ -118,7 +118,7 @@ def test_its_handlers_and_signals(running: Here) -> None:
     assert counts == {"task_prerun": 3, "task_postrun": 3, "task_success": 1, "task_retry": 1}
 
 
-def test_failures(running: Here) -> None:
+def test_failures(running: InProcessWorker) -> None:
     with pytest.raises(TaskFailed, match="ValueError: broken on purpose") as caught:
         outcome(put_task(celery_app.fails))
     assert caught.value.group == "default-ValueError"
@@ -132,19 +132,19 @@ def test_failures(running: Here) -> None:
         outcome(put_task(celery_app.add, (1,), expires=-1))
 
 
-def test_results_that_are_none(running: Here) -> None:
+def test_results_that_are_none(running: InProcessWorker) -> None:
     assert outcome(put_task(celery_app.ignores)) is None
     assert outcome(put_task(celery_app.strange)) is None
 
 
-def test_the_txid(running: Here) -> None:
+def test_the_txid(running: InProcessWorker) -> None:
     mine = new_txid()
     with bound(mine):
         jid = put_task(celery_app.txid)
     assert outcome(jid) == mine
 
 
-def test_only_registered_tasks_are_run(running: Here) -> None:
+def test_only_registered_tasks_are_run(running: InProcessWorker) -> None:
     with pytest.raises(NotAllowed, match="does not know the task"):
         find("celery:os.system")
     jid = client.queues["default"].put("celery:os.system", {"args": ["true"], "kwargs": {}})

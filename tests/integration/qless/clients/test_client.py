@@ -115,7 +115,7 @@ def test_the_probe_of_a_site_without_jobs(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
     ((level, subject, message),) = findings()
     assert (level, subject) == ("ok", "jobs")
-    assert message.startswith("There is no job queue")
+    assert message.startswith("No job queue is configured")
     settings.RESTY_DJANGO = {"QLESS": {"PREFIX": "ql:"}}
     assert findings()[0][0] == "error"
 
@@ -139,7 +139,7 @@ def test_the_probe_tells_of_stalled_and_failed_jobs(settings: Any, valkey: Redis
             "warning",
             "queue q",
             "0 waiting, 0 running, 0 scheduled jobs. "
-            "The locks of 1 have expired: their workers are gone, or do not call heartbeat.",
+            "Expired locks: 1. The workers are gone, or do not send heartbeats.",
         ),
         ("ok", "queue p", "0 waiting, 0 running, 0 scheduled jobs."),
         ("warning", "failed broken", "1 jobs. 1 of them in the last 60 minutes."),

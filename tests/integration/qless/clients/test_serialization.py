@@ -209,7 +209,7 @@ async def test_arguments_that_cannot_be_sent(client: Client, invoke: Invoke) -> 
         ({"delay": "soon"}, "not a number: soon"),
         ({"delay": math.nan}, "not a number: nan"),
         ({"priority": True}, "bool"),
-        ({"tags": "abc"}, "tags must be a list of texts"),
+        ({"tags": "abc"}, "tags must be a list of strings"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             await invoke(queue.put, "K", **options)

@@ -25,7 +25,7 @@ def test_all_fixes_are_told_with_the_profile_shared() -> None:
     used = set(re.findall(r"fixed\('([\w-]+)'\)", text))
     match = re.search(r"local SHARED = '([^']+)'", text)
     assert match
-    rows = page(PAGE).table("name", "in `shared`", "the original", "mended")
+    rows = page(PAGE).table("name", "in `shared`", "qless-core", "fixed")
     assert {code(row[0]) for row in rows} == used
     assert {code(row[0]) for row in rows if row[1] == "yes"} == set(match[1].split())
 

@@ -41,7 +41,7 @@ def test_profiles(core: Core, fixes: str | None, retry_clean: bool) -> None:
 
 
 def test_the_single_names_of_the_profile_shared_are_documented() -> None:
-    rows = page("docs/qless/core.md").table("name", "in `shared`", "the original", "mended")
+    rows = page("docs/qless/core.md").table("name", "in `shared`", "qless-core", "fixed")
     assert {code(row[0]) for row in rows if row[1] == "yes"} == SHARED_FIXES
 
 

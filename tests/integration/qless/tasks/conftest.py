@@ -11,7 +11,7 @@ from resty_django.qless import client
 from resty_django.qless.tasks import eager
 from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.tasks import examples
-from tests.integration.qless.worker.conftest import Here
+from tests.integration.qless.worker.conftest import InProcessWorker
 
 MODULE = "tests.integration.qless.tasks.examples"
 
@@ -30,12 +30,12 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def start_worker(site: Any, valkey_url: str) -> Iterator[Callable[..., Here]]:
+def start_worker(site: Any, valkey_url: str) -> Iterator[Callable[..., InProcessWorker]]:
     """Starts workers in threads, which end with the test."""
-    workers: list[Here] = []
+    workers: list[InProcessWorker] = []
 
-    def start(**options: Any) -> Here:
-        workers.append(Here(valkey_url, **options).start())
+    def start(**options: Any) -> InProcessWorker:
+        workers.append(InProcessWorker(valkey_url, **options).start())
         return workers[-1]
 
     yield start
@@ -46,6 +46,6 @@ def start_worker(site: Any, valkey_url: str) -> Iterator[Callable[..., Here]]:
 
 
 @pytest.fixture
-def running(start_worker: Callable[..., Here]) -> Here:
+def running(start_worker: Callable[..., InProcessWorker]) -> InProcessWorker:
     """One worker of the queue `q`."""
     return start_worker()

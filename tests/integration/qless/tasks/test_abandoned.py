@@ -91,7 +91,7 @@ def test_a_task_that_is_there_is_none_of_them(deploy: Deploy) -> None:
     later()
     row = command().splitlines()[1].split()
     assert row == [JID, f"{SHOP}.sweep", "mail", "300", "s", "0", "a", "task"]
-    assert command("--prune") == "There is nothing to cancel.\n"
+    assert command("--prune") == "Nothing to cancel.\n"
     assert there()
     assert warnings() == []
 
@@ -102,25 +102,25 @@ def test_a_task_that_was_removed(deploy: Deploy) -> None:
     deploy(NOTHING)
     work("mail")  # of the new code
     later(QUIET - 60)
-    assert "there is no such task any more; a worker declared it 540 s ago." in command()
+    assert "the task no longer exists; a worker declared it 540 s ago." in command()
     text = command("--prune")
-    assert text.startswith(f"Kept {JID}: there is no such task any more")
-    assert text.endswith("There is nothing to cancel.\n")
+    assert text.startswith(f"Kept {JID}: the task no longer exists")
+    assert text.endswith("Nothing to cancel.\n")
     assert there()
     assert warnings() == []
     later(61)
     assert warnings() == [
-        "It goes on making jobs of a task that is gone: there is no such task any more. See manage.py qless_recurring."
+        "No task declares it any more, but it creates jobs: the task no longer exists. See manage.py qless_recurring."
     ]
-    assert command().splitlines()[1].endswith("a task that is gone")
+    assert command().splitlines()[1].endswith("a removed task")
     assert command().endswith("601 s ago. --prune cancels it.\n")
-    line = f"{JID} of the queue mail: there is no such task any more.\n"
+    line = f"{JID} of the queue mail: the task no longer exists.\n"
     assert command("--prune", "--dry-run") == f"Would cancel {line}"
     assert there()
     assert command("--prune") == f"Canceled {line}"
     assert there() is None
     assert warnings() == []
-    assert command() == "No job recurs.\n"
+    assert command() == "No recurring jobs.\n"
     assert client.source.sync().zcard("ql:declared") == 0
 
 
@@ -130,7 +130,7 @@ def test_old_workers_keep_it_while_they_run(deploy: Deploy) -> None:
     later()
     work("mail")
     deploy(NOTHING)
-    assert command("--prune").endswith("There is nothing to cancel.\n")
+    assert command("--prune").endswith("Nothing to cancel.\n")
     due = there().next()  # type: ignore[union-attr]
     deploy(EVERY)
     work("mail")
@@ -140,11 +140,11 @@ def test_old_workers_keep_it_while_they_run(deploy: Deploy) -> None:
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
-        (TASK.format('queue="mail"'), "it has no every= any more"),
-        (TASK.format('queue="mail", cron="30 2 * * *"'), "it has cron= in place of every="),
-        ("def sweep():\n    pass\n", "it has no every= any more"),
-        ("sweep = 7\n", "it is not among what jobs may run"),
-        (None, "there is no such task any more"),
+        (TASK.format('queue="mail"'), "the task no longer has every="),
+        (TASK.format('queue="mail", cron="30 2 * * *"'), "the task has cron= instead of every="),
+        ("def sweep():\n    pass\n", "the task no longer has every="),
+        ("sweep = 7\n", "it is not a task that workers may run"),
+        (None, "the task no longer exists"),
     ],
 )
 def test_what_else_may_become_of_a_task(deploy: Deploy, code: str | None, fault: str) -> None:
@@ -166,7 +166,7 @@ def test_its_module_is_allowed_no_longer(deploy: Deploy, site: Any, valkey_url: 
     work("mail")
     later()
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
-    assert "it is not among what jobs may run" in command("--prune")
+    assert "it is not a task that workers may run" in command("--prune")
     assert there() is None
 
 
@@ -177,12 +177,12 @@ def test_another_queue(deploy: Deploy) -> None:
     deploy(TASK.format('queue="post", every=300'))
     work("mail")
     later()
-    assert command("--prune") == "There is nothing to cancel.\n"
+    assert command("--prune") == "Nothing to cancel.\n"
     assert there().queue_name == "mail"  # type: ignore[union-attr]
     work("post")
     assert there().queue_name == "post"  # type: ignore[union-attr]
     assert [client.queues[name].counts().recurring for name in ("mail", "post")] == [0, 1]
-    assert command("--prune") == "There is nothing to cancel.\n"
+    assert command("--prune") == "Nothing to cancel.\n"
 
 
 def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
@@ -195,7 +195,7 @@ def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
     (declared,) = of_tasks(client)
     assert declared.ago > QUIET
     assert not declared.abandoned
-    assert command("--prune") == "There is nothing to cancel.\n"
+    assert command("--prune") == "Nothing to cancel.\n"
     assert there()
 
 
@@ -215,7 +215,7 @@ def test_a_module_that_cannot_be_imported_says_nothing(deploy: Deploy, code: str
     later()
     deploy(code)
     assert f"{JID}: its module cannot be imported: " in command()
-    assert command("--prune").endswith("There is nothing to cancel.\n")
+    assert command("--prune").endswith("Nothing to cancel.\n")
     assert there()
     assert warnings() == []
 
@@ -241,7 +241,7 @@ def test_what_people_have_made_is_never_touched(deploy: Deploy, how: str) -> Non
         client.queues["mail"].recur(path, data, 60, jid=JID)
     assert of_tasks(client) == []
     assert warnings() == []
-    assert command("--prune") == "There is nothing to cancel.\n"
+    assert command("--prune") == "Nothing to cancel.\n"
     assert sorted(client.queues["mail"].jobs.recurring()) == sorted(["daily sweep", "every-digest", JID])
     assert [line.rsplit(maxsplit=1)[1] for line in command().splitlines()[1:]] == ["people"] * 3
 
@@ -284,7 +284,7 @@ def test_texts_of_others_do_not_steer_the_terminal(site: Any) -> None:
 
 
 def test_what_the_command_refuses(site: Any) -> None:
-    with pytest.raises(CommandError, match="goes with --prune"):
+    with pytest.raises(CommandError, match="needs --prune"):
         command("--dry-run")
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1"}}
     with pytest.raises(CommandError, match="does not answer") as raised:

@@ -58,7 +58,7 @@ def test_all_options_of_the_backend_are_told() -> None:
 def test_all_attributes_are_told() -> None:
     names = {name for name in dir(AsyncResult) if name[0] != "_"} - {"client", "get_state", "get_progress"}
     twins = {name for name in names if name[0] == "a" and (name[1:] in names or name in ("astate", "aprogress"))}
-    assert words("attribute", "tells") >= names - twins
+    assert words("attribute", "meaning") >= names - twins
     assert twins <= set(page(PAGE).spans)
     names = {name for name in dir(TaskContext) if name[0] != "_"}
     twins = {name for name in names if name[0] == "a" and name[1:] in names}

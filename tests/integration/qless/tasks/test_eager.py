@@ -113,5 +113,5 @@ def test_so_many_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_nested_function_is_refused() -> None:
     def inner() -> None: ...
 
-    with pytest.raises(TypeError, match="top of a module"):
+    with pytest.raises(TypeError, match="top level of a module"):
         task(inner)

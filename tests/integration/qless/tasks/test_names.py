@@ -20,7 +20,7 @@ from resty_django.qless.tasks.schedule import AHEAD, declare, scheduled
 from resty_django.qless.worker.exit_codes import CONFIG
 from resty_django.qless.worker.options import options
 from resty_django.qless.worker.supervisor import Supervisor
-from tests.integration.qless.worker.conftest import Here
+from tests.integration.qless.worker.conftest import InProcessWorker
 
 pytestmark = pytest.mark.redis
 
@@ -71,7 +71,7 @@ def test_job_carries_the_name_for_clients_of_any_language(deploy: Deploy, valkey
 
 
 def test_waiting_job_of_a_named_task_runs_after_its_function_has_moved(
-    deploy: Deploy, start_worker: Callable[..., Here]
+    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
 ) -> None:
     deploy(**{OLD: f'@task(name="shop.add", queue="q")\n{ADD}'})
     waiting = enqueue(OLD, 1, 2)
@@ -80,7 +80,9 @@ def test_waiting_job_of_a_named_task_runs_after_its_function_has_moved(
     assert waiting.get(LONG) == 3
 
 
-def test_waiting_job_of_an_unnamed_task_runs_by_its_alias(deploy: Deploy, start_worker: Callable[..., Here]) -> None:
+def test_waiting_job_of_a_moved_task_runs_by_its_alias(
+    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
+) -> None:
     deploy(**{OLD: f'@task(queue="q")\n{ADD}'})
     waiting = enqueue(OLD, 1, 2)
     deploy(**{NEW: f'@task(aliases=["{OLD}.add"], queue="q")\n{ADD}'})
@@ -89,7 +91,9 @@ def test_waiting_job_of_an_unnamed_task_runs_by_its_alias(deploy: Deploy, start_
     assert enqueue(NEW, 3, 4).get(LONG) == 7
 
 
-def test_waiting_job_runs_after_its_task_got_a_name(deploy: Deploy, start_worker: Callable[..., Here]) -> None:
+def test_waiting_job_runs_after_its_task_was_named(
+    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
+) -> None:
     deploy(**{OLD: f'@task(queue="q")\n{ADD}'})
     waiting = enqueue(OLD, 1, 2)
     deploy(**{OLD: f'@task(name="shop.add", queue="q")\n{ADD}'})

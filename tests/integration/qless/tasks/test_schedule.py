@@ -85,9 +85,9 @@ def test_what_is_no_cron_expression(site: Any) -> None:
     ):
         with pytest.raises(ValueError, match=text):
             Task(examples.nightly.function, cron=cron)
-    with pytest.raises(TypeError, match="Take one of them away"):
+    with pytest.raises(TypeError, match="Remove one of them"):
         Task(examples.nightly.function, cron="* * * * *", every=5)
-    with pytest.raises(ValueError, match="more than 0"):
+    with pytest.raises(ValueError, match="greater than 0"):
         Task(examples.nightly.function, every=0)
 
 

@@ -87,17 +87,17 @@ def traced_code_runs() -> bool:
     return not thread.is_alive()
 
 
-class Here:
-    """A worker in a thread of this process."""
+class InProcessWorker:
+    """A worker that runs in a thread of the test process."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] = time.time, **overrides: Any) -> None:
-        name = overrides.pop("name", f"here-{id(self)}")
+        name = overrides.pop("name", f"in-process-{id(self)}")
         self.client = Client(url, worker_name=name, clock=clock)
         self.loop, self.listener = build(self.client, options(**overrides))
         self.code: int | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> Here:
+    def start(self) -> InProcessWorker:
         self.listener.start()
         self.thread.start()
         return self
@@ -168,7 +168,7 @@ class Here:
 
 
 @pytest.fixture
-def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callable[..., Here]]:
+def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callable[..., InProcessWorker]]:
     """Starts workers in threads, which end with the test."""
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "MODULES": [JOBS]}}
     jobs.GO.clear()
@@ -176,10 +176,10 @@ def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callab
     while not jobs.SEEN.empty():
         jobs.SEEN.get()
     resolve_handler.cache_clear()
-    started: list[Here] = []
+    started: list[InProcessWorker] = []
 
-    def start(**overrides: Any) -> Here:
-        started.append(Here(valkey_url, **overrides).start())
+    def start(**overrides: Any) -> InProcessWorker:
+        started.append(InProcessWorker(valkey_url, **overrides).start())
         return started[-1]
 
     yield start
@@ -242,7 +242,7 @@ class Workers:
         return list(wait_for(lambda: (pids := self.children()) and self.takes(pids) >= count and pids, self.text()))
 
     def takes(self, pids: list[int]) -> int:
-        return sum(f"-{pid} takes jobs" in self.text() for pid in pids)
+        return sum(f"-{pid} serves the queues" in self.text() for pid in pids)
 
     def wait(self) -> int:
         try:

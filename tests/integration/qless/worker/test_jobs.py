@@ -15,11 +15,11 @@ from resty_django.shdict import shdicts
 from resty_django.txid import bound
 from resty_django.txid.logging import TxidFilter
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import JOBS, Here, put, traced_code_runs, until, wait_for
+from tests.integration.qless.worker.conftest import JOBS, InProcessWorker, put, traced_code_runs, until, wait_for
 
 pytestmark = pytest.mark.redis
 
-Start = Callable[..., Here]
+Start = Callable[..., InProcessWorker]
 
 
 BOTH = pytest.mark.parametrize("prefix", ["", "a"])

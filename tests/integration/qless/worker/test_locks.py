@@ -14,12 +14,12 @@ from resty_django.qless import Client
 from resty_django.qless.worker.commands import Requeue
 from resty_django.redis import StoreDown
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import Here, put, state, until, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, put, state, until, wait_for
 from tests.servers import Server, running
 
 pytestmark = pytest.mark.redis
 
-Start = Callable[..., Here]
+Start = Callable[..., InProcessWorker]
 
 
 def holds(jid: str) -> None:
@@ -294,7 +294,7 @@ def test_jobs_continue_while_the_server_is_down_and_are_completed_later(
         "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
     }
     client = Client(own_server.url, worker_name="tests")
-    worker = Here(own_server.url).start()
+    worker = InProcessWorker(own_server.url).start()
     try:
         jid, failing = put(client, "blind"), put(client, "hold")
         assert {jobs.SEEN.get(timeout=20), jobs.SEEN.get(timeout=20)} == {("holds", jid), ("holds", failing)}
@@ -320,7 +320,7 @@ def test_a_stop_while_the_server_is_down_ends_after_the_grace_time(
         "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
     }
     client = Client(own_server.url, worker_name="tests")
-    worker = Here(own_server.url).start()
+    worker = InProcessWorker(own_server.url).start()
     jid = put(client, "blind")
     holds(jid)
     own_server.kill()

@@ -55,7 +55,7 @@ def test_a_second_term_ends_at_once(workers: Start, client: Client) -> None:
     run = workers("--grace", "60")
     started(client)
     run.signal(signal.SIGTERM)
-    wait_for(lambda: "stops" in run.text())
+    wait_for(lambda: "is stopping" in run.text())
     run.signal(signal.SIGTERM)
     assert run.wait() == 3
     assert client.queues["q"].pop().jid == jid  # type: ignore[union-attr]
@@ -87,7 +87,7 @@ def test_pause_and_resume(workers: Start, client: Client) -> None:
     run = workers("--interval", "0.1")
     (pid,) = run.ready()
     run.signal(signal.SIGUSR2)
-    wait_for(lambda: "pauses" in run.text())
+    wait_for(lambda: "is paused" in run.text())
     jid = put(client, "write", "first")
     os.kill(pid, signal.SIGKILL)  # the next one pauses too
     wait_for(lambda: run.children() not in ([], [pid]) and run.takes(run.children()))
@@ -144,7 +144,7 @@ def test_the_memory_limit_replaces_the_process(workers: Start, client: Client) -
     jid = put(client, "write", "fat")
     until(client, jid, "complete")
     wait_for(lambda: run.children() not in ([], [first]), run.text())
-    assert "has ended with 72" in run.text()
+    assert "ended with exit code 72" in run.text()
 
 
 def test_a_limit_holds_over_all_processes(workers: Start, client: Client) -> None:
@@ -201,12 +201,12 @@ def test_a_paused_terminal_does_not_block_the_workers(workers: Start, client: Cl
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--queues", " , "], "names no queue"),
+        (["--queues", " , "], "queues is empty"),
         (["--processes", "0"], "--processes must be at least 1."),
         (["--concurrency", "0"], "--concurrency must be at least 1."),
         (["--grace", "-1"], "--grace must be at least 0."),
-        (["--interval", "0"], "--interval must be more than 0."),
-        (["--reserver", "backwards"], "is none of ordered, round_robin, shuffled"),
+        (["--interval", "0"], "--interval must be greater than 0."),
+        (["--reserver", "backwards"], "Use one of ordered, round_robin, shuffled"),
     ],
 )
 def test_wrong_options_are_refused(arguments: list[str], word: str, settings: Any) -> None:
@@ -224,7 +224,7 @@ def test_a_site_without_redis_gets_an_error_that_names_caches(settings: Any) -> 
 def test_workers_wait_for_a_server_that_is_not_there_yet(workers: Start, tmp_path: Path) -> None:
     server = Server(tmp_path / "server")
     run = workers(url=server.url)
-    wait_for(lambda: "cannot be used" in run.text(), "the worker is to try")
+    wait_for(lambda: "does not answer" in run.text(), "the worker is to try")
     with running([server]), contextlib.closing(Client(server.url)) as client:
         jid = put(client, "write", "late")
         until(client, jid, "complete")

@@ -27,11 +27,11 @@ from resty_django.qless.worker.handlers import REFUSED
 from resty_django.qless.worker.loop import WorkerLoop
 from resty_django.qless.worker.running_job import RunningJob
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import Here, put, until, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, put, until, wait_for
 
 pytestmark = pytest.mark.redis
 
-Start = Callable[..., Here]
+Start = Callable[..., InProcessWorker]
 SERVER_SAYS = {
     "retry nan": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: nan'),
     "retry infinity": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: inf'),

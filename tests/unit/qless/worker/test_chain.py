@@ -134,5 +134,5 @@ def test_an_async_generator_that_is_not_a_middleware_is_refused(wrong: Any, word
 
 
 def test_async_middleware_does_not_fit_a_sync_job() -> None:
-    with pytest.raises(MiddlewareError, match="the job is not async"):
+    with pytest.raises(MiddlewareError, match="is async, but the job is not"):
         run(False, [arecorder("a", [])], str)
