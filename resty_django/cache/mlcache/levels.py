@@ -1,12 +1,12 @@
 """The three levels of one cache: L1, the memory of this process; L2, a shared dictionary; L3, the callback.
 
-What may wait is a generator of steps (`resty_django.sansio`). Wherever it has to wait it yields a `Step`: a call, its
-twin for asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into
-the generator, or raise there what the call raised. So the order of the work and the answer to each error stand here
-once, for sync code and for asyncio. A generator that is closed (`GeneratorExit`) has no caller left that could make its
-calls, and must not yield any more.
+Methods that may wait are generators of steps (`resty_django.sansio`). To wait, they yield a `Step`: a call, its twin
+for asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
+generator, or raise the call's error there. So the order of the work and the handling of errors are written once, for
+sync code and for asyncio. A generator that is closed (`GeneratorExit`) must not yield any more, because nobody makes
+its calls.
 
-The work has the numbers of docs/cache.md, "The way of a call":
+Numbers refer to docs/cache.md, "The way of a call":
 
 | number | what | where |
 |---|---|---|
@@ -82,7 +82,7 @@ class LoadRequest:
 
 
 class L2Records(NamedTuple):
-    """What L2 has for a key: a fresh record, or an expired one. `version`: the version in L1 before the look."""
+    """The records of a key in L2: a fresh one, or an expired one. `version`: the version in L1 before the look."""
 
     version: int
     fresh: Record | None = None
@@ -194,7 +194,7 @@ class Levels:
                 continue
             record = self.record(raw, key)
             if record is None:
-                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # so that a new one can be added
+                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # `add` needs the place
             elif not expired:
                 return L2Records(version, fresh=record)
             else:
@@ -232,7 +232,7 @@ class Levels:
         return self.keep(key, value, ttl, options.l1_serializer, version)
 
     def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int) -> Steps[None]:
-        """Store a value in L2, over whatever is there. Raises `NoMemory`."""
+        """Store a value in L2, over any other. Raises `NoMemory`."""
         name, dictionary = self.prefix + key, self._dictionary_for(value)
         with forget_if_interrupted(partial(self.l1.delete, key)):
             if self.miss is not None:

@@ -83,11 +83,14 @@ class NoSpace(Exception):
 
 
 def name_of(key: object) -> bytes:
-    """Return the name of a key of any length."""
-    if type(key) is str and key.isascii() and 0 < len(key) <= LONGEST_NAME:
-        return key.encode()
-    name = encode_key(key)
-    return name if len(name) <= LONGEST_NAME else short_name(name)
+    """Return the key as bytes, or its digest where it is too long to be a name. Raise `BadKey`."""
+    try:
+        name = key.encode() if type(key) is str else encode_key(key)
+    except UnicodeEncodeError:
+        name = encode_key(key)
+    if 0 < len(name) <= LONGEST_NAME:
+        return name
+    return short_name(encode_key(name))  # which raises if it is empty, or longer than a key may be
 
 
 class ItemStore(Environment):
