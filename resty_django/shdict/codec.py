@@ -24,6 +24,10 @@ LIST: Final = 6
 """The kind of a list made by `lpush` and `rpush`: its items are stored next to it."""
 
 LONGEST_KEY: Final = 65535
+SHORTEST_TTL: Final = 0.001
+LONGEST_TTL: Final = 1e11
+ROUNDING: Final = 1e-6
+"""Milliseconds: 0.57 * 1000 is a little less than 570."""
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1
 PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
@@ -134,9 +138,9 @@ def decode_key(name: bytes) -> str:
 
 def milliseconds(ttl: float) -> int:
     """Return a time to live as whole milliseconds: 0 is forever, less than one millisecond counts as one."""
-    if not 0 <= ttl <= 1e11:
+    if not 0 <= ttl <= LONGEST_TTL:
         raise ValueError(f"A time to live is 0 (for ever) or a number of seconds up to 1e11, not {ttl!r}.")
-    return int(ttl * 1000 + 1e-6) or (1 if ttl else 0)  # 0.57 * 1000 is a little less than 570
+    return int(ttl * 1000 + ROUNDING) or (1 if ttl else 0)
 
 
 def check_flags(flags: int) -> int:

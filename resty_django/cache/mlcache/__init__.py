@@ -1,1 +1,1 @@
-"""The two-level cache: levels, loader, records."""
+"""The two-level cache: its levels, its options and its records."""

@@ -17,8 +17,7 @@ from ..invalidation.events import EventChannel
 from ..statistics.counts import Stats
 from ..statistics.reporter import Counter
 from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
-from .levels import Levels, lifetime, serialized
-from .loader import Callback, Loader, LoadRequest, unwrapped
+from .levels import Callback, Levels, LoadRequest, lifetime, serialized, unwrapped
 from .lru import LRU
 from .options import CacheOptions, Options, check
 from .records import Record, key_text
@@ -45,7 +44,7 @@ class MLCache:
 
     Calls with an `a` before the name are for asyncio, and never block the loop. What every request does is written out
     for both: a hit of L1 in `get`, and the look into L2 in `_get_from_l2`. Anything else is a generator of steps, which
-    `run` and `arun` take (see `loader`).
+    `run` and `arun` take (see `levels`).
     """
 
     def __init__(
@@ -82,14 +81,13 @@ class MLCache:
         self._to_end = self.lru.items.move_to_end
         self._now = self.lru.clock
         self._version = self.lru.version
-        self._levels = Levels(name, self.lru, shm, self._miss, clock, serializer)
-        self._prefix = self._levels.prefix
-        self._record = self._levels.record
-        self._promote = self._levels.promote
-        self._serialize = self.options.l1_serializer
         self.counter = Counter(name, stats)
         self._counts = self.counter.now
-        self.loader = Loader(self._levels, locks, self.counter)
+        self.levels = Levels(name, self.lru, shm, self._miss, locks, clock, serializer, self.counter)
+        self._prefix = self.levels.prefix
+        self._record = self.levels.record
+        self._promote = self.levels.promote
+        self._serialize = self.options.l1_serializer
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -395,7 +393,7 @@ class MLCache:
             if raw is None and self._miss is not None:
                 raw = self._miss.get(name)
         except Unreadable as error:
-            self._levels.unreadable(key, error)
+            self.levels.unreadable(key, error)
             return None
         return None if raw is None else self._decode(key, raw, options, version)
 
@@ -409,7 +407,7 @@ class MLCache:
             if raw is None and self._miss is not None:
                 raw = await self._miss.aget(name)
         except Unreadable as error:
-            self._levels.unreadable(key, error)
+            self.levels.unreadable(key, error)
             return None
         return None if raw is None else self._decode(key, raw, options, version)
 
@@ -424,12 +422,12 @@ class MLCache:
         self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool = False
     ) -> Steps[Answer]:
         all_options = self.options.changed(options) if options else self.options
-        return self.loader.load(LoadRequest(key, callback, args, all_options, unwrap))
+        return self.levels.load(LoadRequest(key, callback, args, all_options, unwrap))
 
     # --- steps of sync and async calls ---
 
     def _peek(self, key: object, stale: bool) -> Steps[Peek | None]:
-        l2_records = yield from self._levels.look(key_text(key), with_stale=stale)
+        l2_records = yield from self.levels.look(key_text(key), with_stale=stale)
         record = l2_records.fresh or l2_records.stale
         if record is None:
             return None
@@ -437,7 +435,7 @@ class MLCache:
         return Peek(self._remaining(record, expired), record.value, expired)
 
     def _remaining(self, record: Record, expired: bool) -> float:
-        seconds = self._levels.remaining(record) if record.ttl else 0.0
+        seconds = self.levels.remaining(record) if record.ttl else 0.0
         if expired:
             return min(seconds, -SHORTEST)
         return (seconds or SHORTEST) if record.ttl else 0.0
@@ -452,7 +450,7 @@ class MLCache:
     ) -> Steps[Any]:
         self._require_channel("refresh")
         request = LoadRequest(key_text(key), callback, args, self.options.changed(options), unwrap)
-        fetch = self.loader.fetch(request)
+        fetch = self.levels.fetch(request)
         value, ttl = yield from unwrapped(fetch) if unwrap else fetch
         if ttl < 0:
             yield as_one_step(self._delete(key))
@@ -465,11 +463,11 @@ class MLCache:
         text = key_text(key)
         options = self.options.changed(changes)
         ttl = lifetime(value, options)
-        value, record = self._levels.encoded(value, ttl)
+        value, record = self.levels.encoded(value, ttl)
         version = self.lru.version(text)
-        yield from self._levels.set(text, value, record, ttl, options.shm_set_tries)
+        yield from self.levels.set(text, value, record, ttl, options.shm_set_tries)
         try:
-            l1_value = self._levels.keep(text, value, ttl, options.l1_serializer, version)
+            l1_value = self.levels.keep(text, value, ttl, options.l1_serializer, version)
         except SerializerFailed:
             self.lru.delete(text)
             yield from to_broadcast(channel, INVALIDATIONS + self.name, text)
@@ -480,12 +478,12 @@ class MLCache:
     def _delete(self, key: object) -> Steps[None]:
         channel = self._require_channel("delete")
         text = key_text(key)
-        yield from self._levels.delete(text)
+        yield from self.levels.delete(text)
         yield from to_broadcast(channel, INVALIDATIONS + self.name, text)
 
     def _purge(self, flush_expired: bool) -> Steps[None]:
         channel = self._require_channel("purge")
-        yield from self._levels.flush(flush_expired)
+        yield from self.levels.flush(flush_expired)
         yield from to_broadcast(channel, PURGE + self.name, "")
 
     def _update(self, timeout: float) -> Steps[None]:
@@ -506,7 +504,7 @@ class MLCache:
         """Forget in the child what belongs to the parent."""
         self.counter.after_fork()
         self._counts = self.counter.now
-        self.loader.refresher.after_fork()
+        self.levels.refresher.after_fork()
 
 
 def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> SharedDict:

@@ -1,34 +1,88 @@
-"""L1 and L2 of one cache: finding, promoting, storing, forgetting.
+"""The three levels of one cache: L1, the memory of this process; L2, a shared dictionary; L3, the callback.
 
-What may wait for a dictionary is a generator of steps, for sync and async code alike (see `loader`).
+Methods that may wait are generators of steps (`resty_django.sansio`). To wait, they yield a `Step`: a call, its twin
+for asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
+generator, or raise the call's error there. So the order of the work and the handling of errors are written once, for
+sync code and for asyncio. A generator that is closed (`GeneratorExit`) must not yield any more, because nobody makes
+its calls.
+
+Numbers refer to docs/cache.md, "The way of a call":
+
+| number | what | where |
+|---|---|---|
+| 1 to 3 | L1, L2, no callback | `MLCache.get`, `MLCache.lookup` |
+| before 4 | a stale value at once, refreshed in the background | `Levels._load_or_refresh` |
+| 4, 5, 8 | take the lock, look into L2 again, release the lock | `Levels._load_locked` |
+| 6 | the lock was not free in time | `Levels._timed_out` |
+| 7 | call the source, store its value | `Levels._call_source` |
 """
 
 from __future__ import annotations
 
+import inspect
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from asgiref.sync import async_to_sync, sync_to_async
+
+from resty_django.events.handlers import is_async
+from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import NoMemory, Outcome, SharedDict, Unreadable
+from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unreadable
 from resty_django.text import logger
 
-from ..errors import BadValue, SerializerFailed
+from ..errors import BadOption, BadValue, CallbackFailed, LockFailed, SerializerFailed, SourceError
+from ..statistics.reporter import MAX_RUNS, Counter
 from . import records
 from .lru import FOREVER, LRU
-from .options import Options
+from .options import Options, is_number
 from .records import Record
-from .results import Serializer
+from .refresher import Refresher
+from .results import L2, L3, STALE, Answer, Fresh, Serializer
 from .shielding import forget_if_interrupted
 
 log = logger("resty_django.cache")
 
+LOCK: Final = "lua-resty-mlcache:lock:"
+JITTER: Final = 0.5
+"""Of the pauses between tries for a lock. Callers that tried in step would get it one by one, half a second apart."""
+
+Callback = Callable[..., Any]
 Function = Callable[[Any], Any]
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class LoadRequest:
+    """One key to be loaded. Raises `BadOption`.
+
+    `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record that may be
+    served in place of an answer of the source.
+    """
+
+    key: str
+    callback: Callback
+    args: tuple[Any, ...]
+    options: Options
+    unwrap: bool = False
+    stale: Record | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.callback):
+            raise BadOption(f"callback must be a function or a coroutine function, not {self.callback!r}.")
+
+    @property
+    def uses_stale(self) -> bool:
+        """Whether an expired value is of any use."""
+        return self.options.resurrect_ttl is not None or self.options.stale_while_revalidate > 0
 
 
 class L2Records(NamedTuple):
-    """What L2 has for a key: a fresh record, or an expired one. `version`: the version in L1 before the look."""
+    """The records of a key in L2: a fresh one, or an expired one. `version`: the version in L1 before the look."""
 
     version: int
     fresh: Record | None = None
@@ -36,8 +90,11 @@ class L2Records(NamedTuple):
 
 
 class Levels:
-    """Both levels. `name`: begins the keys in L2. `miss`: the dictionary of cached None, where it is another. `clock`:
-    seconds, the same in all processes that share the dictionaries."""
+    """Finds, loads, stores and forgets the values of one cache.
+
+    `name`: begins the keys in L2. `miss`: the dictionary of cached None, if it is another. `locks`: the dictionary of
+    the locks. `clock`: seconds, the same in all processes that share the dictionaries.
+    """
 
     def __init__(
         self,
@@ -45,15 +102,20 @@ class Levels:
         l1: LRU,
         shm: SharedDict,
         miss: SharedDict | None,
+        locks: SharedDict,
         clock: Callable[[], float],
         serializer: Serializer | None,
+        counter: Counter,
     ) -> None:
         self.l1 = l1
         self.shm = shm
         self.miss = miss
         self.clock = clock
         self.prefix = f"{name}:"
+        self.refresher = Refresher()
+        self._locks = locks
         self._serializer = serializer
+        self._counter = counter
         self._one_clock = clock is l1.clock
 
     # --- from L2 to L1 ---
@@ -132,7 +194,7 @@ class Levels:
                 continue
             record = self.record(raw, key)
             if record is None:
-                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # so that a new one can be added
+                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # `add` needs the place
             elif not expired:
                 return L2Records(version, fresh=record)
             else:
@@ -170,7 +232,7 @@ class Levels:
         return self.keep(key, value, ttl, options.l1_serializer, version)
 
     def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int) -> Steps[None]:
-        """Store a value in L2, over whatever is there. Raises `NoMemory`."""
+        """Store a value in L2, over any other. Raises `NoMemory`."""
         name, dictionary = self.prefix + key, self._dictionary_for(value)
         with forget_if_interrupted(partial(self.l1.delete, key)):
             if self.miss is not None:
@@ -198,6 +260,181 @@ class Levels:
 
     def _dictionary_for(self, value: Any) -> SharedDict:
         return self.shm if value is not None or self.miss is None else self.miss
+
+    # --- L3: before the lock ---
+
+    def load(self, request: LoadRequest) -> Steps[Answer]:
+        """Return the value from the source, or what another process has stored meanwhile, or a stale one."""
+        if request.uses_stale:
+            steps = self._load_or_refresh(request)
+        else:
+            steps = self._load_locked(request, self._lock(request))
+        return unwrapped(steps) if request.unwrap else steps
+
+    def _load_or_refresh(self, request: LoadRequest) -> Steps[Answer]:
+        """Find the stale value before the lock is taken, which may push it out of a full dictionary."""
+        l2_records = yield from self.look(request.key, with_stale=True)
+        if l2_records.fresh is not None:
+            return self._answer(request, l2_records.fresh, l2_records.version)
+        request.stale = l2_records.stale
+        if l2_records.stale is not None and self._may_serve_stale(l2_records.stale, request.options):
+            yield self.refresher.start(request.key, lambda: self._refresh(request))
+            return serialized(l2_records.stale.value, request.options.l1_serializer), STALE
+        lock = self._lock(request)
+        return (yield from self._load_locked(request, lock))
+
+    def _may_serve_stale(self, stale: Record, options: Options) -> bool:
+        """Whether a value may be served as it is while it is refreshed. One that was purged may not."""
+        overdue = self.clock() - stale.stored - stale.ttl
+        return stale.ttl > 0 and 0 <= overdue < options.stale_while_revalidate
+
+    def _refresh(self, request: LoadRequest) -> Steps[None]:
+        lock = self._lock(request, timeout=0)
+        try:
+            yield from self._load_locked(request, lock)
+        except LockTimeout:
+            pass  # another process refreshes it
+        except Exception as error:
+            log.warning("the key %r of %r could not be refreshed: %s", request.key, self.prefix, error)
+
+    # --- 4 to 6 and 8: under the lock ---
+
+    def _lock(self, request: LoadRequest, **options: Any) -> Lock:
+        return Lock(self._locks, jitter=JITTER, **{**request.options.lock_options, **options})
+
+    def _load_locked(self, request: LoadRequest, lock: Lock) -> Steps[Answer]:
+        timeout: LockTimeout | None = None
+        try:
+            yield Step(lock.acquire, lock.aacquire, (LOCK + self.prefix + request.key,))
+        except LockTimeout as error:
+            timeout = error
+        except (LockError, SharedDictError) as error:
+            raise LockFailed(f"could not acquire callback lock: {error}") from error
+        try:
+            l2_records = yield from self.look(request.key, with_stale=request.uses_stale)
+            request.stale = l2_records.stale or request.stale
+            if l2_records.fresh is not None:
+                answer = self._answer(request, l2_records.fresh, l2_records.version)
+            elif timeout is not None:
+                answer = self._timed_out(request, timeout)
+            else:
+                answer = yield from self._call_source(request)
+        except GeneratorExit:  # no further step is possible; the lock is released with its object
+            raise
+        except BaseException:
+            if timeout is None:
+                yield from self._release(lock, request.key)
+            raise
+        if timeout is None:
+            yield from self._release(lock, request.key)
+        return answer
+
+    def _answer(self, request: LoadRequest, record: Record, version: int) -> Answer:
+        value = self.promote(request.key, record, request.options.l1_serializer, version)
+        return value, STALE if record.stale else L2
+
+    def _timed_out(self, request: LoadRequest, timeout: LockTimeout) -> Answer:
+        if request.stale is None or request.options.resurrect_ttl is None:
+            raise LockTimeout(f"could not acquire callback lock: {timeout}") from timeout
+        return serialized(request.stale.value, request.options.l1_serializer), STALE
+
+    def _release(self, lock: Lock, key: str) -> Steps[None]:
+        """Release the lock. One whose time was over is not an error: the work is done by then."""
+        try:
+            yield Step(lock.release, lock.arelease)
+        except (LockError, SharedDictError) as error:
+            log.info("the lock of the key %r of %r was not released: %s", key, self.prefix, error)
+
+    # --- 7: the source ---
+
+    def _call_source(self, request: LoadRequest) -> Steps[Answer]:
+        options, stale = request.options, request.stale
+        try:
+            value, ttl = yield from self.fetch(request)
+        except SourceError as error:
+            if stale is None or options.resurrect_ttl is None:
+                raise
+            log.warning(
+                "the callback of the key %r of %r failed, its stale value is served: %s",
+                request.key,
+                self.prefix,
+                error,
+            )
+            return (yield from self.add(request.key, stale.value, options.resurrect_ttl, options, True)), STALE
+        if ttl < 0:
+            return value, L3
+        return (yield from self.add(request.key, value, ttl, options)), L3
+
+    def fetch(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
+        """Call the source. Returns its value, and the seconds that it lives: 0 forever, below 0 not at all.
+
+        Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
+        """
+        options, counter = request.options, self._counter
+        started = time.perf_counter()
+        try:
+            value = yield Step(_call, _acall, (request.callback, request.args))
+        except SourceError:
+            counter.now.callback_errors += 1
+            raise
+        except Exception as error:
+            counter.now.callback_errors += 1
+            if isinstance(error, options.failures):
+                raise SourceError(error) from error
+            raise CallbackFailed(error) from error
+        finally:
+            seconds = time.perf_counter() - started
+            counter.now.callbacks += 1
+            counter.now.callback_seconds += seconds
+            counter.runs.append((request.key, seconds, counter.wall()))
+            if len(counter.runs) > MAX_RUNS:
+                counter.fold()
+        if type(value) is not Fresh:
+            return value, lifetime(value, options)
+        value, ttl = value
+        return value, (ttl if is_number(ttl) else lifetime(value, options))
+
+
+def unwrapped(steps: Steps[R]) -> Steps[R]:
+    """Take the same steps. They raise the callback's error itself, without the cache in its context."""
+    try:
+        return (yield from steps)
+    except CallbackFailed as failed:
+        error = failed.error
+    raise error
+
+
+def _call(callback: Callback, args: tuple[Any, ...]) -> Any:
+    value = callback(*args)
+    if not inspect.isawaitable(value):
+        return value
+    try:
+        return async_to_sync(_awaited)(value)
+    finally:
+        if inspect.iscoroutine(value):
+            value.close()  # one that could not start, since a loop runs in this thread
+
+
+async def _acall(callback: Callback, args: tuple[Any, ...]) -> Any:
+    """Call the callback: a plain function may wait, so it runs in the thread that Django has for sync code."""
+    if is_async(callback):
+        return await callback(*args)
+    value, error = await sync_to_async(_caught)(callback, args)
+    if error is not None:
+        raise error
+    return await value if inspect.isawaitable(value) else value
+
+
+def _caught(callback: Callback, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
+    try:
+        return callback(*args), None
+    except Exception as error:
+        return None, error
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def lifetime(value: Any, options: Options) -> float:

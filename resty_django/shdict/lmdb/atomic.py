@@ -12,7 +12,7 @@ from ..base import Change, Keep
 from ..codec import BYTES, encode_key, milliseconds
 from .environment import StoreError
 from .items import ItemStore, NoSpace, name_of
-from .records import FRONT, HEAD, LONG_KEY, LONGEST_NAME, SIZE, Txn, with_key
+from .records import FRONT, HEAD, LONGEST_NAME, SIZE, Txn
 
 PLAIN: Final = Struct("<q4xHI").unpack_from
 """Of a record: expires, kind and form as one number (`BYTES` alone: bytes under a short key), generation."""
@@ -128,7 +128,4 @@ class RevisionMixin(ItemStore):
         if ttl is not None:
             life = milliseconds(ttl)
             expires = now + life if life else 0
-        form = 0
-        if len(name) > LONGEST_NAME:
-            body, form = with_key(encode_key(key), body), LONG_KEY
-        self._save(txn, name, record, head, BYTES, body, form, flags, expires, now, False)
+        self._save(txn, name, record, head, key, BYTES, body, flags, expires, now, False)

@@ -15,6 +15,9 @@ from ..codec import (
     FLOAT,
     INT,
     LIST,
+    LONGEST_TTL,
+    ROUNDING,
+    SHORTEST_TTL,
     TEXT,
     WHOLE,
     check_flags,
@@ -50,8 +53,6 @@ from .records import (
     key_in,
     order_key,
     part_key,
-    short_name,
-    with_key,
 )
 
 ALWAYS: Final = 0
@@ -193,14 +194,13 @@ class LmdbDict(RevisionMixin, SharedDict):
     def _store(self, key: object, value: Any, ttl: float, flags: int, when: int, safe: bool) -> Outcome:
         if value is None:
             return self._store_nothing(key, when)
-        name = encode_key(key)
-        kind, body = encode(value)
-        life = milliseconds(ttl) if ttl else 0
-        form = 0
+        name = name_of(key)
+        kind, body = (BYTES, value) if type(value) is bytes else encode(value)
+        life = 0
+        if ttl:  # as `milliseconds`, without a call for the usual times
+            life = int(ttl * 1000 + ROUNDING) if SHORTEST_TTL <= ttl <= LONGEST_TTL else milliseconds(ttl)
         if flags:
             check_flags(flags)
-        if len(name) > LONGEST_NAME:
-            name, body, form = short_name(name), with_key(name, body), LONG_KEY
         tries = 0
         while True:
             try:
@@ -217,7 +217,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                         if not live and when == IF_PRESENT:
                             return Outcome.NOT_FOUND
                     expires = now + life if life else 0
-                    forced = self._save(txn, name, record, head, kind, body, form, flags, expires, now, safe)
+                    forced = self._save(txn, name, record, head, key, kind, body, flags, expires, now, safe)
                 return Outcome.FORCED if forced else Outcome.STORED
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe)
@@ -237,7 +237,7 @@ class LmdbDict(RevisionMixin, SharedDict):
         return self._write(key, delete) is True
 
     def delete_if(self, key: object, value: Any) -> bool:
-        expected = encode(value)
+        expected = (BYTES, value) if type(value) is bytes else encode(value)
 
         def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
             if not live or (FRONT(record)[1], self._payload(txn, record)) != expected:
@@ -278,15 +278,11 @@ class LmdbDict(RevisionMixin, SharedDict):
             raise BadValue(f"{by!r} is not a number.")
         if init is not None and type(init) is not int and type(init) is not float:
             raise BadValue(f"{init!r} is not a number.")
-        name = encode_key(key)
+        name = name_of(key)
         life = milliseconds(init_ttl) if init_ttl else 0
         is_small_int = type(by) is int and -LARGE < by < LARGE
         if not is_small_int and type(by) is int:
             encode(by)  # raises where it has more than 64 bits, as Redis has to, even where the sum would fit
-        form = 0
-        long_key = b""
-        if len(name) > LONGEST_NAME:
-            long_key, name, form = name, short_name(name), LONG_KEY
         tries = 0
         while True:
             try:
@@ -320,19 +316,13 @@ class LmdbDict(RevisionMixin, SharedDict):
                         payload = self._payload(txn, record) if old_form else record[SIZE:]
                         total = decode(kind, payload) + by
                     kind, body = encode(total)
-                    if form:
-                        body = with_key(long_key, body)
-                    self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
+                    self._save(txn, name, record, head, key, kind, body, flags, expires, now, False)
                 return total
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=False)
 
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
-        name = encode_key(key)
-        form = 0
-        long_key = b""
-        if len(name) > LONGEST_NAME:
-            long_key, name, form = name, short_name(name), LONG_KEY
+        name = name_of(key)
         tries = 0
         while True:
             called = False
@@ -380,9 +370,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                         if not expires or 0 < due <= expires:
                             txn.put(name, HEAD.pack(expires, flags, kind, 0, generation, seq, due) + body)
                             return change.result
-                    if form:
-                        body = with_key(long_key, body)
-                    self._save(txn, name, record, head, kind, body, form, flags, expires, now, False)
+                    self._save(txn, name, record, head, key, kind, body, flags, expires, now, False)
                 return change.result
             except (NoSpace, StoreError) as error:
                 if called and "closed" in str(error):
@@ -401,8 +389,7 @@ class LmdbDict(RevisionMixin, SharedDict):
         kind, data = encode(value)
         if kind not in (TEXT, INT, FLOAT, BYTES):
             raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
-        key_bytes = encode_key(key)
-        name = key_bytes if len(key_bytes) <= LONGEST_NAME else short_name(key_bytes)
+        name = name_of(key)
 
         def push(txn: Txn) -> int:
             now = int(self._clock() * 1000)
@@ -421,7 +408,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                 self._make_room(txn, name, need, now, safe=True)
             self._room -= need
             first, end = (first - 1, end) if at_head else (first, end + 1)
-            self._save_list(txn, key_bytes, name, record, (owner, first, end), flags, expires, now)
+            self._save_list(txn, key, name, record, (owner, first, end), flags, expires, now)
             item = bytes((kind,)) + data
             txn.put(part_key(owner, first if at_head else end - 1), item, True, True, False, self._parts)
             return end - first
@@ -435,8 +422,6 @@ class LmdbDict(RevisionMixin, SharedDict):
         return self._pop(key, at_head=False)
 
     def _pop(self, key: object, at_head: bool) -> Any:
-        key_bytes = encode_key(key)
-
         def pop(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> Any:
             if not live:
                 return None
@@ -447,7 +432,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                 self._remove(txn, name, record)
             else:
                 head = head_of(record)
-                self._save_list(txn, key_bytes, name, record, (owner, first, end), head.flags, head.expires, now)
+                self._save_list(txn, key, name, record, (owner, first, end), head.flags, head.expires, now)
             return decode(item[0], item[1:])
 
         return self._write(key, pop)
@@ -471,7 +456,7 @@ class LmdbDict(RevisionMixin, SharedDict):
     def _save_list(
         self,
         txn: Txn,
-        key: bytes,
+        key: object,
         name: bytes,
         record: bytes | None,
         ends: tuple[int, int, int],
@@ -479,11 +464,8 @@ class LmdbDict(RevisionMixin, SharedDict):
         expires: int,
         now: int,
     ) -> None:
-        body, form = ENDS.pack(*ends), 0
-        if key != name:
-            body, form = with_key(key, body), LONG_KEY
         head = None if record is None else head_of(record)
-        self._save(txn, name, record, head, LIST, body, form, flags, expires, now, True)
+        self._save(txn, name, record, head, key, LIST, ENDS.pack(*ends), flags, expires, now, True)
 
     # --- the whole ---
 

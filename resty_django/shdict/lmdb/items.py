@@ -49,6 +49,7 @@ from .records import (
     part_key,
     payload_in,
     short_name,
+    with_key,
 )
 
 NOTED: Final = 1024
@@ -82,11 +83,14 @@ class NoSpace(Exception):
 
 
 def name_of(key: object) -> bytes:
-    """Return the name of a key of any length."""
-    if type(key) is str and key.isascii() and 0 < len(key) <= LONGEST_NAME:
-        return key.encode()
-    name = encode_key(key)
-    return name if len(name) <= LONGEST_NAME else short_name(name)
+    """Return the key as bytes, or its digest where it is too long to be a name. Raise `BadKey`."""
+    try:
+        name = key.encode() if type(key) is str else encode_key(key)
+    except UnicodeEncodeError:
+        name = encode_key(key)
+    if 0 < len(name) <= LONGEST_NAME:
+        return name
+    return short_name(encode_key(name))  # which raises if it is empty, or longer than a key may be
 
 
 class ItemStore(Environment):
@@ -183,18 +187,21 @@ class ItemStore(Environment):
         name: bytes,
         record: bytes | None,
         head: Head | tuple[int, ...] | None,
+        key: object,
         kind: int,
         body: bytes,
-        form: int,
         flags: int,
         expires: int,
         now: int,
         safe: bool,
     ) -> bool:
-        """Write an item over `record` with its `head` (None: there is none).
+        """Write an item over `record` with its `head` (None: there is none). `name`: the name of `key`.
 
         True: items that had not expired were thrown out for it. Raises `NoSpace`.
         """
+        form = 0
+        if len(name) > LONGEST_NAME:
+            body, form = with_key(encode_key(key), body), LONG_KEY
         crowded = self._crowded[0]
         if crowded and self._touched:
             self._move_touched(txn, now)
@@ -289,6 +296,8 @@ class ItemStore(Environment):
     def _payload(self, txn: Txn, record: bytes) -> bytes:
         """Return the bytes of the value, wherever they are."""
         form: int = record[FORM]
+        if not form:
+            return record[SIZE:]
         body = self._body(txn, record, form)
         return payload_in(body) if form & LONG_KEY else body
 

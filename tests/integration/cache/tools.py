@@ -56,7 +56,7 @@ class HubChannel:
 
 
 def callback_took(counter: Counter, key: str, seconds: float) -> None:
-    """Count a callback, as the loader does after it."""
+    """Count a callback, as the cache does after it."""
     counter.now.callbacks += 1
     counter.now.callback_seconds += seconds
     counter.runs.append((key, seconds, counter.wall()))
