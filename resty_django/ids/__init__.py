@@ -1,6 +1,6 @@
-"""Unique IDs made by rules: `next_id("order", app="shop")`, `next_ids("order", 3, app="shop")`.
+"""Unique IDs built from rules: `next_id("order", app="shop")`, `next_ids("order", 3, app="shop")`.
 
-The rules are rows of `IdRule`; see docs/ids/ for the rules, the service and its guarantees.
+The rules are rows of `IdRule`; see docs/ids/ for rules, the service and its guarantees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["amonitor", "anext_id", "anext_ids", "monitor", "next_id", "next_ids"
 
 
 def __getattr__(name: str) -> Any:
-    # The service needs loaded models, this package is imported before they are.
+    # The service needs loaded models; this package is imported before they are loaded.
     if name in __all__:
         from . import service
 

@@ -1,13 +1,13 @@
 """Rules declared in code, in IDS["RULES"], so that a release ships them without a data migration.
 
-A counter belongs to a row, so a declared rule has one. `migrate` writes it, and so does each process when it first
-reads the rules: what the settings say replaces what the row says. The anchor stays, as with any edit, and so does the
-scramble key where the settings name none. Declared rules are read-only in the admin and over HTTP. A rule that is taken
-out of the settings stays as an ordinary one.
+A counter belongs to a row, so a declared rule needs one. `migrate` writes the row, and so does each process when it
+first reads the rules: the settings overwrite the row. The anchor stays, as with any edit, and the scramble key stays
+unless the settings name one. Declared rules are read-only in the admin and over HTTP. A rule that is removed from the
+settings remains as an ordinary rule.
 
 | id | meaning |
 |---|---|
-| `resty_ids.E001` | a rule of the setting RULES that cannot be used |
+| `resty_ids.E001` | a rule in the setting RULES is not valid |
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .store import database
 log = logger("resty_django.ids")
 
 FIELDS: Final = (*RULE_FIELDS, "scramble_key")
-"""The keys of a rule in IDS["RULES"]; `name` and `source` are needed."""
+"""The keys of a rule in IDS["RULES"]; `name` and `source` are required."""
 PATH: Final = ("IDS", "RULES")
 
 
@@ -48,12 +48,12 @@ _read: _Read | None = None
 
 
 def rules() -> Mapping[str, Mapping[str, Any]]:
-    """Return the fields of each declared rule that can be used, by name."""
+    """Return the fields of each valid declared rule, by name."""
     return _reading().rules
 
 
 def problems() -> Sequence[str]:
-    """Return one sentence for each declared rule that cannot be used."""
+    """Return one message for each invalid declared rule."""
     return _reading().problems
 
 
@@ -62,9 +62,9 @@ def is_declared(rule: IdRule) -> bool:
 
 
 def write() -> None:
-    """Write the rows of declared rules that are missing or that say something else.
+    """Write the rows of declared rules that are missing or differ.
 
-    Rules that cannot be used are logged and left out. Raises `django.db.Error`.
+    Invalid rules are logged and skipped. Raise `django.db.Error`.
     """
     for problem in problems():
         log.error("%s: %s", key_text(PATH), problem)
@@ -80,36 +80,38 @@ def write() -> None:
                 with transaction.atomic(using=alias):
                     IdRule(**fields).save(using=alias)
             except IntegrityError:
-                log.debug("another process has written rule %s", name)
+                log.debug("Another process has written rule %s.", name)
             continue
         changed = [field for field, value in _complete(fields).items() if getattr(row, field) != value]
         if changed:
             for field in changed:
                 setattr(row, field, _complete(fields)[field])
             row.save(using=alias, update_fields=changed)
-            log.warning("rule %s is written anew, as RULES says: %s", name, ", ".join(sorted(changed)))
+            log.warning(
+                "Rule %s differed from RULES and was overwritten. Changed fields: %s.", name, ", ".join(sorted(changed))
+            )
 
 
 def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return one message for each declared rule that cannot be used."""
+    """Return one check message for each invalid declared rule."""
     try:
         sentences = problems()
     except ImproperlyConfigured:
-        return []  # the check of the settings says so
+        return []  # the settings check reports it
     return [
         Error(f"{key_text(PATH)}: {problem}", hint=f"See {anchor(PATH)}.", id="resty_ids.E001") for problem in sentences
     ]
 
 
 def connect(config: AppConfig) -> None:
-    """Write the rows after `migrate`; connecting more than once does no harm."""
+    """Write the rows after each `migrate`. Safe to call more than once."""
     post_migrate.connect(_migrated, sender=config, dispatch_uid="resty_ids_declared")
 
 
 def _migrated(using: str, apps: Any = None, **kwargs: Any) -> None:
     try:
         model = apps.get_model("resty_ids", "IdRule") if apps is not None else IdRule
-    except LookupError:  # migrated back to nothing
+    except LookupError:  # all migrations were reversed
         return
     if using == database() and model._meta.get_field("anchor").null:
         write()
@@ -138,14 +140,14 @@ def _checked(declared: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Mapping[s
 
 
 def _fault(fields: Mapping[str, Any]) -> str:
-    """Return why a rule of these fields cannot be used, "" where it can."""
+    """Return why a rule with these fields is not valid, or ""."""
     for field in fields:
         if field not in FIELDS:
             close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.6)
             return f"{field} is not a field. " + (f"Did you mean {close[0]}?" if close else f"Use {', '.join(FIELDS)}.")
     for field in ("name", "source"):
         if not fields.get(field):
-            return f"{field} is missing. Give it a text."
+            return f"{field} is missing. Set it to a string."
     for field, value in fields.items():
         kind = type(_default(field))
         if field == "salt_length" and (value is None or type(value) is int):
@@ -153,23 +155,21 @@ def _fault(fields: Mapping[str, Any]) -> str:
         if kind not in (bool, int):
             kind = str
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            kinds = {bool: "True or False", int: "a whole number", str: "a text"}[kind]
-            return f"{field} is {value!r:.80}. Give it {kinds}."
+            kinds = {bool: "True or False", int: "a whole number", str: "a string"}[kind]
+            return f"{field} is {value!r:.80}. Set it to {kinds}."
     rule = IdRule(**fields)
     try:
         rule.full_clean(validate_unique=False, validate_constraints=False)
         compile_rule(rule.spec())
         if rule.segment_size < 1 or rule.reset_seconds < 0 or rule.max_names < 1:
-            return "segment_size and max_names are at least 1, reset_seconds at least 0. Raise the number."
+            return "segment_size or max_names is below 1, or reset_seconds below 0. Raise the number."
     except ValidationError as error:
         messages = error.message_dict
         return " ".join(f"{field}: {text}" for field, texts in messages.items() for text in texts)
     except Exception as error:
         return str(error)
     if conf.ids.step > 1 and ":scramble" in rule.source and rule.kind == "template" and "scramble_key" not in fields:
-        return (
-            "Sites that share the numbers by STEP must scramble alike. Give scramble_key the same text on all of them."
-        )
+        return "Sites that share numbers by STEP need one scramble_key. Set it to the same string on all sites."
     return ""
 
 
@@ -179,9 +179,9 @@ def _default(field: str) -> Any:
 
 
 def _complete(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the defaults of those that are left out.
+    """Return the fields, with defaults for missing ones.
 
-    Without a key of its own, the scramble key stays.
+    There is no default for the scramble key: if it is missing, the stored key stays.
     """
     return {
         field: fields[field] if field in fields else _default(field)

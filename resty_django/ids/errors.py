@@ -1,7 +1,7 @@
 """Errors of the ID service: one class per cause, each with a stable code.
 
-`code` is the word that HTTP and Python callers may rely on; `udp_code` is the number in a UDP reply. The causes
-that id_server knew all carry -1, as its clients expect; the new ones have their own numbers.
+`code` is the stable word for HTTP and Python callers; `udp_code` is the number in a UDP reply. All causes that exist in
+id_server have -1, as its clients expect; the new ones have separate numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class IdError(Exception):
-    """Base of all errors of the ID service; the text is a sentence that says what to change."""
+    """Base of all errors of the ID service. The message says what is wrong and what to do."""
 
     code: ClassVar[str] = "system_error"
     udp_code: ClassVar[int] = -1
@@ -42,16 +42,16 @@ class BadSalt(IdError):
 
 
 class BadCount(IdError):
-    """`count` is not within 1 and the bound set for one request."""
+    """`count` is not between 1 and the maximum for one request."""
 
     code = "bad_count"
     http_status = 400
 
 
 class BadRule(IdError):
-    """The rule itself is wrong: it does not compile, or its maximum does not fit.
+    """The rule itself is not valid: it does not compile, or its maximum does not fit.
 
-    `position` is the index of the first wrong character in the rule's source, where one can be named.
+    `position` is the index of the first wrong character in the rule's source, if known.
     """
 
     code = "bad_rule"
@@ -62,13 +62,13 @@ class BadRule(IdError):
 
 
 class RuleFailed(IdError):
-    """A Lua or Python rule raised an error, ran out of its time or memory, or made no usable text."""
+    """A Lua or Python rule raised an error, exceeded its time or memory limit, or returned no valid text."""
 
     code = "rule_failed"
 
 
 class Exhausted(IdError):
-    """All numbers of the cycle are given out. `until` is when the next cycle begins (epoch seconds), None if never."""
+    """All numbers of the cycle are used. `until` is the start of the next cycle (epoch seconds), None if none comes."""
 
     code = "exhausted"
     udp_code = -2
@@ -80,9 +80,9 @@ class Exhausted(IdError):
 
 
 class Unavailable(IdError):
-    """No number is reserved and the database could not be asked for more; try again shortly.
+    """No reserved numbers are left and the database did not provide more; try again shortly.
 
-    `explained`: the text names the cause, and what to do about it.
+    `explained`: whether the message names the cause and what to do about it.
     """
 
     code = "unavailable"
@@ -95,7 +95,7 @@ class Unavailable(IdError):
 
 
 class TooManyNames(IdError):
-    """The rule has as many application names as it allows."""
+    """The rule has reached its maximum number of application names."""
 
     code = "too_many_names"
     udp_code = -4
@@ -103,7 +103,7 @@ class TooManyNames(IdError):
 
 
 class TooFast(IdError):
-    """New names, or the requests of one source, come faster than allowed."""
+    """New names, or requests from one source, arrive faster than allowed."""
 
     code = "rate_limited"
     udp_code = -5
@@ -111,7 +111,7 @@ class TooFast(IdError):
 
 
 class StepChanged(IdError):
-    """The site's step is not the one that the counter was made with, and the change was not confirmed."""
+    """The site's step differs from the counter's step, and the change was not confirmed."""
 
     code = "step_changed"
     udp_code = -6
@@ -119,7 +119,7 @@ class StepChanged(IdError):
 
 
 class NeedsTransaction(IdError):
-    """A gapless rule was asked outside `transaction.atomic()`, or over HTTP or UDP."""
+    """An ID of a gapless rule was requested outside `transaction.atomic()`, or over HTTP or UDP."""
 
     code = "needs_transaction"
     udp_code = -7
@@ -127,7 +127,7 @@ class NeedsTransaction(IdError):
 
 
 class NotExist(IdError):
-    """Nothing to monitor: no counter of that rule and name."""
+    """The counter to monitor does not exist."""
 
     code = "not_exist"
     http_status = 404

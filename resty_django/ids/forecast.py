@@ -1,4 +1,4 @@
-"""Forecasts of when a counter is used up, from its speed so far. Pure."""
+"""Forecasts of when a counter will be used up, from its pace so far. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LEAST_SECONDS = 60.0
-"""A pace is not told from less than this."""
+"""The minimum time in seconds from which a pace is computed."""
 FURTHEST_SECONDS = 100 * 365.25 * 86_400.0
-"""What lies further ahead than this counts as never."""
+"""The maximum forecast in seconds; anything later counts as never."""
 
 
 class Outlook(StrEnum):
     """Possible outcomes for the numbers of the current cycle."""
 
     UNKNOWN = "unknown"
-    """Too little is known yet, or nothing was reserved since the cycle began."""
+    """Too little data yet, or nothing was reserved since the cycle began."""
     USED_UP = "used up"
     RUNS_OUT = "runs out"
     """The numbers end before the cycle does."""
     LASTS = "lasts"
     """The cycle ends before the numbers do, or they last for more than a hundred years."""
     TURNED = "turned"
-    """The cycle is over; the next ID begins a new one."""
+    """The cycle has ended; the next ID begins a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`at`: epoch seconds when the last number will be reserved at the present pace, where it can be computed.
+    """`at`: epoch seconds when the last number will be reserved at the current pace, None if unknown.
 
-    `pace`: numbers a second since the cycle was entered.
+    `pace`: numbers per second since the cycle was entered.
     """
 
     outlook: Outlook
@@ -39,10 +39,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A counter in its cycle. `began`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never turns).
+    """A counter in its cycle. `began`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
 
-    `first` is the bound when the cycle was entered at `began`; `bound` the next number not reserved, as of `updated`;
-    `maximum` the last number of the rule; `step` the distance of two numbers of this node.
+    `first` is the bound when the cycle was entered at `began`; `bound` is the next unreserved number, as of `updated`;
+    `maximum` is the last number of the rule; `step` is the distance between two numbers of this node.
     """
 
     began: float
@@ -55,14 +55,14 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """Numbers of this node that nobody reserved yet."""
+        """The count of unreserved numbers of this node."""
         return max(0, (self.maximum - self.bound) // self.step + 1)
 
 
 def forecast(progress: Progress, now: float) -> Forecast:
-    """Extend a straight line through the beginning of the cycle and now to the maximum. `now`: epoch seconds.
+    """Extrapolate linearly from the start of the cycle through `now` (epoch seconds) to the maximum.
 
-    What is reserved counts as given out, so that a young counter looks a little faster than it is.
+    Reserved numbers count as used, so that a young counter looks slightly faster than it is.
     """
     if progress.ends is not None and now >= progress.ends:
         return Forecast(Outlook.TURNED)

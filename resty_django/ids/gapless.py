@@ -1,4 +1,4 @@
-"""Numbers taken inside the caller's transaction: for gapless rules, and for all rules in EAGER mode."""
+"""IDs taken inside the caller's transaction: for gapless rules, and for all rules in EAGER mode."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Done = Callable[[str, str, list[str]], object]
 
 
 def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, done: Done) -> list[str]:
-    """Return `count` IDs; a rollback of the open transaction takes them back. `done(rule, app, ids)` is called on
-    commit.
+    """Return `count` IDs; if the open transaction is rolled back, they are, too. Call `done(rule, app, ids)` on commit.
 
-    NeedsTransaction outside a transaction, unless the site is in EAGER mode, which opens one.
+    Raise NeedsTransaction outside a transaction, except in EAGER mode, which opens one.
     """
     compiled = loaded.ready()
     check_name(app)
@@ -45,7 +44,9 @@ def take(loaded: LoadedRule, count: int, app: str, salt: str, *, clock: Clock, d
 
 def _texts(compiled: Compiled, grant: Grant, count: int, app: str, salt: str) -> list[str]:
     if len(grant.numbers) < count:
-        raise BadCount(f"The cycle has only {len(grant.numbers)} numbers left, not {count}.")
+        raise BadCount(
+            f"The count is {count}, but the cycle has only {len(grant.numbers)} numbers left. Use a lower count."
+        )
     wall = min(max(grant.shown, grant.cycle.start), grant.cycle.end - 1)
     if isinstance(compiled, ScriptRule):
         return [_one_number(compiled, number, wall, salt) for number in grant.numbers]
@@ -61,7 +62,7 @@ def _one_number(rule: ScriptRule, number: int, wall: int, salt: str) -> str:
         calls += 1
         if calls > 1:
             raise RuleFailed(
-                f"Rule {rule.spec.name} takes more than one number for an ID, which a gapless rule cannot."
+                f"Rule {rule.spec.name} is gapless and its script takes more than one number for an ID. Take only one."
             )
         return number
 

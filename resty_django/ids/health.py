@@ -15,13 +15,15 @@ from .errors import BadRule
 from .models import IdCounter, IdRule
 
 ALMOST = 0.9
-"""The used share of a cycle from which a counter is reported."""
+"""The used share of a cycle (0 to 1) at which a counter is reported."""
 AHEAD = 60
-"""Seconds that the shown time of a counter may be ahead of the clock before it is reported."""
+"""Seconds by which the shown time of a counter may be ahead of the clock before it is reported."""
 
 
 def probe() -> Iterator[Finding]:
-    """Yield rules that do not compile; counters almost used up, ahead of the clock or of another step."""
+    """Yield findings for rules that do not compile, and for counters that are almost used up, are ahead of the clock
+    or have another step.
+    """
     alias = store.database()
     faults = 0
     rules = list(IdRule.objects.using(alias).filter(enabled=True))
@@ -37,11 +39,13 @@ def probe() -> Iterator[Finding]:
         try:
             wall = wall_at(now, rule.spec().zone)
         except (BadRule, ValueError):
-            continue  # said above
+            continue  # already reported above
         if counter.step != conf.ids.step:
             faults += 1
             yield Finding(
-                "error", name, f"It was made with step {counter.step}, STEP is {conf.ids.step}: run confirm_id_step."
+                "error",
+                name,
+                f"It was created with step {counter.step}, but STEP is {conf.ids.step}. Run confirm_id_step.",
             )
         if counter.shown > wall + AHEAD:
             faults += 1
@@ -55,4 +59,4 @@ def probe() -> Iterator[Finding]:
                 faults += 1
                 yield Finding("warning", name, f"{used:.0%} of this cycle's numbers are reserved.")
     if not faults:
-        yield Finding("ok", "ids", f"{len(rules)} rules compile; no counter is near its end.")
+        yield Finding("ok", "ids", f"{len(rules)} rules compile; no counter is near exhaustion.")

@@ -1,8 +1,8 @@
-"""The issue log: every ID given out, by rule and application name, appended to a file.
+"""The issue log: a file with every issued ID, its rule and its application name.
 
-One line an ID: time in UTC, rule, application name and ID, separated by tabs. Lines are written a batch at a time
-(at least once a second), each batch with a single append, so that several processes can share a file and log
-rotation by renaming works.
+Each line has the time in UTC, rule, application name and ID, separated by tabs. Lines are written in batches (at least
+once a second), each with a single append, so that several processes can share a file and log rotation by renaming
+works.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLUSH_LINES = 1000
 
 
 class IssueLog:
-    """A log in the file at `path`. A disk that fails is reported once and does not stop the service."""
+    """A log in the file at `path`. A write error is logged once and does not stop the service."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class IssueLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all lines to the operating system."""
+        """Write all lines to the file."""
         with self._lock:
             lines, self._lines = self._lines, []
             if not lines:
@@ -57,7 +57,7 @@ class IssueLog:
                 self._failing = False
             except OSError as error:
                 if not self._failing:
-                    log.error("the issue log %s cannot be written, its lines are lost: %s", self.path, error)
+                    log.error("Cannot write the issue log %s; its lines are lost: %s", self.path, error)
                 self._failing = True
 
     def close(self) -> None:
@@ -70,5 +70,5 @@ class IssueLog:
 
 
 def open_log(path: str | None) -> IssueLog | None:
-    """Return the log at `path`, or None when the site keeps none."""
+    """Return the log at `path`, or None if `path` is None."""
     return IssueLog(path) if path else None

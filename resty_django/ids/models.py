@@ -1,4 +1,4 @@
-"""The models: rules and counters."""
+"""Models: rules and counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .errors import BadName, BadRule
 
 
 def new_scramble_key() -> str:
-    """Return a fresh secret of 16 bytes, in hex."""
+    """Return a new secret of 16 bytes, in hex."""
     return secrets.token_hex(16)
 
 
@@ -48,15 +48,15 @@ RULE_FIELDS: Final = (
     "fixed_length",
     "max_names",
 )
-"""The fields of a rule that people set, over HTTP as in IDS["RULES"]."""
+"""The editable fields of a rule, over HTTP and in IDS["RULES"]."""
 
 
 class AnchorField(_BigIntegerField):
-    """The minimum that a rule was created with, however it was created, and never anything else afterwards.
+    """The minimum with which a rule was created, whatever the way of creation; it never changes afterwards.
 
-    Django asks a field for its value on every insert and update of a model instance, also in `bulk_create` and for the
-    historical models of migrations, which have no `save` of ours. A row of raw SQL may leave the column out: it is
-    NULL until `fix_anchors`.
+    Django calls `pre_save` of a field on every insert and update of a model instance, including `bulk_create` and the
+    historical models in migrations, which do not have our `save`. Raw SQL may omit the column: it is then NULL until
+    `fix_anchors` runs.
     """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
@@ -68,14 +68,14 @@ class AnchorField(_BigIntegerField):
 
 
 class NameCountField(_PositiveIntegerField):
-    """A count that the store keeps up to date in the row; saving a rule, even a copy read earlier, leaves it alone."""
+    """A count that the store keeps up to date in the row; saving a rule, even an old copy, does not change it."""
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
         return 0 if add else F(self.attname)
 
 
 class IdRule(models.Model):
-    """A rule: how IDs of one name are made."""
+    """A rule: the format, range and reset period of its IDs."""
 
     class Kind(models.TextChoices):
         TEMPLATE = "template", "Template"
@@ -86,38 +86,44 @@ class IdRule(models.Model):
         MONTH = "month", "each calendar month"
         YEAR = "year", "each calendar year"
 
-    name = ExactCharField(max_length=MAX_NAME_LENGTH, unique=True, help_text="What callers ask for, for example order.")
+    name = ExactCharField(
+        max_length=MAX_NAME_LENGTH, unique=True, help_text="The name that callers pass, for example order."
+    )
     description = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.TEMPLATE)
     source = models.TextField(
         help_text="The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted "
         "path of a Python class that the settings allow."
     )
-    enabled = models.BooleanField(default=True, help_text="A rule that is off answers like an unknown one.")
+    enabled = models.BooleanField(default=True, help_text="A disabled rule behaves like an unknown one.")
     min_counter = models.BigIntegerField("minimum", default=0)
     max_counter = models.BigIntegerField("maximum", default=999_999)
     reset_seconds = models.BigIntegerField(
         "reset every (seconds)",
         default=0,
-        help_text="86400 starts again each day, 604800 each Monday, 0 never. Counted in the rule's time zone.",
+        help_text="86400: each day, 604800: each Monday, 0: never. In the rule's time zone.",
     )
     reset_calendar = models.CharField("or reset", max_length=5, choices=Calendar, blank=True, default="")
     timezone = models.CharField(max_length=64, blank=True, default="", help_text="Empty: the site's TIME_ZONE.")
     segment_size = models.PositiveIntegerField(
         default=1000,
-        help_text="Numbers that a process reserves at a time; one that is killed leaves a gap of that size.",
+        help_text="Numbers that a process reserves at a time. A killed process leaves a gap of up to that size.",
     )
     gapless = models.BooleanField(
         default=False,
-        help_text="No gaps, as for invoices: numbers are taken inside the caller's transaction, from Python only.",
+        help_text="No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only.",
     )
     salt_length = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Lua and Python rules: the exact length of the salt. Empty: any up to 32."
+        null=True,
+        blank=True,
+        help_text="Lua and Python rules: the exact length of the salt. Empty: any length up to 32.",
     )
     fixed_length = models.BooleanField(
-        default=True, help_text="Lua and Python rules: refuse the rule when its IDs would differ in length."
+        default=True, help_text="Lua and Python rules: refuse the rule if its IDs would differ in length."
     )
-    max_names = models.PositiveIntegerField(default=10_000, help_text="Application names that may have a counter.")
+    max_names = models.PositiveIntegerField(
+        default=10_000, help_text="Maximum number of application names with a counter."
+    )
     name_count = NameCountField(default=0, db_default=0, editable=False)
     scramble_key = models.CharField(max_length=128, default=new_scramble_key, editable=False)
     anchor = AnchorField(null=True, default=None, editable=False)
@@ -149,7 +155,7 @@ class IdRule(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save under a new version, so that running processes read the rule again."""
+        """Save with a new version, so that running processes reload the rule."""
         if not self._state.adding:
             fix_anchors(kwargs.get("using") or self._state.db, self.pk)
             self.version = F("version") + 1
@@ -160,12 +166,12 @@ class IdRule(models.Model):
             self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def spec(self) -> RuleSpec:
-        """Return the rule as the engine takes it. Raise BadRule when its scramble key is not hexadecimal."""
+        """Return the rule as a `RuleSpec`. Raise BadRule if its scramble key is not hexadecimal."""
         ids = conf.ids
         try:
             scramble_key = bytes.fromhex(self.scramble_key)
         except ValueError:
-            raise BadRule("The scramble_key must be a text of hexadecimal digits.") from None
+            raise BadRule("The scramble_key must be a string of hexadecimal digits.") from None
         return RuleSpec(
             name=self.name,
             source=self.source,
@@ -187,7 +193,7 @@ class IdRule(models.Model):
         )
 
     def clean(self) -> None:
-        """Raise ValidationError, at the field to change, when the rule could not be used as it stands."""
+        """Raise ValidationError for the field to change if the rule is not valid."""
         try:
             check_name(self.name, "name")
         except BadName as error:
@@ -196,54 +202,54 @@ class IdRule(models.Model):
             raise ValidationError({"salt_length": f"A salt has at most {MAX_SALT} characters."})
         numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size)
         if not all(isinstance(number, int) for number in numbers) or self.reset_calendar not in ("", *self.Calendar):
-            return  # the fields' own checks say so
+            return  # the fields' validators report it
         if self.reset_seconds and self.reset_calendar:
-            raise ValidationError({"reset_calendar": "Choose one of the two ways to reset."})
+            raise ValidationError({"reset_calendar": "Both reset fields are set. Choose one of the two."})
         if (
             self.reset_seconds < 0
             or self.segment_size < 1
             or not 0 <= self.min_counter < self.max_counter <= MAX_NUMBER
         ):
-            return  # the constraints say so
+            return  # the constraints report it
         try:
             compile_rule(self.spec())
         except BadRule as error:
             raise ValidationError({_field_of(error): _with_place(error, self.source)}) from error
 
     def risks(self, old: IdRule) -> list[str]:
-        """Return why this edit of a rule in use could make an ID of the past come again; empty when it could not."""
+        """Return the reasons why this edit of a rule in use could cause an earlier ID to be issued again."""
         if not self.counters.exists():
             return []
         risks = []
         if (self.kind, self.source) != (old.kind, old.source):
-            risks.append("The text of IDs changes: make sure that no new ID can look like one of the past.")
+            risks.append("The text of IDs changes: make sure that no new ID can equal an earlier one.")
         if self.name != old.name:
-            risks.append(
-                "The name changes: callers that ask for the old one are refused, and {rule} shows the new one."
-            )
+            risks.append("The name changes: requests for the old name are refused, and {rule} shows the new one.")
         if "scramble" in old.source and (self.min_counter, self.max_counter) != (old.min_counter, old.max_counter):
-            risks.append("A scrambled rule with another range maps numbers anew: IDs of the past can come again.")
+            risks.append(
+                "The range of a scrambled rule changes, and with it the mapping: earlier IDs can be issued again."
+            )
         if (self.reset_seconds, self.reset_calendar) != (old.reset_seconds, old.reset_calendar):
-            risks.append("The reset changes: it takes effect when the cycle under way has ended.")
+            risks.append("The reset changes: it takes effect when the current cycle has ended.")
         if (self.timezone or settings.TIME_ZONE) != (old.timezone or settings.TIME_ZONE):
             risks.append("The time zone changes: shown times jump, though never backwards.")
         return risks
 
 
 def fix_anchors(using: str | None, *keys: Any) -> None:
-    """Give rows that raw SQL or a fixture has made without an anchor the minimum that they have; of these keys, or all.
+    """Set the anchor of rows created by raw SQL or a fixture without one to their minimum: rows `keys`, or all rows.
 
-    It runs before a rule is used or edited for the first time, so that no later edit of the minimum moves the anchor.
+    Runs before a rule is used or edited for the first time, so that no later edit of the minimum moves the anchor.
     """
     rows = IdRule.objects.using(using).filter(anchor=None)
     (rows.filter(pk__in=keys) if keys else rows).update(anchor=F("min_counter"))
 
 
 class IdCounter(models.Model):
-    """A counter: how far a rule's numbers are reserved for one application name and node.
+    """A counter: how many of a rule's numbers are reserved for one application name and node.
 
-    `bound` is the next number that nobody reserved. `cycle_start` and `cycle_end` are wall seconds (local clock
-    time of the rule's zone, as seconds since 1970), as is `shown`, the highest time that an ID is known to show.
+    `bound` is the next unreserved number. `cycle_start` and `cycle_end` are wall seconds (local clock time in the
+    rule's time zone, as seconds since 1970), and so is `shown`, the highest time that an ID is known to show.
     """
 
     rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters")
@@ -254,7 +260,7 @@ class IdCounter(models.Model):
     cycle_start = models.BigIntegerField()
     cycle_end = models.BigIntegerField()
     shown = models.BigIntegerField()
-    cycle_began = models.DateTimeField(help_text="When this cycle was entered, by the database clients' clocks.")
+    cycle_began = models.DateTimeField(help_text="When this cycle was entered, by the clock of the database client.")
     cycle_first = models.BigIntegerField(help_text="The bound when this cycle was entered.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True, db_index=True)
@@ -279,7 +285,7 @@ class IdCounter(models.Model):
 
     @property
     def endless(self) -> bool:
-        """Whether the cycle never turns."""
+        """Whether the cycle never ends."""
         return self.cycle_end >= FOREVER
 
 

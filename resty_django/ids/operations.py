@@ -1,8 +1,8 @@
 """Manual operations on a counter: raise it, lower it, confirm a changed step.
 
-Each is one conditional update, as a reservation is: when the counter moved between look and write, nothing is
-overwritten. All take an `IdCounter` of which only the primary key counts, read the row afresh, and return it as it
-was written. Beside `Refused` they raise BadRule when the rule's time zone is unknown.
+Like a reservation, each is one conditional update: if the counter moves between read and write, nothing is overwritten.
+All take an `IdCounter`, use only its primary key, read the row again, and return it as written. Besides `Refused`, they
+raise BadRule if the rule's time zone is unknown.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _TRIES = 20
 
 
 class Refused(IdError):
-    """The counter cannot be set as asked; the text says why."""
+    """The counter cannot be set as requested; the message says why."""
 
     code: ClassVar[str] = "refused"
     http_status: ClassVar[int] = 409
 
 
 class Moved(Refused):
-    """Numbers were reserved between the read and the write; read again, and repeat."""
+    """Numbers were reserved between the read and the write; read the counter again and retry."""
 
     code = "moved"
 
 
 def standing(counter: IdCounter, *, clock: Clock = time.time) -> Row:
-    """Return the counter as the next reservation finds it: in the cycle that holds now, `bound` being the next number.
+    """Return the counter as the next reservation finds it: in the current cycle, with `bound` as the next number.
 
-    `bound` lies above the rule's maximum when the cycle is used up.
+    `bound` is above the rule's maximum if the cycle is used up.
     """
     spec = counter.rule.spec()
     row, grant = segment.reserve(
@@ -62,41 +62,41 @@ def standing(counter: IdCounter, *, clock: Clock = time.time) -> Row:
 
 
 def own_number(spec: RuleSpec, step: int, offset: int, floor: int) -> int:
-    """Return the first number of at least `floor` that belongs to the node at `offset` of `step`."""
+    """Return the first number not below `floor` that belongs to the node at `offset` of `step`."""
     first = segment.first_number(spec, step, offset)
     start = max(first, floor)
     return start + (first - start) % step
 
 
 def is_ahead(counter: IdCounter, *, clock: Clock = time.time) -> bool:
-    """Return whether the counter's cycle or shown time lies in the future, as after a clock that had jumped."""
+    """Return whether the counter's cycle or shown time is in the future, for example after a clock jump."""
     wall = wall_at(clock(), counter.rule.spec().zone)
     return counter.cycle_start > wall or counter.shown > wall
 
 
 def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> IdCounter:
-    """Go on at the node's first number of at least `to`, in the cycle that holds now.
+    """Make the counter continue at the node's first number not below `to`, in the current cycle.
 
-    Numbers that running processes have reserved below `to` may still be given out. `max_counter + 1` uses the cycle
-    up. Refused when `to` is below the next number or further above the maximum.
+    Running processes may still issue reserved numbers below `to`. `max_counter + 1` uses up the cycle. Raise Refused if
+    `to` is below the next number or above `max_counter + 1`.
     """
     for _ in range(_TRIES):
         stored = _fresh(counter)
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         if to < row.bound:
-            raise Refused(f"The next number is {row.bound} already: raise the counter to that or more, not to {to}.")
+            raise Refused(f"The next number is already {row.bound}. Raise the counter to that or more, not to {to}.")
         _check_top(spec, to)
         if swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
             return _fresh(counter)
-    raise Moved("The counter is reserved from too fast; try again.")
+    raise Moved("Other processes reserve numbers too fast. Try again.")
 
 
 def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, clock: Clock = time.time) -> IdCounter:
-    """Go on at the node's first number of at least `to`: IDs given out from there on come again.
+    """Make the counter continue at the node's first number not below `to`: IDs from there on are issued again.
 
-    `cycle_back` also sets cycle and shown time back to now, where a clock that had jumped left them in the future;
-    `to` may then lie above the present number too. The rule gets a new version, so that running processes drop the
-    numbers they hold with their next look at the rules (IDS["REFRESH"]).
+    `cycle_back` also sets cycle and shown time back to now, if a clock jump left them in the future; `to` may then be
+    above the current number, too. The rule gets a new version, so that running processes drop their reserved numbers
+    when they next check the rules (IDS["REFRESH"]). Raise Refused if `to` is out of range.
     """
     alias = database()
     with transaction.atomic(using=alias):
@@ -104,30 +104,30 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         first = segment.first_number(spec, row.step, stored.node_offset)
         if to < first:
-            raise Refused(f"This node's first number is {first}: lower the counter to that or more, not to {to}.")
+            raise Refused(f"This node's first number is {first}. Lower the counter to that or more, not to {to}.")
         _check_top(spec, to)
         if cycle_back:
             if not is_ahead(stored, clock=clock):
-                raise Refused("The counter's cycle is not ahead of the clock: leave the cycle as it is.")
+                raise Refused("The counter's cycle is not ahead of the clock. Do not set the cycle back.")
             wall = wall_at(clock(), spec.zone)
             row = Row(row.step, spec.reset.cycle(wall), row.bound, wall)
         elif to > row.bound:
-            raise Refused(f"The next number is {row.bound}: to go on above it, raise the counter instead.")
+            raise Refused(f"The next number is {row.bound}. To continue above it, raise the counter instead.")
         if not swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
-            raise Moved("Numbers were reserved meanwhile; look at the counter again, and repeat.")
+            raise Moved("Numbers were reserved in the meantime. Check the counter and try again.")
         stored.rule.save(using=alias, update_fields=["updated_at"])
     return _fresh(counter)
 
 
 def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) -> IdCounter:
-    """Take the counter over to the site's step (IDS["STEP"]), and with it all nodes of its rule and application name.
+    """Change the counter, and all nodes of its rule and application name, to the site's step (IDS["STEP"]).
 
-    `floor`: no node, on this database or another, has given out numbers of this cycle from there on. Every node goes
-    on at its first own number of at least `floor` and of all that is reserved here. Nodes of the new step without a
-    counter get one there, so that they do not begin with numbers of the old step; counters of nodes that the new
-    step does not have are deleted. A counter that has the site's step already is returned as it is.
+    `floor` must be above every number that any node, on this database or another, has issued in this cycle. Every node
+    continues at its first number that is not below `floor` and above all numbers reserved here. Nodes of the new step
+    without a counter get one there, so that they do not use numbers of the old step; counters of nodes that the new
+    step does not have are deleted. A counter that already has the site's step is returned unchanged.
 
-    Return the counter, or the counter of this site's node (IDS["OFFSET"]) when the counter's node is gone.
+    Return the counter, or the counter of this site's node (IDS["OFFSET"]) if the counter's node no longer exists.
     """
     alias, step = database(), conf.ids.step
     with transaction.atomic(using=alias):
@@ -135,7 +135,7 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
         if stored.step == step:
             return stored
         rule, spec = stored.rule, stored.rule.spec()
-        IdRule.objects.using(alias).filter(pk=rule.pk).update(max_names=F("max_names"))  # holds off new counters
+        IdRule.objects.using(alias).filter(pk=rule.pk).update(max_names=F("max_names"))  # blocks new counters
         family = IdCounter.objects.using(alias).filter(rule=rule, app_name=stored.app_name)
         rows = {member: standing(member, clock=clock) for member in family.select_related("rule")}
         start = max(floor, *(row.bound for row in rows.values()))
@@ -147,7 +147,7 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
             else:
                 done = bool(family.filter(pk=member.pk, bound=member.bound, cycle_start=member.cycle_start).delete()[0])
             if not done:
-                raise Moved("Numbers were reserved meanwhile; nothing was changed. Try again.")
+                raise Moved("Numbers were reserved in the meantime. Nothing was changed. Try again.")
         latest = max(rows.values(), key=lambda row: row.cycle.start)
         offsets = {member.node_offset for member in rows}
         now = timezone.now()
@@ -175,20 +175,20 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
 
 
 def highest_bound(counter: IdCounter, *, clock: Clock = time.time) -> int:
-    """Return the next number above all that is reserved in this cycle by any node of the counter's rule and name."""
+    """Return the next number above all numbers reserved in this cycle by any node of the counter's rule and name."""
     family = IdCounter.objects.using(database()).filter(rule_id=counter.rule_id, app_name=counter.app_name)
     return max(standing(member, clock=clock).bound for member in family.select_related("rule"))
 
 
 def _check_top(spec: RuleSpec, number: int) -> None:
     if number > spec.max_counter + 1:
-        raise Refused(f"The maximum of the rule is {spec.max_counter}: {number} lies above it.")
+        raise Refused(f"{number} is above the rule's maximum. Use at most {spec.max_counter}.")
 
 
 def _fresh(counter: IdCounter) -> IdCounter:
     fresh = IdCounter.objects.using(database()).filter(pk=counter.pk).select_related("rule").first()
     if fresh is None:
-        raise Refused("The counter does not exist any more.")
+        raise Refused("The counter no longer exists.")
     return fresh
 
 
@@ -197,7 +197,7 @@ def _row(counter: IdCounter) -> Row:
 
 
 def swap_row(stored: IdCounter, new: Row) -> bool:
-    """Write `new` if the row still is as `stored` was read. The forecast starts anew from there."""
+    """Write `new` if the row is unchanged since `stored` was read. Restart the forecast from there."""
     now = timezone.now()
     unmoved = IdCounter.objects.using(database()).filter(
         pk=stored.pk,

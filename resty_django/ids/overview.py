@@ -1,4 +1,4 @@
-"""The ID service's panel of the overview, and its metrics."""
+"""The ID service's panel on the overview page, and its metrics."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .models import IdCounter, IdRule
 from .stats import Issued, issued
 
 LOW: Final = 0.1
-"""The share of a cycle's numbers from which head room is low."""
+"""The share of a cycle's numbers below which the numbers left count as low."""
 DAY: Final = 86_400
 MOST_RULES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFigures:
-    """A rule, and the counter of it that is nearest to its end; `left` None: no counter is in its cycle."""
+    """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle."""
 
     name: str
     issued: Issued
@@ -39,12 +39,12 @@ class RuleFigures:
 
     @property
     def room(self) -> float | None:
-        """The share of the cycle that is left, 0 to 1."""
+        """The share of the cycle's numbers that is left, 0 to 1."""
         return None if self.left is None else min(1.0, self.left / max(1, self.capacity))
 
 
 def rules(now: float | None = None) -> list[RuleFigures]:
-    """Return the figures of all rules that are on, by name. Two queries, however many counters there are."""
+    """Return the figures of all enabled rules, by name. Takes two queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
@@ -81,33 +81,37 @@ def _wall(rule: IdRule, now: float) -> int:
 
 
 def panel() -> Tile:
-    """Return IDs per minute and head room."""
+    """Return the panel: IDs per minute and numbers left."""
     figures_by_rule = sorted(
         rules(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
     )
     minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
-        Figure("per_minute", _("IDs a minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"),
+        Figure(
+            "per_minute", _("IDs per minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"
+        ),
         Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
-        _room(figures_by_rule[0]) if figures_by_rule else Figure("rules", _("Rules"), 0, note=_("Make a rule first.")),
+        _room(figures_by_rule[0])
+        if figures_by_rule
+        else Figure("rules", _("Rules"), 0, note=_("Create a rule first.")),
     ]
     rows = [
         Row(
             rule.name,
             [
-                Figure("per_minute", _("A minute"), rule.issued.per_minute, "per minute"),
+                Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),
                 Figure("left", _("Left"), rule.left),
-                Figure("room", _("Head room"), rule.room, "share", _level(rule.room)),
+                Figure("room", _("Numbers left"), rule.room, "share", _level(rule.room)),
             ],
         )
         for rule in figures_by_rule
     ]
-    return overview.tile(figures, rows, bars=minutes, bars_label=_("IDs by minute, the last hour"))
+    return overview.tile(figures, rows, bars=minutes, bars_label=_("IDs per minute in the last hour"))
 
 
 def _room(rule: RuleFigures) -> Figure:
-    note = "" if rule.room is None else _("Rule %(rule)s has the least.") % {"rule": rule.name}
-    return Figure("room", _("Least head room"), rule.room, "share", _level(rule.room), note)
+    note = "" if rule.room is None else _("In rule %(rule)s.") % {"rule": rule.name}
+    return Figure("room", _("Fewest numbers left"), rule.room, "share", _level(rule.room), note)
 
 
 def _level(room: float | None) -> Level:
@@ -119,13 +123,13 @@ def _level(room: float | None) -> Level:
 def families() -> Iterator[Family]:
     """Yield the metrics of the ID service."""
     figures_by_rule = rules()
-    text = "IDs given out, by all processes that share the dictionary of STATS."
+    text = "IDs issued by all processes that share the dictionary of STATS."
     yield _by_rule("resty_ids_issued", "counter", text, [(rule.name, rule.issued.total) for rule in figures_by_rule])
     remaining = [(rule.name, rule.left) for rule in figures_by_rule if rule.left is not None]
-    text = "Numbers left in the cycle, of the counter that has the fewest."
+    text = "Numbers left in the cycle, for the counter with the fewest."
     yield _by_rule("resty_ids_left", "gauge", text, remaining, adds=False)
     room = [(rule.name, rule.room) for rule in figures_by_rule if rule.room is not None]
-    text = "The share of the numbers of the cycle that is left, of the counter that has the fewest."
+    text = "Share of the cycle's numbers that is left, for the counter with the fewest."
     yield _by_rule("resty_ids_left_ratio", "gauge", text, room, adds=False)
 
 

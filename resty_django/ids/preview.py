@@ -1,6 +1,6 @@
-"""Previews of a rule's next IDs. Takes no number: it computes on copies and never asks the store.
+"""Previews of a rule's next IDs. A preview uses no numbers: it works on copies and never accesses the store.
 
-A script of kind Lua or Python is run, as it is for an ID, in the same bounds.
+Lua and Python scripts run as for a real ID, with the same limits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WHOLE_YEAR = re.compile(r"(?<!%)(?:%%)*%[YyG]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a rule's source, both counted from 1, and the text of its line around it."""
+    """A position in a rule's source: line and column, counted from 1, and the text of the line around it."""
 
     line: int
     column: int
@@ -41,10 +41,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Up to COUNT next IDs, or the error that prevents them, with its place in the source where it has one.
+    """Up to COUNT next IDs, or the error that prevents them, with its position in the source if known.
 
-    `at_sample`: the error lies in the sample application name or salt, not in the rule. `warnings` tell of ways to
-    get equal IDs, `notes` of sizes.
+    `at_sample`: the error is in the sample application name or salt, not in the rule. `warnings` describe ways in which
+    IDs could be equal, `notes` describe sizes.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -64,16 +64,16 @@ def preview(
     count: int = COUNT,
     clock: Clock = time.time,
 ) -> Preview:
-    """Return the next IDs from the rule's first number, or from where `counter` stands.
+    """Return the next IDs, starting at the rule's first number or at the position of `counter`.
 
-    An empty salt is made up where the rule needs one.
+    If the salt is empty and the rule needs one, a salt is generated.
     """
     try:
         compiled = compile_rule(rule.spec())
     except BadRule as error:
         return Preview(error=str(error), place=place_of(rule.source, error.position))
-    except Exception as error:  # a Python rule may raise anything when it is made
-        return Preview(error=f"The rule cannot be made: {type(error).__name__}: {error}")
+    except Exception as error:  # a Python rule may raise anything when it is instantiated
+        return Preview(error=f"The rule cannot be instantiated: {type(error).__name__}: {error}")
     notes = _notes(rule, compiled.spec)
     try:
         check_name(app)
@@ -97,13 +97,13 @@ def preview(
 
 
 def example(rule: IdRule, *, app: str = "app", clock: Clock = time.time) -> str:
-    """Return the first ID of the rule as it would look now; "" when it cannot be made."""
+    """Return the first ID of the rule as of now, or "" if the rule does not work."""
     ids = preview(rule, app=app, count=1, clock=clock).ids
     return ids[0] if ids else ""
 
 
 def made_up_salt(compiled: Compiled) -> str:
-    """Return the shortest salt that the rule takes."""
+    """Return the shortest salt that the rule accepts."""
     if not compiled.needs_salt:
         return ""
     for length in range(MAX_SALT + 1):
@@ -122,7 +122,7 @@ def capacity(spec: RuleSpec, step: int, offset: int) -> int:
 
 
 def place_of(source: str, position: int | None) -> Place | None:
-    """Return the place of the character at `position`, with some text of its line on both sides."""
+    """Return the place of the character at `position`, with some text of its line before and after."""
     if position is None:
         return None
     position = min(max(position, 0), len(source))
@@ -141,7 +141,7 @@ def place_of(source: str, position: int | None) -> Place | None:
 
 
 def _grant(compiled: Compiled, counter: IdCounter | None, count: int, clock: Clock) -> Grant:
-    """Return the numbers that the next reservation would take, a hundred for each ID of a script."""
+    """Return the numbers of the next reservation: one for each ID, or a hundred for each ID of a script."""
     spec, ids = compiled.spec, conf.ids
     row = None
     step, offset, name = ids.step, ids.offset, spec.name
@@ -183,12 +183,12 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
     if isinstance(compiled, ScriptRule):
         warnings += _script_warnings(compiled, cycle, salt)
     elif not spec.reset.never and _ONE_DIGIT_YEAR.search(spec.source) and not _WHOLE_YEAR.search(spec.source):
-        warnings.append("One digit of the year: the same IDs come again after ten years.")
+        warnings.append("The ID shows one digit of the year: the same IDs are issued again after ten years.")
     numbers = capacity(spec, conf.ids.step, conf.ids.offset)
     if not spec.gapless and numbers < 10 * spec.segment_size:
         warnings.append(
-            f"A segment of {spec.segment_size:,} is a large part of the {numbers:,} numbers that a cycle has: a few "
-            "processes that end without warning use it up. Lower the segment size."
+            f"A segment of {spec.segment_size:,} is a large part of the {numbers:,} numbers in a cycle: a few killed "
+            "processes could use up the cycle. Lower the segment size."
         )
     return warnings
 
@@ -197,16 +197,16 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
     spec = compiled.spec
     if spec.salt_length is None:
         yield (
-            "The salt may have any length: where the script shows it beside the number, two pairs of salt and number "
-            "can make one ID. Set the length of the salt."
+            "The salt may have any length: if the script shows it next to the number, two pairs of salt and number "
+            "can result in the same ID. Set the length of the salt."
         )
     if not spec.fixed_length:
-        yield "IDs may differ in length, so that two numbers could be written alike. Turn fixed length on if you can."
+        yield "IDs may differ in length, so two numbers could result in the same ID. Turn on fixed length if you can."
     if not spec.reset.never and -FOREVER < cycle.start < cycle.end < FOREVER:
         later = spec.reset.cycle(cycle.end).start
         texts = {compiled.shape(wall, "").render(spec.min_counter, salt) for wall in (cycle.start, later)}
         if len(texts) == 1:
-            yield "The ID does not show its cycle: the same IDs come again after each reset."
+            yield "The ID does not show its cycle: the same IDs are issued again after each reset."
     for name, mine in (
         ("min_counter", spec.min_counter),
         ("max_counter", spec.max_counter),
@@ -214,7 +214,7 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
     ):
         value = getattr(compiled._script, name, None)
         if isinstance(value, int) and value != mine:
-            yield f"The script's {name}() is {value:,}, the rule says {mine:,}: what the rule says counts."
+            yield f"The script's {name}() is {value:,}, but the rule has {mine:,}. The rule's value is used."
 
 
 def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
@@ -224,22 +224,22 @@ def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
     if ids.step > 1:
         numbers = capacity(spec, ids.step, ids.offset)
         first = segment.first_number(spec, ids.step, ids.offset)
-        notes.append(f"{numbers:,} of them for this node ({ids.offset} of {ids.step}), beginning with {first:,}.")
+        notes.append(f"{numbers:,} of them are for this node ({ids.offset} of {ids.step}), beginning with {first:,}.")
         if spec.kind == "template" and ":scramble" in spec.source:
             notes.append("Sites that share the numbers need the same scramble key: declare the rule in RULES with one.")
     if spec.kind == "template" and rule.max_names > 1 and "{app}" not in spec.source.replace("{{", ""):
         notes.append("The ID does not show the application name: IDs of two names can be equal.")
     if spec.gapless:
         notes.append(
-            "Gapless: a number is taken inside the caller's transaction and taken back when that rolls back. Callers "
-            "wait for one another, and only Python code can ask."
+            "Gapless: a number is taken inside the caller's transaction and returned if the transaction is rolled "
+            "back. Callers wait for one another, and only Python code can request IDs."
         )
     return notes
 
 
 def _per(reset: Reset) -> str:
     if reset.never:
-        return "in all, as it never resets"
+        return "in total, because the rule never resets"
     if reset.calendar:
         return f"each {reset.calendar}"
     periods = {60: "minute", 3600: "hour", DAY: "day", WEEK: "week"}

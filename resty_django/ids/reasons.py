@@ -1,16 +1,16 @@
-"""Explanations of database failures: the cause, and what to do about it."""
+"""Explanations of database failures: cause and remedy."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 _NO_TABLE: Final = (1146, 1054, "42P01", "42703")
-"""Unknown table or column, of MariaDB and MySQL and of PostgreSQL."""
-LOCKED: Final = "Another connection holds SQLite's write lock. Keep transactions that write short, and try again."
+"""Error codes for an unknown table or column, in MariaDB and MySQL and in PostgreSQL."""
+LOCKED: Final = "Another connection holds SQLite's write lock. Keep write transactions short, and try again."
 
 
 def reason_of(error: BaseException, vendor: str) -> str:
-    """Return what a failure of the database means and what to do about it, where that is known; "" where it is not."""
+    """Return the cause of a database failure and what to do about it, or "" if unknown."""
     code: Any = getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
     code = code or (error.args[0] if error.args else None)
     text = str(error)

@@ -1,15 +1,14 @@
 """The reservation thread: one background thread per process that reserves numbers and reads changed rules.
 
 It uses its own database connection, so that a reservation is committed even if the caller's transaction is rolled back.
-After a failure it leaves the database alone for a growing pause; counters whose next segment failed ask again by
-themselves.
+After a failure it does not use the database for a growing pause; counters whose reservation failed retry automatically.
 
-Requests have an order and a limit. Reservations come first: a counter has at most one of them, and the number of
-counters is limited. Requests to read the rules are merged into one. Requests for positions of counters come last, many
-of them share one query, and those beyond the limit are refused.
+Requests have priorities and limits. Reservations come first: a counter has at most one, and the number of counters is
+limited. Requests to read the rules are merged into one. Requests for counter positions come last; many of them share
+one query, and requests beyond the limit are refused.
 
-A second thread, the watchdog, measures how long the database takes. It aborts an operation that takes too long, and
-where that does not help it abandons the thread and starts another one.
+A second thread, the watchdog, measures how long the database takes. It aborts an operation that takes too long. If that
+fails, it abandons the thread and starts another one.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ if TYPE_CHECKING:
 log = logger("resty_django.ids")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds without a try after the database failed: the first time, and at most (the pause doubles in between)."""
+"""Seconds of the pause after a database failure: the first time, and at most. Doubles with each failure."""
 REFUSED_FOR = 1.0
-"""Seconds for which an exhausted counter, or a name that was refused, is not asked for again."""
+"""Seconds for which no new reservation is tried for an exhausted counter or a refused name."""
 MAX_LOOKUPS: Final = 1000
-"""Counters whose positions may be asked for at one time."""
+"""The maximum number of counters whose positions can be requested at the same time."""
 LOOKUP_BATCH: Final = 200
-"""Counters whose positions are read with one query."""
+"""The maximum number of counters whose positions are read with one query."""
 REFRESH_PATIENCE: Final = 0.2
-"""Seconds for which reservations may keep changed rules waiting."""
+"""The maximum number of seconds for which reservations delay the reading of changed rules."""
 MARGIN: Final = 0.5
-"""Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its looks."""
+"""Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
 HURRY: Final = 1.0
-"""Seconds that an operation may take once the service is to stop."""
+"""Seconds that an operation may take while the service stops."""
 
 T = TypeVar("T")
 
 
 class Job(NamedTuple):
-    """A piece of work; `counter` is set when it is a reservation."""
+    """A unit of work; `counter` is set if it is a reservation."""
 
     work: Callable[[], Any]
     future: Future[Any]
@@ -71,7 +70,7 @@ class Lookup(NamedTuple):
 
 
 class ReservationThread:
-    """The thread and its queues. Start it once with `start`; `stop` ends it."""
+    """The thread and its queues. Call `start` once; `stop` ends the thread."""
 
     def __init__(self, service: IdService, store: Store) -> None:
         self._service = service
@@ -94,7 +93,7 @@ class ReservationThread:
         self.failures = 0
         self.last_error = ""
         self.reason = ""
-        """Why the database cannot be used and what to do about it, where that is known."""
+        """The reason why the database cannot be used and what to do about it, if known."""
 
     def start(self) -> None:
         self._stopping.clear()
@@ -103,7 +102,7 @@ class ReservationThread:
         threading.Thread(target=self._watch, name="resty-ids-watchdog", daemon=True).start()
 
     def stop(self, timeout: float) -> None:
-        """End the thread after the work under way; at most `timeout` seconds. What waits is refused."""
+        """End the thread after the current job, within `timeout` seconds. Refuse waiting requests."""
         with self._changed:
             self._stopping.set()
             self._changed.notify()
@@ -118,12 +117,12 @@ class ReservationThread:
 
     @property
     def current(self) -> bool:
-        """Whether the caller runs on this thread."""
+        """Whether the caller is running on this thread."""
         return self._thread is threading.current_thread()
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait."""
+        """The number of waiting requests."""
         return len(self._tasks) + len(self._orders) + len(self._lookups) + (self._reading is not None)
 
     @property
@@ -133,7 +132,7 @@ class ReservationThread:
 
     @property
     def locked_out(self) -> bool:
-        """Whether it waits for SQLite's write lock, or has just given up to."""
+        """Whether the thread is waiting for SQLite's write lock, or has just stopped waiting for it."""
         connection = self.connection
         if connection is None or connection.wrapper.vendor != "sqlite":
             return False
@@ -142,7 +141,7 @@ class ReservationThread:
     # --- requests ----------------------------------------------------------------------------------------
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` on the thread before all that waits, with its database connection; the future gets its result."""
+        """Run `work` on the thread, with its connection, before all waiting requests. Return a future of its result."""
         future: Future[T] = Future()
         with self._changed:
             self._tasks.append(Job(lambda: self._connected(work), future))
@@ -150,7 +149,7 @@ class ReservationThread:
         return future
 
     def order(self, counter: Counter) -> Future[None]:
-        """Reserve a segment for `counter`, which asks for one at a time."""
+        """Reserve a segment for `counter`, which has at most one order at a time."""
         future: Future[None] = Future()
         with self._changed:
             self._orders.append(Job(lambda: self._reserve(counter), future, counter))
@@ -158,19 +157,19 @@ class ReservationThread:
         return future
 
     def lookup(self, rule_id: int, app: str) -> Future[Position | None]:
-        """Read the position of a counter, after all reservations. Raise Unavailable when too many requests wait."""
+        """Read the position of a counter, after all reservations. Raise Unavailable if too many requests wait."""
         key = rule_id, app
         with self._changed:
             lookup = self._lookups.get(key)
             if lookup is None:
                 if len(self._lookups) >= MAX_LOOKUPS:
-                    raise Unavailable("Too many counters are asked for. Try again shortly.")
+                    raise Unavailable("Too many requests for counter positions are waiting. Try again shortly.")
                 lookup = self._lookups[key] = Lookup(Future(), time.monotonic() + conf.ids.wait)
                 self._changed.notify()
             return lookup.future
 
     def refresh(self) -> Future[Any]:
-        """Read the rules soon. The future has the rules, or the error, of a read that began after this call."""
+        """Read the rules soon. Return a future with the rules, or the error, of a read that began after this call."""
         with self._changed:
             if self._reading is None:
                 self._reading = Future(), time.monotonic()
@@ -195,7 +194,7 @@ class ReservationThread:
         self.drop_connection()
 
     def _next(self) -> Job | None:
-        """Return the next job, waiting for one; None at the end."""
+        """Wait for the next job and return it, or None when the thread must end."""
         with self._changed:
             while True:
                 job = self._choose(time.monotonic())
@@ -247,14 +246,16 @@ class ReservationThread:
     # --- the work ----------------------------------------------------------------------------------------------------
 
     def _reserve(self, counter: Counter) -> None:
-        """Reserve a segment for `counter`: deliver it, or refuse with the error that is also raised."""
+        """Reserve a segment for `counter` and deliver it. On an error, refuse the order and raise the error."""
         if counter.closed:
             return
         started = time.monotonic()
         error: IdError
         try:
             if started < self._closed_until:
-                raise Unavailable("The database is not asked again for a moment after it failed. Try again shortly.")
+                raise Unavailable(
+                    "The database failed a moment ago and is not used until the pause ends. Try again shortly."
+                )
             grant = self._connected(
                 lambda: self._store.reserve(
                     counter.rule_id, counter.rule.spec, counter.app, shown=counter.shown, want=counter.want
@@ -290,7 +291,7 @@ class ReservationThread:
             self._service.forget(counter)
 
     def read_positions(self) -> None:
-        """Read the positions that were requested first, as many as one query takes; late requests fail."""
+        """Read the positions that were requested first, up to the limit of one query; expired requests fail."""
         with self._changed:
             keys = list(self._lookups)[:LOOKUP_BATCH]
             lookups = {key: self._lookups.pop(key) for key in keys}
@@ -314,7 +315,7 @@ class ReservationThread:
                 lookup.future.set_result(stored.get(key))
 
     def _read_rules(self) -> Any:
-        """Read the rules. Raises what is wrong; the next read is scheduled in any case."""
+        """Read and return the rules. Raise the error if that fails; schedule the next read in any case."""
         first = not self._service.loaded
         try:
             rule_set = self._connected(self._service.refresh)
@@ -323,18 +324,18 @@ class ReservationThread:
             self._refresh_at = self._closed_until
             raise
         except Exception:
-            log.exception("reading the ID rules failed")
+            log.exception("Reading the ID rules failed.")
             self._refresh_at = time.monotonic() + self._service.refresh_seconds
             raise
         if first:
-            self._pause, self._closed_until, self.reason = 0.0, 0.0, ""  # what failed before was this look
+            self._pause, self._closed_until, self.reason = 0.0, 0.0, ""  # this read was the one that had failed
         self._refresh_at = time.monotonic() + self._service.refresh_seconds
         return rule_set
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
     def _connected(self, work: Callable[[], T]) -> T:
-        """Do `work`; a second time, on a new connection, where the old one turns out to be dead."""
+        """Run `work`; if the connection turns out to be dead, open a new one and run it again."""
         alias = database()
         if self.current and (self.connection is None or not self.connection.fits(alias)):
             self.connection = LimitedConnection(alias, self._timeout)
@@ -349,7 +350,7 @@ class ReservationThread:
             if seconds >= self._timeout:
                 self.failures += 1
                 self.last_error = f"{type(error).__name__}: {error}"
-                log.error("the database did not answer for %.1f s; its connection is made anew: %s", seconds, error)
+                log.error("The database did not answer for %.1f s; opening a new connection: %s", seconds, error)
             self.drop_connection()
             return work()
 
@@ -362,18 +363,18 @@ class ReservationThread:
         self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         self._closed_until = time.monotonic() + self._pause
         if isinstance(failure, DatabaseError):
-            log.warning("ID reservation failed, next try in %.1f s: %s", self._pause, self.last_error)
+            log.warning("ID reservation failed, next attempt in %.1f s: %s", self._pause, self.last_error)
         else:
-            log.exception("ID reservation failed, next try in %.1f s", self._pause)
+            log.exception("ID reservation failed, next attempt in %.1f s", self._pause)
         self.drop_connection()
 
     @staticmethod
     def drop_connection() -> None:
-        """Close this thread's connection; Django opens a new one when it is next used."""
+        """Close this thread's connection; Django opens a new one on the next use."""
         try:
             connections[database()].close()
         except DatabaseError:
-            log.debug("closing a broken connection failed", exc_info=True)
+            log.debug("Closing a broken connection failed.", exc_info=True)
 
     # --- the watchdog ------------------------------------------------------------------------------------------------
 
@@ -389,19 +390,19 @@ class ReservationThread:
                 aborted = None
             elif aborted is None or aborted[0] is not connection or waited < aborted[1]:
                 aborted = connection, waited
-                log.error("the database has not answered for %.1f s; its connection is dropped", waited)
+                log.error("The database has not answered for %.1f s; dropping the connection", waited)
                 connection.abort()
             elif waited > aborted[1] + limit:
                 aborted = None
                 self._leave_behind(waited)
 
     def _leave_behind(self, waited: float) -> None:
-        """Go on with a new thread: the old one hangs in the database's driver."""
+        """Continue with a new thread: the old one hangs in the database driver."""
         if self._stopping.is_set():
             return
-        log.error("the database's driver has hung for %.1f s; the reservation thread is replaced", waited)
+        log.error("The database driver has been hanging for %.1f s; starting a new reservation thread", waited)
         self.failures += 1
-        self.last_error = f"the database's driver has hung for {waited:.1f} s"
+        self.last_error = f"the database driver has been hanging for {waited:.1f} s"
         with self._changed:
             job, self._job = self._job, None
             self._begin()

@@ -1,4 +1,4 @@
-"""The rules of a process, all read at one time from the database and compiled."""
+"""The rules of a process, read from the database together and compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logger("resty_django.ids")
 
 @dataclass(frozen=True)
 class LoadedRule:
-    """A rule of the set. `compiled` is None when it does not compile: `fault` then says why."""
+    """A rule of the set. `compiled` is None if it does not compile; `fault` then has the reason."""
 
     row: IdRule
     compiled: Compiled | None
@@ -41,7 +41,7 @@ class RuleSet:
 
 
 def load_rules(old: RuleSet | None) -> RuleSet:
-    """Return the rules as of now: `old` itself where nothing changed, else a new set that keeps its unchanged rules."""
+    """Return the current rules: `old` itself if nothing changed, else a new set that reuses the unchanged rules."""
     rows = IdRule.objects.using(database())
     if old is None:
         declared.write()
@@ -73,6 +73,6 @@ def _loaded(row: IdRule) -> LoadedRule:
         return LoadedRule(row, compile_rule(row.spec()))
     except BadRule as error:
         return LoadedRule(row, None, error)
-    except Exception as error:  # one broken rule must not keep the others from being read
-        log.exception("rule %s cannot be used", row.name)
+    except Exception as error:  # one broken rule must not affect the others
+        log.exception("Rule %s cannot be used.", row.name)
         return LoadedRule(row, None, BadRule(f"Rule {row.name} cannot be used: {type(error).__name__}: {error}"))

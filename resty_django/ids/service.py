@@ -1,7 +1,7 @@
 """The ID service of a process: the rules and counters in memory, and the functions that return IDs.
 
-Each process has one `IdService` (`service()`). A forked child starts without one, because its parent's reserved numbers
-belong to the parent.
+Each process has one `IdService` (`service()`). A forked child starts without one, because the numbers that its parent
+has reserved belong to the parent.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .stats import StatsReporter
 log = logger("resty_django.ids")
 
 MAX_PENDING_NAMES = 10_000
-"""New names that may wait for their first reservation at one time."""
+"""The maximum number of new names that wait for their first reservation at the same time."""
 _RELOAD_PAUSE = 0.2
 FAREWELL = 1.0
-"""Seconds that the end of a service waits for its last figures."""
+"""Seconds that `stop` waits for the last statistics to be flushed."""
 
 T = TypeVar("T")
 
 
 class MonitorReply(NamedTuple):
-    """A counter's position: the last number given out by this process, or else reserved by any."""
+    """A counter's position: the last number issued by this process, else the last number reserved by any process."""
 
     counter: int
     node_offset: int
@@ -70,11 +70,11 @@ class IdService:
     # --- IDs -------------------------------------------------------------------------------------------
 
     def next(self, rule: str, app: str = "", salt: str = "") -> str:
-        """Return the next ID; wait up to IDS["WAIT"] seconds for a reservation where no number is left."""
+        """Return the next ID; if no number is left, wait up to IDS["WAIT"] seconds for a reservation."""
         return self.next_many(rule, 1, app, salt)[0]
 
     def next_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """Return the next `count` IDs, all or an error."""
+        """Return the next `count` IDs, never fewer; raise an error instead."""
         try:
             return self._next_many(rule, count, app, salt)
         except Unavailable as error:
@@ -93,7 +93,7 @@ class IdService:
             _result(future, deadline)
 
     async def anext_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """As `next_many`, without blocking the event loop."""
+        """Return the next `count` IDs like `next_many`, without blocking the event loop."""
         try:
             return await self._anext_many(rule, count, app, salt)
         except Unavailable as error:
@@ -119,8 +119,10 @@ class IdService:
     def step(
         self, ids: list[str], count: int, rule: str, app: str, salt: str, *, reload: bool = True
     ) -> Future[None] | None:
-        """Add IDs to `made` until it has `count`: None when done, else the reservation to wait for. Never blocks,
-        except that `reload` may look for the rule once more where it is unknown."""
+        """Append IDs to `ids` until it has `count`. Return None when done, else the reservation to wait for.
+
+        Never blocks, except that `reload` may read the rules again if the rule is unknown.
+        """
         while True:
             counter = self.counter(rule, app, reload=reload)
             try:
@@ -130,7 +132,7 @@ class IdService:
                 self.forget(counter)
 
     def counter(self, rule: str, app: str, *, reload: bool = True) -> Counter:
-        """Return the counter of a rule and name in this process, made when it is not there yet."""
+        """Return the counter of a rule and name in this process; create it if it does not exist."""
         while True:
             counter = self._counters.get((rule, app))
             if counter is not None:
@@ -145,12 +147,12 @@ class IdService:
             with self._lock:
                 if self._stopped:
                     raise unavailable()
-                if self.rule(rule, reload=False).compiled is compiled:  # or else the rule has just changed
+                if self.rule(rule, reload=False).compiled is compiled:  # otherwise the rule has just changed
                     return self._counters.get((rule, app)) or self._add(loaded.row.pk, compiled, app)
 
     def _add(self, rule_id: int, compiled: Compiled, app: str) -> Counter:
         if len(self._counters) >= MAX_PENDING_NAMES <= sum(not c.known for c in self._counters.values()):
-            raise TooManyNames("Too many new application names wait for their first reservation.")
+            raise TooManyNames("Too many new application names wait for their first reservation. Try again shortly.")
         key = (compiled.spec.name, app)
         counter = self._counters[key] = Counter(
             compiled,
@@ -164,7 +166,7 @@ class IdService:
         return counter
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Return where a counter stands. Raise NotExist when it does not exist. Never makes one."""
+        """Return the position of a counter. Raise NotExist if it does not exist. Never creates one."""
         try:
             return self._monitor(rule, app)
         except Unavailable as error:
@@ -189,30 +191,30 @@ class IdService:
         return MonitorReply(position.counter, position.node_offset)
 
     def explained(self, error: Unavailable, *, own_transaction: bool = False) -> Unavailable:
-        """Return the error with its cause and what to do about it, where that is known.
+        """Return the error with its cause and what to do about it, if known.
 
-        `own_transaction`: the caller's thread may be the one that keeps the database from being used.
+        `own_transaction`: whether the caller's thread may be the one that blocks the database.
         """
         if own_transaction and self.reservations.locked_out and connections[store.database()].in_atomic_block:
             return Unavailable(
-                "This thread's own transaction holds SQLite's write lock, so that no number can be reserved. Ask for "
-                "the ID before the transaction writes.",
+                "This thread's own transaction holds SQLite's write lock, so no number can be reserved. Request the "
+                "ID before the transaction writes.",
                 explained=True,
             )
         return Unavailable(self.reservations.reason, explained=True) if self.reservations.reason else error
 
     @property
     def counters(self) -> dict[tuple[str, str], Counter]:
-        """The counters in memory by rule and application name; to be read only."""
+        """The counters in memory by rule and application name. Do not modify."""
         return self._counters
 
     @property
     def logs(self) -> bool:
-        """Whether the site keeps an issue log."""
+        """Whether the site has an issue log."""
         return self._log is not None
 
     def logged(self, rule: str, app: str, ids: list[str]) -> list[str]:
-        """Note IDs in the issue log, where the site keeps one."""
+        """Write IDs to the issue log, if the site has one, and return them."""
         if self._log is not None:
             self._log.write(rule, app, ids)
         return ids
@@ -233,9 +235,9 @@ class IdService:
     # --- rules -------------------------------------------------------------------------------------------------
 
     def rule(self, name: str, *, reload: bool = True) -> LoadedRule:
-        """Return the rule of that name.
+        """Return the rule with that name. Raise UnknownRule if it does not exist.
 
-        With `reload` the database is read where the rules have not been read, or have no such rule.
+        With `reload`, read the database if the rules have not been read or do not contain the rule.
         """
         rule_set = self.rule_set
         if rule_set is None:
@@ -255,7 +257,7 @@ class IdService:
         return self.rule_set is not None
 
     def load(self) -> RuleSet:
-        """Read the rules now, with the caller waiting."""
+        """Read the rules now, and wait for the result."""
         if conf.ids.eager:
             return self.refresh()
         self._start()
@@ -269,9 +271,9 @@ class IdService:
             raise unavailable() from error
 
     def refresh(self) -> RuleSet:
-        """Read changed rules: a new set replaces the old one, and counters of changed rules start afresh.
+        """Read changed rules: a new set replaces the old one, and counters of changed rules are recreated.
 
-        Runs on the reservation thread. The unused numbers of a changed rule go back where nobody reserved after them.
+        Runs on the reservation thread. Unused numbers of a changed rule are returned if none were reserved after them.
         """
         old = self.rule_set
         rule_set = load_rules(old)
@@ -289,13 +291,13 @@ class IdService:
         return rule_set
 
     def refresh_now(self) -> None:
-        """Look for changed rules without waiting for the next round, where the service runs already."""
+        """Check for changed rules now instead of at the next interval, if the service is running."""
         looking = self.refresh_soon()
         if looking is not None and not self.reservations.current:
             concurrent.futures.wait([looking], self._wait)
 
     def refresh_soon(self) -> Future[Any] | None:
-        """Let the reservation thread read changed rules, where the service runs already."""
+        """Let the reservation thread read changed rules, if the service is running."""
         if self.rule_set is None or conf.ids.eager or not self.reservations.running:
             return None
         return self.reservations.refresh()
@@ -311,7 +313,7 @@ class IdService:
                 self.stats_reporter.start()
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Give out nothing more, return the unused numbers, end the thread. A later call starts a new service."""
+        """Stop issuing IDs, return the unused numbers and end the thread within `timeout` seconds."""
         with self._lock:
             if self._stopped:
                 return
@@ -326,7 +328,7 @@ class IdService:
             self._log.close()
 
     def forget(self, counter: Counter) -> None:
-        """Remove a counter, so that the next request makes a new one."""
+        """Remove a counter, so that the next request creates a new one."""
         key = (counter.rule.spec.name, counter.app)
         with self._lock:
             if self._counters.get(key) is counter:
@@ -349,13 +351,13 @@ class IdService:
                     self.reservations.drop_connection()
                     break
 
-    # --- what operators see ---------------------------------------------------------------------------------------
+    # --- monitoring ---------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Return figures of this process: IDs issued and numbers at hand by rule, and how reservations fare.
+        """Return figures of this process: IDs issued and numbers left by rule, and the state of reservations.
 
-        `issued`: numbers given out since the start; `remaining`: reserved numbers at hand; `reserve_ms`: mean time
-        of a reservation.
+        `issued`: numbers issued since the start; `remaining`: reserved numbers left; `reserve_ms`: mean time of a
+        reservation.
         """
         rules = {name: {"issued": issued, "remaining": 0, "names": 0} for name, issued in self.issued().items()}
         for (name, _), counter in list(self._counters.items()):
@@ -373,7 +375,7 @@ class IdService:
         }
 
     def issued(self) -> dict[str, int]:
-        """Return IDs given out by this process since its start, by rule."""
+        """Return the number of IDs issued by this process since its start, by rule."""
         with self._lock:
             counters = list(self._counters.items())
             counts = dict(self.issued_before)
@@ -385,7 +387,7 @@ class IdService:
     def _check_count(count: int) -> None:
         bound = conf.ids.max_count
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= bound:
-            raise BadCount(f"The count is {count!r:.20}. Give a whole number from 1 to {bound} (MAX_COUNT).")
+            raise BadCount(f"The count is {count!r:.20}. Use a whole number from 1 to {bound} (MAX_COUNT).")
 
 
 def _result(future: Future[T], deadline: float) -> T:
@@ -398,7 +400,7 @@ def _result(future: Future[T], deadline: float) -> T:
 
 
 def _shielded(future: Future[T]) -> Future[T]:
-    """Return a future that ends with `future` but may be cancelled alone: others wait for the same reservation."""
+    """Return a future with the result of `future` that can be cancelled alone: others wait for the same reservation."""
     outer: Future[T] = Future()
 
     def hand_on(done: Future[T]) -> None:
@@ -451,9 +453,9 @@ atexit.register(stop)
 def next_id(rule: str, app: str = "", salt: str = "") -> str:
     """Return the next ID of a rule for an application name.
 
-    `salt` is passed to rules that show one. A gapless rule needs an open transaction, and its number is taken back when
-    that rolls back. Raises the classes of `resty_django.ids.errors`: UnknownRule, BadName, BadSalt, Exhausted,
-    Unavailable, TooManyNames, TooFast, StepChanged, NeedsTransaction, RuleFailed, BadRule.
+    `salt` is passed to rules that show one. A gapless rule needs an open transaction; if it is rolled back, its number
+    is, too. Raise these classes of `resty_django.ids.errors`: UnknownRule, BadName, BadSalt, Exhausted, Unavailable,
+    TooManyNames, TooFast, StepChanged, NeedsTransaction, RuleFailed, BadRule.
 
         next_id("order", app="shop")    # "O261121000042"
     """
@@ -470,9 +472,9 @@ def next_id(rule: str, app: str = "", salt: str = "") -> str:
 
 
 def next_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-    """Return the next `count` IDs of a rule, all or an error; at most IDS["MAX_COUNT"] of them.
+    """Return the next `count` IDs of a rule, never fewer; `count` is at most IDS["MAX_COUNT"].
 
-    Raises BadCount, and what `next_id` raises.
+    Raise BadCount, and the errors of `next_id`.
 
         next_ids("order", 2, app="shop")    # ["O261121000043", "O261121000044"]
     """
@@ -480,21 +482,21 @@ def next_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
 
 
 async def anext_id(rule: str, app: str = "", salt: str = "") -> str:
-    """As `next_id`, for asynchronous code: never blocks the event loop."""
+    """Return the next ID like `next_id`, without blocking the event loop."""
     (issued_id,) = await service().anext_many(rule, 1, app, salt)
     return issued_id
 
 
 async def anext_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-    """As `next_ids`, for asynchronous code: never blocks the event loop."""
+    """Return the next `count` IDs like `next_ids`, without blocking the event loop."""
     return await service().anext_many(rule, count, app, salt)
 
 
 def monitor(rule: str, app: str = "") -> MonitorReply:
-    """Return where a counter stands. Raises UnknownRule, NotExist, Unavailable."""
+    """Return the position of a counter. Raise UnknownRule, NotExist or Unavailable."""
     return service().monitor(rule, app)
 
 
 async def amonitor(rule: str, app: str = "") -> MonitorReply:
-    """As `monitor`, for asynchronous code."""
+    """Return the position of a counter like `monitor`, without blocking the event loop."""
     return await sync_to_async(service().monitor, thread_sensitive=False)(rule, app)

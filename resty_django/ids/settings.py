@@ -12,7 +12,7 @@ from resty_django.conf.schema import Fault, Needs, above, at_least, between, sec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LuaSettings:
-    """Bounds of one call of a Lua rule: `milliseconds` of time and `memory` bytes for the script's share."""
+    """Limits for each call of a Lua rule: `milliseconds` of CPU time and `memory` in bytes for the script."""
 
     milliseconds: int = setting(50, check=between(1, 10_000))
     memory: int = setting(2 * 1024 * 1024, check=between(256 * 1024, 16 * 1024 * 1024))
@@ -22,9 +22,10 @@ class LuaSettings:
 class UdpSettings:
     """The UDP ID server.
 
-    `batch` is how many datagrams at most a system call receives when they queue up (0: one), `max_datagram` the
-    longest request, `networks` the CIDR blocks that may ask (none listed: all), `rate` the requests a second of
-    one source (0: no bound), `keys` the shared secrets that sign requests (none listed: requests are not signed).
+    `batch`: maximum number of datagrams that a system call receives when they queue up (0: one). `max_datagram`:
+    maximum size of a request in bytes. `networks`: CIDR blocks whose requests are accepted (empty: all). `rate`:
+    maximum number of requests per second from one source (0: no limit). `keys`: shared secrets that sign requests
+    (empty: requests are not signed).
     """
 
     host: str = setting("127.0.0.1", check=validators.not_blank)
@@ -41,15 +42,15 @@ class UdpSettings:
 class IdsSettings:
     """The ID service.
 
-    `step` and `offset`: this site's numbers are those with remainder `offset` modulo `step` of the counter.
-    `node`: the text of `{node}` in a rule. `database`: the alias that holds rules and counters (None: the router
-    decides). `database_timeout`: seconds that the reservation thread waits for the database. `refresh`: seconds between
-    two looks for changed rules. `wait`: seconds that a request waits for a reservation. `max_count`: IDs in one
-    request. `python_rules`: dotted paths allowed as rules of kind python. `max_segment`: the most numbers reserved at
-    a time. `new_names_per_second`: new application names a second (0: no bound). `eager`: no background thread, each
-    ID is taken on the caller's connection, for tests of a site. `issue_log`: file that every ID given out is appended
-    to (None: no log). `rules`: rules that code declares, as dicts of their fields. `stats`: the shared dictionary that
-    sums up how many were given out.
+    `step` and `offset`: this site issues the numbers with remainder `offset` modulo `step`, counted from the rule's
+    first number. `node`: the text of `{node}` in a rule. `database`: the alias of the database with rules and counters
+    (None: the router decides). `database_timeout`: seconds that the reservation thread waits for the database.
+    `refresh`: seconds between two checks for changed rules. `wait`: seconds that a request waits for a reservation.
+    `max_count`: maximum number of IDs in one request. `python_rules`: dotted paths allowed as rules of kind python.
+    `max_segment`: maximum number of numbers reserved at a time. `new_names_per_second`: maximum number of new
+    application names per second (0: no limit). `eager`: take each ID on the caller's connection, without a background
+    thread, for tests of a site. `issue_log`: the file to which every issued ID is appended (None: no log). `rules`:
+    rules declared in code, as dicts of their fields. `stats`: the shared dictionary for the counts of issued IDs.
     """
 
     step: int = setting(1, check=at_least(1))

@@ -1,6 +1,6 @@
-"""A rule saved or deleted is in effect in this process when the commit returns, and in all others a moment later.
+"""Propagation of saved and deleted rules: to this process with the commit, and to all others a moment later.
 
-The others hear of it by the event `rule_changed`. Where there are no events they find the change at their next look.
+The other processes receive the event `rule_changed`. Without events, they find the change at their next check.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _changed(sender: type[IdRule], instance: IdRule, using: str, **kwargs: Any) 
 
 
 def tell(rule: str) -> None:
-    """Tell all processes that a rule has changed. What is wrong with the events must not keep it from being saved."""
+    """Notify all processes that a rule has changed. A failure of the events must not prevent saving the rule."""
     try:
         post(names.source, names.rule_changed, {"rule": rule})
     except Exception as error:
-        log.warning("other processes find the change of rule %s at their next look only: %s", rule, error)
+        log.warning("Other processes will not see the change of rule %s until their next check: %s", rule, error)
 
 
 @on_event(names.source, names.rule_changed)
@@ -48,6 +48,6 @@ def _told(data: Any, event: str, source: str, pid: int | None) -> None:
 
 
 def connect() -> None:
-    """Connect the receivers; more than once does no harm."""
+    """Connect the receivers. Safe to call more than once."""
     post_save.connect(_changed, sender=IdRule, dispatch_uid="resty_ids_rule_saved")
     post_delete.connect(_changed, sender=IdRule, dispatch_uid="resty_ids_rule_deleted")

@@ -1,8 +1,8 @@
-"""Counts of issued IDs: by rule, in each minute of the last hour and altogether, by all processes.
+"""Counts of issued IDs: by rule, for each minute of the last hour and in total, over all processes.
 
-Nothing is counted on the way of an ID. A thread looks at the counters of its process once a second, and adds what is
-new to the sums in the shared dictionary of `STATS`. Counts that cannot be flushed are kept for the next time; a process
-that is killed takes its last second with it.
+Issuing an ID does not update any statistics. Once a second, a thread reads the counters of its process and adds the
+difference to the sums in the shared dictionary of `STATS`. If that fails, the counts are kept for the next attempt. If
+a process is killed, its last second is lost.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from resty_django.text import logger
 log = logger("resty_django.ids")
 
 SHARE: Final = 100
-"""How many times longer it rests than it works, where there are very many counters."""
+"""The minimum ratio of pause to work of the thread, which matters with very many counters."""
 LIFE: Final = 7 * 86_400.0
-"""Seconds without an ID after which a rule begins again at 0."""
+"""Seconds without an ID after which the total of a rule restarts at 0."""
 PREFIX: Final = "resty:ids:issued"
 
 
 class Issued(NamedTuple):
-    """`total`: IDs since the sums began; a rule that is idle for a week begins again at 0. `minutes`: the last 60, the
-    minute under way at the end."""
+    """`total`: IDs since counting began; after a week without IDs it restarts at 0. `minutes`: counts of the last 60
+    minutes; the last one is the current minute.
+    """
 
     total: int
     minutes: tuple[int, ...]
 
     @property
     def per_minute(self) -> float:
-        """The mean of the last five minutes that are over."""
+        """The mean of the last five complete minutes."""
         return sum(self.minutes[-6:-1]) / 5
 
 
 class StatsReporter:
-    """Reports for one process. `counts` returns IDs by rule since the start of the process; `clock` epoch seconds."""
+    """Reports the counts of one process. `counts` returns its IDs by rule since its start; `clock` epoch seconds."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.time) -> None:
         self._counts = counts
@@ -52,26 +53,26 @@ class StatsReporter:
         self._flushing = threading.Lock()
 
     def start(self) -> None:
-        """Start the thread, where it does not run."""
+        """Start the thread if it is not running."""
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = threading.Thread(target=self._run, name="resty-ids-stats", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Flush once more and end; wait at most `timeout` seconds."""
+        """Flush once more and end the thread; wait at most `timeout` seconds."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
     def flush(self) -> bool:
-        """Add the IDs given out since the last flush. False where the dictionary cannot be used."""
+        """Add the IDs issued since the last flush. Return False if the dictionary cannot be used."""
         with self._flushing:
             try:
                 for rule, count in self._counts().items():
                     run(self._series.flush(rule, (count,)))
-            except Exception as error:  # figures must never be in the way of IDs
-                log.debug("The counts of IDs are kept until they can be flushed: %s", error)
+            except Exception as error:  # statistics must never affect IDs
+                log.debug("The counts of issued IDs could not be flushed and are kept: %s", error)
                 return False
             return True
 
@@ -86,17 +87,17 @@ class StatsReporter:
 
 
 def series(clock: Callable[[], float] = time.time) -> MinuteSeries:
-    """Return the series of all rules, each with one count; `clock` returns epoch seconds."""
+    """Return the minute series of all rules, with one count each; `clock` returns epoch seconds."""
     return MinuteSeries(PREFIX, lambda: shdicts[conf.ids.stats], clock, life=LIFE)
 
 
 def add(rule: str, count: int, now: float) -> None:
-    """Note `count` IDs of a rule at `now`, in epoch seconds. Raises `SharedDictError`."""
+    """Add `count` IDs of a rule at `now` (epoch seconds). Raise `SharedDictError`."""
     run(series(lambda: now).add(rule, (count,)))
 
 
 def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict[str, Issued]:
-    """Return what was given out of these rules, up to about a second ago. Raises `SharedDictError`."""
+    """Return the counts of issued IDs for these rules, up to about a second ago. Raise `SharedDictError`."""
     all_series, now = series(clock), clock()
     counts = {}
     for rule in rules:

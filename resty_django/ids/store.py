@@ -1,7 +1,7 @@
-"""Counters in the database: each reservation is one conditional UPDATE, committed before a number is given out.
+"""Counters in the database: each reservation is one conditional UPDATE, committed before a number is issued.
 
-Everything here except `take_in_transaction` must run in autocommit, on a connection that no caller's transaction
-owns; the reservation thread and the stop of the service ensure it.
+Everything here except `take_in_transaction` must run in autocommit mode, on a connection without a transaction of a
+caller; the reservation thread and `IdService.stop` ensure this.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .models import IdCounter, IdRule
 
 _TRIES = 100
 RECOUNT_SHARE = 100
-"""How many times longer the names of a rule that has too many are left uncounted than it takes to count them."""
+"""For a rule with too many names: the minimum ratio of the time between two counts to the time that a count takes."""
 next_count: dict[int, float] = {}
 
 
 class Position(NamedTuple):
-    """Where a counter stands: the last number reserved, and its node."""
+    """A counter's position: the last number reserved, and its node."""
 
     counter: int
     node_offset: int
@@ -41,36 +41,38 @@ class Position(NamedTuple):
 
 @dataclass
 class NameGate:
-    """How many new names a second this process may make: a token bucket of one second's size."""
+    """Limits the number of new names per second in this process: a token bucket with the size of one second."""
 
     rate: int
     tokens: float = 0.0
     then: float = -1.0
 
     def admit(self, now: float) -> None:
-        """Raise TooFast when the second's share is used up. `now` is monotonic seconds."""
+        """Raise TooFast if the tokens are used up. `now` is monotonic seconds."""
         if not self.rate:
             return
         self.tokens = float(self.rate) if self.then < 0 else min(self.rate, self.tokens + (now - self.then) * self.rate)
         self.then = now
         if self.tokens < 1:
-            raise TooFast(f"New application names come faster than {self.rate} a second (NEW_NAMES_PER_SECOND).")
+            raise TooFast(
+                f"New application names arrive faster than {self.rate} per second (NEW_NAMES_PER_SECOND). Try again."
+            )
         self.tokens -= 1
 
 
 def database() -> str:
-    """Return the alias of the database that holds rules and counters."""
+    """Return the alias of the database with rules and counters."""
     return conf.ids.database or router.db_for_write(IdCounter)
 
 
 def position(rule_id: int, app: str) -> Position | None:
-    """Return the stored position of a counter of this node; None when it has none."""
+    """Return the stored position of this node's counter, or None."""
     row = IdCounter.objects.using(database()).filter(rule_id=rule_id, app_name=app, node_offset=conf.ids.offset).first()
     return Position(row.bound - row.step, row.node_offset) if row else None
 
 
 def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], Position]:
-    """Return the stored positions of counters of this node, by rule and application name, read with one query."""
+    """Return the stored positions of this node's counters, by rule and application name, with one query."""
     rows = IdCounter.objects.using(database()).filter(
         rule_id__in={rule_id for rule_id, _ in keys}, app_name__in={app for _, app in keys}, node_offset=conf.ids.offset
     )
@@ -82,21 +84,21 @@ def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], Positi
 
 
 class Store:
-    """Reservations for the node that the settings name. `clock` gives epoch seconds."""
+    """Reservations for the node named in the settings. `clock` returns epoch seconds."""
 
     def __init__(self, clock: Clock = time.time) -> None:
         self._clock = clock
         self._gate: NameGate | None = None
 
     def reserve(self, rule_id: int, spec: RuleSpec, app: str, *, shown: int | None, want: int) -> Grant:
-        """Take `want` numbers, or what the cycle has left, and commit that.
+        """Take `want` numbers, or all that the cycle has left, and commit the reservation.
 
-        Raises the engine's Exhausted and StepChanged, TooManyNames and TooFast for a new name, UnknownRule when the
-        rule was deleted, and django.db.Error when the database does not answer.
+        Raise Exhausted, StepChanged, TooManyNames or TooFast (for a new name), UnknownRule if the rule was deleted, and
+        django.db.Error if the database does not answer.
         """
         alias, ids = database(), conf.ids
         if connections[alias].in_atomic_block:
-            raise RuntimeError("A reservation must not be part of a transaction.")
+            raise RuntimeError("A reservation must not be part of a transaction. Call it outside transaction.atomic().")
         name = f"{spec.name}/{app}"
         for _ in range(_TRIES):
             wall = max(wall_at(self._clock(), spec.zone), shown if shown is not None else -(2**62))
@@ -109,10 +111,10 @@ class Store:
             elif _swap(alias, stored, new, grant.numbers.start):
                 return grant
             time.sleep(random.random() * 0.005)  # noqa: S311 (jitter)
-        raise Unavailable(f"Counter {name} is reserved from so often that this process did not get a turn. Try again.")
+        raise Unavailable(f"Other processes reserve numbers of counter {name} too fast. Try again.")
 
     def give_back(self, rule_id: int, app: str, cycle: Cycle, tail: range, shown: int) -> bool:
-        """Return the unused tail of a segment; False when somebody reserved after it."""
+        """Return the unused tail of a segment to the counter; False if numbers after it are already reserved."""
         alias = database()
         stored = find_counter(alias, rule_id, app, conf.ids.offset)
         new = give_back(_row(stored), cycle, tail, shown) if stored else None
@@ -133,15 +135,15 @@ class Store:
 def take_in_transaction(
     rule: IdRule, spec: RuleSpec, app: str, *, alias: str, clock: Clock, use: Callable[[Grant], list[str]], want: int
 ) -> list[str]:
-    """Take numbers inside the transaction open on `alias`, and make IDs of them with `use`; a rollback undoes both.
+    """Take numbers inside the transaction open on `alias`, and turn them into IDs with `use`; a rollback undoes both.
 
-    The counter's row stays locked until that transaction ends, so that the next caller sees what became of it.
+    The counter's row stays locked until that transaction ends, so that the next caller sees its outcome.
     """
     offset = conf.ids.offset
     mine = IdCounter.objects.using(alias).filter(rule_id=rule.pk, app_name=app, node_offset=offset)
     if not mine.update(updated_at=timezone.now()):
         _lock_rule(alias, rule.pk)
-        mine.update(updated_at=timezone.now())  # locks the row if another transaction made it meanwhile
+        mine.update(updated_at=timezone.now())  # locks the row if another transaction has created it
     stored = find_counter(alias, rule.pk, app, offset)
     wall = wall_at(clock(), spec.zone)
     name = f"{spec.name}/{app}"
@@ -151,7 +153,9 @@ def take_in_transaction(
     if stored is None:
         _create(alias, rule.pk, spec, app, new, grant)
     elif not _swap(alias, stored, new, grant.numbers.start):
-        raise Unavailable(f"Counter {name} moved inside this transaction. Run it at READ COMMITTED, or again.")
+        raise Unavailable(
+            f"Counter {name} changed during this transaction. Use READ COMMITTED, or repeat the transaction."
+        )
     return returned
 
 
@@ -164,7 +168,7 @@ def _row(stored: IdCounter) -> Row:
 
 
 def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0) -> bool:
-    """Write `new` if the row still is as `stored` was read; `first` is the number that a new cycle begins with."""
+    """Write `new` if the row is unchanged since `stored` was read; `first` is the first number of a new cycle."""
     now = timezone.now()
     turned = new.cycle.start >= stored.cycle_end
     return bool(
@@ -190,15 +194,15 @@ def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0) -> bool:
 
 
 def _lock_rule(alias: str, rule_id: int) -> None:
-    """Hold the rule's row until the transaction ends, which makes the count of names exact."""
+    """Lock the rule's row until the transaction ends, so that the count of names is exact."""
     if not IdRule.objects.using(alias).filter(pk=rule_id).update(max_names=F("max_names")):
         raise UnknownRule("The rule was deleted.")
 
 
 def _count_name(alias: str, rule_id: int, spec: RuleSpec) -> None:
-    """Count one more application name, under the rule's lock; TooManyNames when the rule has all that it allows.
+    """Count one more application name, under the rule's lock. Raise TooManyNames if the rule has reached its maximum.
 
-    Where there are too many by the count, it is checked now and then: counters may have been deleted by hand.
+    At the maximum, the names are counted again from time to time: counters may have been deleted by hand.
     """
     rules = IdRule.objects.using(alias).filter(pk=rule_id)
     if rules.filter(name_count__lt=F("max_names")).update(name_count=F("name_count") + 1):
@@ -212,11 +216,11 @@ def _count_name(alias: str, rule_id: int, spec: RuleSpec) -> None:
         if names < allowed:
             rules.update(name_count=F("name_count") + 1)
             return
-    raise TooManyNames(f"Rule {spec.name} has its {allowed} application names. Raise its max_names.")
+    raise TooManyNames(f"Rule {spec.name} already has {allowed} application names. Raise its max_names.")
 
 
 def count_names(alias: str, rule_id: int) -> int:
-    """Count the application names of a rule that have a counter, and write the count down."""
+    """Count the application names of a rule that have a counter, and store and return the count."""
     counters = IdCounter.objects.using(alias).filter(rule_id=rule_id)
     names = counters.values("app_name").distinct().count()
     IdRule.objects.using(alias).filter(pk=rule_id).update(name_count=names)
@@ -229,7 +233,7 @@ def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant:
     conflict = counters.filter(app_name=app).exclude(step=new.step).first()
     if conflict is not None:
         raise StepChanged(
-            f"Counter {conflict} was made with step {conflict.step} and this site is set to step {new.step}. Set "
+            f"Counter {conflict} was created with step {conflict.step}, but this site uses step {new.step}. Set "
             "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
         )
     if not counters.filter(app_name=app).exists():

@@ -47,7 +47,7 @@ def test_the_preview_follows_the_typing(browse: Callable[..., Any], live_server:
     until(lambda: first(driver).startswith("kiosk<b>"))
     driver.find_element("css selector", f'[name="sample-counter"] option[value="{counter.pk}"]').click()
     until(lambda: first(driver).endswith("000100"))
-    assert "no new ID can look like one of the past" in driver.find_element("id", "resty-preview-result").text
+    assert "no new ID can equal an earlier one" in driver.find_element("id", "resty-preview-result").text
     assert IdRule.objects.get().source == rule.source
     assert IdCounter.objects.get().bound == 100
 

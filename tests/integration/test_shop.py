@@ -66,7 +66,7 @@ def test_the_start_page_shows_what_happens_just_now(client: Client) -> None:
     next_id("order_id", app="shop")
     page = client.get("/").content.decode()
     terms = dict(re.findall(r'<dt>([^<]+)</dt><dd class="number">([^<]*)</dd>', page))
-    assert {"IDs a minute", "Passed", "Refused", "Memory (L1)"} <= set(terms)
+    assert {"IDs per minute", "Passed", "Refused", "Memory (L1)"} <= set(terms)
     assert 'id="live" data-resty-live="3"' in page
 
 

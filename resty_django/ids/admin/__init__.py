@@ -1,4 +1,4 @@
-"""The admin of the ID service: rules with a live preview, counters with their outlook, and actions on both."""
+"""The admin of the ID service: rules with a live preview, counters with forecasts, and actions for both."""
 
 from __future__ import annotations
 

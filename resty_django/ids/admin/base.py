@@ -1,4 +1,4 @@
-"""The base of both admin classes: the database of the ID service, and issuing one ID."""
+"""The base class of both admin classes: database selection, and issuing one ID."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import IdError
 
 
 class ServiceAdmin(PageAdmin[Model]):
-    """Reads and writes where the ID service keeps its rows (IDS["DATABASE"])."""
+    """A model admin that uses the database of the ID service (IDS["DATABASE"])."""
 
     refusals: ClassVar = (IdError,)
 
@@ -27,7 +27,7 @@ class ServiceAdmin(PageAdmin[Model]):
         return super().get_queryset(request).using(store.database())
 
     def issue_one(self, request: HttpRequest, obj: Any, rule: Any, app: str, salt: str) -> str:
-        """Issue an ID and log it at `obj`. The number of a gapless rule is taken back when the log fails."""
+        """Issue an ID and add a log entry for `obj`. If logging fails, the number of a gapless rule is rolled back."""
 
         def issue() -> str:
             issued_id = service.next_id(rule.name, app=app, salt=salt)

@@ -39,7 +39,7 @@ class RoomFilter(admin.SimpleListFilter):
             ("near", f"near exhaustion ({NEAR:.0%} used)"),
             ("used_up", "used up"),
             ("ahead", "ahead of the clock"),
-            ("step", "step to be confirmed"),
+            ("step", "step to confirm"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -56,7 +56,7 @@ class RoomFilter(admin.SimpleListFilter):
 
 
 def _by_zone(condition: Callable[[int], Q]) -> Q:
-    """Return a condition on the wall second that now is in each rule's time zone."""
+    """Return a condition on the current wall second in each rule's time zone."""
     matches, now = Q(pk__in=[]), time.time()
     for zone in set(IdRule.objects.using(store.database()).values_list("timezone", flat=True)):
         try:
@@ -119,7 +119,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         position = CounterStatistics.of(counter).position
         return NONE if position is None else f"{position:,}"
 
-    @admin.display(description="head room", ordering=F("used") * -1)
+    @admin.display(description="numbers left", ordering=F("used") * -1)
     def head_room(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).head_room
 
@@ -147,7 +147,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     @admin.display(description="next number")
     def next_number(self, counter: IdCounter) -> str:
         statistics = CounterStatistics.of(counter)
-        return f"{statistics.next:,}" if statistics.left else "none is left"
+        return f"{statistics.next:,}" if statistics.left else "none left"
 
     @admin.display(description="time zone")
     def zone(self, counter: IdCounter) -> str:
@@ -162,20 +162,20 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         statistics, states = CounterStatistics.of(counter), []
         if counter.step != conf.ids.step:
             states.append(
-                f"Refused: it was made with step {counter.step}, and this site’s step is {conf.ids.step}. "
-                "Confirm the step to go on."
+                f"Requests are refused: the counter was created with step {counter.step}, but this site’s step is "
+                f"{conf.ids.step}. Confirm the step to continue."
             )
         if statistics.ahead > 60:
             states.append(
-                f"Its time is {statistics.ahead:,} s ahead of this clock, and stays until the clock has caught up. "
-                "When a wrong clock was the cause, lower the counter and set its cycle back."
+                f"The counter’s time is {statistics.ahead:,} s ahead of this clock and stays there until the clock "
+                "catches up. If a wrong clock was the cause, lower the counter and set its cycle back."
             )
         if not statistics.left:
             states.append("All numbers of this cycle are reserved.")
         if not counter.rule.enabled:
-            states.append("The rule is off.")
+            states.append("The rule is disabled.")
         if not states:
-            return format_html("{}", "in order")
+            return format_html("{}", "OK")
         return format_html('<span class="resty-alarm">{}</span>', " ".join(states))
 
     # --- pages -----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def allowed_actions(self, request: HttpRequest, counter: IdCounter) -> dict[str, bool]:
-        """Return which actions the user may take on this counter."""
+        """Return, by action name, whether the user may run the action on this counter."""
         return {
             "may_issue": self.may(request, "issue_id", counter) and is_ours(counter),
             "may_raise": self.may(request, "raise_idcounter", counter),
@@ -222,7 +222,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     def _issue(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         if not is_ours(counter):
-            raise PermissionDenied(f"This site is node {conf.ids.offset}.")
+            raise PermissionDenied(f"This counter belongs to another node. This site is node {conf.ids.offset}.")
         return self.issue_one(request, counter, counter.rule, counter.app_name, options["salt"])
 
     def raise_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
@@ -248,7 +248,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             permission="lower_idcounter",
             form=LowerForm,
             title="Lower a counter",
-            button="Lower the counter: IDs come again",
+            button="Lower the counter: IDs will repeat",
             perform=self._lower,
             explain=self._explain,
             template="admin/resty_ids/idcounter/lower.html",
@@ -274,14 +274,14 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     def _confirm(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         if counter.step == conf.ids.step:
-            raise operations.Refused(f"The counter has the site’s step {conf.ids.step} already.")
+            raise operations.Refused(f"The counter already has this site’s step, {conf.ids.step}. Nothing was changed.")
         done = operations.confirm_step(counter, floor=options["to"])
         return self._set(request, counter, f"Step {counter.step} changed to {done.step}, floor {options['to']}", done)
 
     def _set(self, request: HttpRequest, counter: IdCounter, what: str, done: IdCounter) -> str:
-        text = f"{what}: the next number was {counter.bound:,} and is {done.bound:,}."
+        text = f"{what}: the next number was {counter.bound:,} and is now {done.bound:,}."
         self.log_change(request, counter, text)
-        # The admin writes the first letter of a message as a capital, which a rule's name must not get.
+        # The admin capitalizes the first letter of a message; a rule's name must keep its case.
         return f"Counter {done}: {text[0].lower()}{text[1:]}"
 
     @staticmethod
@@ -290,5 +290,5 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
 
 def is_ours(counter: IdCounter) -> bool:
-    """Return whether this site's node gives out the counter's numbers."""
+    """Return whether the counter belongs to this site's node."""
     return counter.node_offset == conf.ids.offset

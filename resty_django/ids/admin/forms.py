@@ -1,4 +1,4 @@
-"""The forms of the admin: rules, samples for previews, and options of actions."""
+"""Admin forms: rules, sample input for previews, and the options of actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEEDED = {
     "lua": ("change_lua_rule", "Can write Lua rules"),
     "python": ("change_python_rule", "Can choose Python rules"),
 }
-"""The permission that a kind of rule takes, and its name."""
+"""The permission that each kind of rule requires: codename and label."""
 
 User = AbstractBaseUser | AnonymousUser
 
@@ -43,13 +43,14 @@ def may_write(user: User, kind: str) -> bool:
 
 
 class IdRuleForm(VersionedForm):
-    """A rule. `user` decides about the kinds; edits that could repeat an ID need the box `confirm_risks`.
+    """The form of a rule. The permissions of `user` limit the kinds; edits that could repeat an ID require the
+    checkbox `confirm_risks`.
 
-    A form that is `previewed` is never valid: nothing is saved.
+    A form that is `previewed` is never valid, so nothing is saved.
     """
 
     user: ClassVar[User] = AnonymousUser()
-    confirm_risks = forms.BooleanField(required=False, label="I have read this, and no ID of the past can come again")
+    confirm_risks = forms.BooleanField(required=False, label="I have read this, and no earlier ID can be issued again")
 
     class Meta:
         model = IdRule
@@ -88,17 +89,17 @@ class IdRuleForm(VersionedForm):
             for name in ("kind", "source", "salt_length", "fixed_length"):
                 if name in self.fields:
                     self.fields[name].disabled = True
-            self.fields["source"].help_text = f"To change it takes the permission “{NEEDED[mine][1]}”."
+            self.fields["source"].help_text = f"Changing this requires the permission “{NEEDED[mine][1]}”."
             return
         kind.choices = [choice for choice in IdRule.Kind.choices if may_write(self.user, choice[0])]
-        kind.error_messages["invalid_choice"] = "This kind does not exist, or you lack the permission to write it."
+        kind.error_messages["invalid_choice"] = "This kind does not exist, or you do not have permission to use it."
         if (self.data.get("kind") or mine) == "lua":
             self.fields["source"].widget.attrs["rows"] = 18
 
     def clean_source(self) -> str:
-        """Keep line ends as they were stored, whatever the browser sends.
+        """Return the source with the line endings of the stored rule, whatever the browser sends.
 
-        Outside of scripts the last line has no end.
+        Except in scripts, the trailing line ending is removed.
         """
         text: str = self.cleaned_data["source"]
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -108,10 +109,10 @@ class IdRuleForm(VersionedForm):
         return super().is_valid() and not self.previewed
 
     def validate_unique(self) -> None:
-        """Check that the name is free on the database of the ID service, which the router need not lead to."""
+        """Check that the name is unused in the database of the ID service; the router may point to another one."""
         namesakes = IdRule.objects.using(store.database()).filter(name=self.cleaned_data.get("name"))
         if namesakes.exclude(pk=self.instance.pk).exists():
-            self.add_error("name", "A rule of this name exists already.")
+            self.add_error("name", "A rule with this name already exists.")
 
     def _post_clean(self) -> None:
         super()._post_clean()
@@ -119,11 +120,11 @@ class IdRuleForm(VersionedForm):
             return
         self.risks = self.instance.risks(IdRule.objects.using(store.database()).get(pk=self.instance.pk))
         if self.risks and not self.cleaned_data.get("confirm_risks") and not self.previewed:
-            self.add_error("confirm_risks", "Read what this edit can do, and tick the box to save it all the same.")
+            self.add_error("confirm_risks", "Read what this change can do, and tick the box to save it anyway.")
 
 
 class SampleForm(forms.Form):
-    """The caller's part of a preview: name, salt, and the number to begin with."""
+    """The caller's input to a preview: application name, salt and first number."""
 
     app = forms.CharField(
         label="sample application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, initial="shop"
@@ -133,7 +134,7 @@ class SampleForm(forms.Form):
         max_length=64,
         required=False,
         strip=False,
-        help_text="Empty: one is made up where the rule needs it.",
+        help_text="Leave this empty to use a generated salt if the rule needs one.",
     )
     prefix = "sample"
 
@@ -150,14 +151,14 @@ class SampleForm(forms.Form):
             required=False,
             choices=[
                 ("", "the first number"),
-                *((key, f"where {row} stands") for key, row in self.counters.items()),
+                *((key, f"the position of {row}") for key, row in self.counters.items()),
             ],
         )
 
     def given(self) -> dict[str, Any]:
-        """Return app, salt and counter as `preview` takes them.
+        """Return app, salt and counter as arguments for `preview`.
 
-        The initial ones where the form was not sent or is wrong.
+        If the form was not sent or is invalid, return the initial values.
         """
         cleaned = self.cleaned_data if self.is_bound and self.is_valid() else {"app": self["app"].initial}
         return {
@@ -168,13 +169,13 @@ class SampleForm(forms.Form):
 
 
 class IssueForm(forms.Form):
-    """The application name and salt of an ID to issue; at a counter the name is fixed."""
+    """The application name and salt of an ID to issue; for a counter, the name is fixed."""
 
     app = forms.CharField(
         label="Application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, help_text="May be empty."
     )
     salt = forms.CharField(
-        label="Salt", max_length=64, required=False, strip=False, help_text="Where the rule shows one."
+        label="Salt", max_length=64, required=False, strip=False, help_text="Used only if the rule shows a salt."
     )
 
     def __init__(self, data: Mapping[str, Any] | None, obj: IdRule | IdCounter) -> None:
@@ -190,7 +191,7 @@ class NumberForm(forms.Form):
         label="Next number",
         min_value=0,
         max_value=MAX_NUMBER + 1,
-        help_text="The counter goes on at this number, or at the next one that belongs to the node.",
+        help_text="The counter continues at this number, or at the node’s next number after it.",
     )
 
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
@@ -199,7 +200,7 @@ class NumberForm(forms.Form):
 
     @property
     def name(self) -> str:
-        """What has to be typed, apart from the number."""
+        """The counter's name, which the user types to confirm."""
         return f"{self.counter.rule.name}/{self.counter.app_name}"
 
 
@@ -220,9 +221,7 @@ class _TypedForm(NumberForm):
         cleaned = super().clean() or self.cleaned_data
         number, typed = cleaned.get("to"), cleaned.get("confirmation")
         if number is not None and typed is not None and typed != f"{self.name} {number}":
-            raise ValidationError(
-                {"confirmation": f"This is not the text “{self.name} {number}”. Nothing was changed."}
-            )
+            raise ValidationError({"confirmation": f"The text is not “{self.name} {number}”. Nothing was changed."})
         return cleaned
 
 
@@ -242,13 +241,13 @@ class StepForm(_TypedForm):
         self.fields["to"].label = "Floor"
         self.fields["to"].initial = operations.highest_bound(counter)
         self.fields["to"].help_text = (
-            "No node, on this database or another, has given out numbers of this cycle from here on. All nodes of "
-            f"step {conf.ids.step} go on at or above it."
+            "Every number that any node has issued in this cycle, on this database or another, must be below this "
+            f"one. All nodes of step {conf.ids.step} continue at or above it."
         )
 
 
 class DeleteForm(forms.Form):
-    """The name of a rule that has counters, typed by the person who deletes it."""
+    """The confirmation for deleting a rule that has counters: the user types the rule's name."""
 
     confirmation = forms.CharField(
         label="Name", strip=False, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
@@ -261,5 +260,5 @@ class DeleteForm(forms.Form):
     def clean_confirmation(self) -> str:
         typed: str = self.cleaned_data["confirmation"]
         if typed != self.rule.name:
-            raise ValidationError("This is not the rule’s name. Nothing was deleted.")
+            raise ValidationError("The text is not the rule’s name. Nothing was deleted.")
         return typed

@@ -1,4 +1,4 @@
-"""The admin of rules: the list with an example of each, the form with its live preview, issuing, deleting."""
+"""The admin of rules: a list with example IDs, a form with a live preview, issuing and deleting."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from .forms import DeleteForm, IdRuleForm, IssueForm, SampleForm, timezones
 from .statistics import CounterStatistics
 
 LISTED = 20
-"""Counters that the page for deleting a rule lists."""
+"""The number of counters listed on the page that deletes a rule."""
 HARMLESS = {"name", "description", "max_names", "seen_version"}
-"""Fields that may be wrong while the rest is previewed."""
+"""Fields whose errors do not prevent a preview."""
 
 
 class ResetFilter(admin.SimpleListFilter):
@@ -40,7 +40,7 @@ class ResetFilter(admin.SimpleListFilter):
     parameter_name = "reset"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("never", "never"), ("seconds", "every so many seconds"), ("calendar", "month or year")]
+        return [("never", "never"), ("seconds", "fixed interval"), ("calendar", "month or year")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
@@ -58,7 +58,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     list_display = ("name", "kind", "example", "reset", "numbers", "names", "enabled")
     list_filter = ("kind", "enabled", "gapless", ResetFilter)
     search_fields = ("name", "description", "source")
-    search_help_text = "Name, description or text of a rule"
+    search_help_text = "Name, description or source of a rule"
     list_per_page = 50
     actions = None
     save_on_top = False
@@ -68,7 +68,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
     fieldsets: ClassVar = [
         (None, {"fields": ["name", "description", "enabled"]}),
-        ("What an ID looks like", {"fields": ["kind", "source"]}),
+        ("Format", {"fields": ["kind", "source"]}),
         (
             "Numbers",
             {"fields": [("min_counter", "max_counter"), ("reset_seconds", "reset_calendar"), "timezone", "gapless"]},
@@ -79,7 +79,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             {
                 "fields": ["salt_length", "fixed_length"],
                 "classes": ["collapse"],
-                "description": "The texts of these rules cannot be read beforehand, so it is said here what they make.",
+                "description": "The format of these IDs is not visible from the source, so describe it here.",
             },
         ),
     ]
@@ -124,7 +124,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     @admin.display(description="declared in")
     def origin(self, rule: IdRule) -> str:
         if declared.is_declared(rule):
-            return "RESTY_DJANGO['IDS']['RULES']: it is changed there, and not here."
+            return "RESTY_DJANGO['IDS']['RULES']. Change it there; it is read-only here."
         return "the admin"
 
     # --- form ------------------------------------------------------------------------------------------------------
@@ -159,14 +159,14 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def preview_view(self, request: HttpRequest) -> HttpResponse:
-        """Return what the form that was sent would make, as a piece of HTML.
+        """Return the preview of the submitted form as an HTML fragment.
 
-        For a user who may only look, the stored rule.
+        For users with view permission only, preview the stored rule.
         """
         key = request.GET.get("rule", "")
         rule = self.get_object(request, key) if key else None
         if key and rule is None:
-            return HttpResponse("This rule does not exist any more.", status=404, content_type="text/plain")
+            return HttpResponse("This rule no longer exists.", status=404, content_type="text/plain")
         sample = SampleForm(request.POST, rule)
         allowed = self.has_add_permission(request) if rule is None else self.has_change_permission(request, rule)
         if allowed:
@@ -203,7 +203,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         )
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """List the counters with their rule, though nobody deletes them one by one; that takes `delete_idcounter`."""
+        """List the counters that are deleted with their rule; this requires the permission `delete_idcounter`."""
         deletions, count, needed, protected = super().get_deleted_objects(objs, request)
         if request.user.has_perm("resty_ids.delete_idcounter"):
             needed = set(needed) - {IdCounter._meta.verbose_name}
@@ -227,7 +227,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
                     "total": total,
                 }
                 if request.method == "POST" and not form.is_valid():
-                    request.POST = QueryDict()  # shows the page again, deletes nothing
+                    request.POST = QueryDict()  # show the page again without deleting
         return super().delete_view(request, object_id, context)
 
     def delete_model(self, request: HttpRequest, obj: IdRule) -> None:
@@ -235,7 +235,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
 
 def look(form: ModelForm[IdRule], sample: SampleForm) -> Preview:
-    """Return the preview of what a form was filled with: the IDs, or the mistakes that stand in their way."""
+    """Return the preview of a form's data: the next IDs, or the errors that prevent them."""
     rule = form.instance
     errors = {name: list(messages) for name, messages in form.errors.items() if name != "confirm_risks"}
     labels = {name: str(form.fields[name].label) if name in form.fields else "" for name in errors}

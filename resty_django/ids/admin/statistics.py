@@ -1,4 +1,4 @@
-"""A counter's figures as the admin shows them. Text only; nothing here asks the database."""
+"""A counter's statistics as the admin shows them. Runs no database queries."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from ..models import IdCounter
 from ..preview import capacity
 
 NEAR = 0.9
-"""The used share of a cycle from which a counter counts as near its end."""
+"""The used share of a cycle (0 to 1) at which a counter counts as near exhaustion."""
 
 
 @dataclass(frozen=True)
 class CounterStatistics:
-    """What can be said of a counter at `now` (epoch seconds). Where the rule's time zone is unknown, UTC stands in."""
+    """The statistics of a counter at `now` (epoch seconds). If the rule's time zone is unknown, UTC is used."""
 
     counter: IdCounter
     now: float
 
     @classmethod
     def of(cls, counter: IdCounter) -> CounterStatistics:
-        """Return the statistics as of now, kept at the object for the length of one page."""
+        """Return the statistics as of now; they are stored on the object, to be computed once per page."""
         statistics = counter.__dict__.get("_statistics")
         if not isinstance(statistics, CounterStatistics):
             statistics = counter.__dict__["_statistics"] = cls(counter, time.time())
@@ -60,7 +60,7 @@ class CounterStatistics:
 
     @property
     def turned(self) -> bool:
-        """Whether the stored cycle is over, so that the next ID begins a new one."""
+        """Whether the stored cycle has ended, so that the next ID begins a new one."""
         return max(self.wall, self.counter.shown) >= self.counter.cycle_end
 
     @property
@@ -69,7 +69,7 @@ class CounterStatistics:
 
     @property
     def position(self) -> int | None:
-        """The last number reserved in the stored cycle, None when there is none."""
+        """The last number reserved in the stored cycle, or None."""
         last = self.counter.bound - self.counter.step
         return last if last >= self.first else None
 
@@ -87,17 +87,17 @@ class CounterStatistics:
 
     @property
     def left(self) -> int:
-        """Numbers of this node not reserved yet, in the cycle that holds now."""
+        """The count of this node's unreserved numbers in the current cycle."""
         return min(self.capacity, max(0, (self.spec.max_counter - self.next) // self.counter.step + 1))
 
     @property
     def used(self) -> float:
-        """The used share of the cycle that holds now, 0 to 1."""
+        """The used share of the current cycle, 0 to 1."""
         return 1 - self.left / self.capacity if self.capacity else 1.0
 
     @property
     def ahead(self) -> int:
-        """Seconds that the cycle or the shown time lies in the future; 0 when neither does."""
+        """Seconds by which the cycle or the shown time is in the future; 0 if neither is."""
         return max(0, self.counter.cycle_start - self.wall, self.counter.shown - self.wall)
 
     @cached_property
@@ -119,25 +119,25 @@ class CounterStatistics:
         )
 
     def instant(self, wall: int) -> datetime:
-        """Return when the clock of the rule's zone shows the wall second `wall`."""
+        """Return the time at which the clock of the rule's zone shows the wall second `wall`."""
         return datetime_of(wall).replace(tzinfo=self.zone)
 
     # --- as HTML ---------------------------------------------------------------------------------------------------
 
     @property
     def head_room(self) -> SafeString:
-        """A bar of what is left, with the number next to it."""
+        """A bar for the share left, with the count next to it."""
         return free_space_bar(1 - self.used, f"{self.left:,} left", low=0.1, high=0.25)
 
     @property
     def outlook(self) -> SafeString:
         """The forecast in words; the exact time is the element's title."""
         forecast = self.forecast
-        pace = f"{forecast.pace:,.3g} numbers a second" if forecast.pace else ""
+        pace = f"{forecast.pace:,.3g} numbers per second" if forecast.pace else ""
         match forecast.outlook:
             case Outlook.TURNED:
                 return format_html(
-                    '<span class="resty-quiet" title="{}">{}</span>', "The next ID begins a new cycle.", "starts anew"
+                    '<span class="resty-quiet" title="{}">{}</span>', "The next ID begins a new cycle.", "restarts"
                 )
             case Outlook.USED_UP:
                 return format_html('<strong class="resty-alarm">{}</strong>', "used up")
@@ -157,7 +157,7 @@ class CounterStatistics:
 
     @property
     def age(self) -> SafeString:
-        """How long ago the row was written; the exact time is the element's title."""
+        """The time since the row was written; the exact time is the element's title."""
         at = self.counter.updated_at.astimezone(self.zone)
         if self.now - at.timestamp() < 60:
             text = "just now"
@@ -172,7 +172,7 @@ class CounterStatistics:
 
     @property
     def cycle(self) -> SafeString:
-        """The stored cycle as dates where it begins and ends at midnight, else with times."""
+        """The stored cycle: as dates if it begins and ends at midnight, else with times."""
         counter = self.counter
         if counter.endless:
             return format_html('<span class="resty-quiet">{}</span>', "never resets")

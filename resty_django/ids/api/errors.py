@@ -1,8 +1,8 @@
-"""The errors of the ID service in the common shape, see `resty_django.api.errors`.
+"""ID service errors as responses in the common format, see `resty_django.api.errors`.
 
-Besides the codes there: the words of `resty_django.ids.errors`, and risks_unconfirmed. `details` holds, where there is
-something to hold, `fields` (messages by field), `position` (index of the first wrong character of a rule's source),
-`risks` (sentences to confirm) or `until` (epoch seconds when an exhausted counter starts again).
+Adds these codes: those in `resty_django.ids.errors`, and risks_unconfirmed. Depending on the error, `details` contains
+`fields` (messages by field), `position` (index of the first wrong character of a rule's source), `risks` (sentences to
+confirm) or `until` (epoch seconds when an exhausted counter starts again).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ..reasons import reason_of
 from ..store import database
 
 RETRY_SECONDS = 1
-"""What Retry-After says where nothing better is known."""
+"""Seconds of Retry-After if no better value is known."""
 
 
 class RuleInvalid(Exception):
-    """A rule that may not be saved: messages by field, and where in the source the first mistake is."""
+    """A rule cannot be saved. Has messages by field, and the position of the first mistake in the source."""
 
     def __init__(self, fields: Mapping[str, list[str]], position: int | None = None) -> None:
         super().__init__("The rule is not valid.")
@@ -38,7 +38,7 @@ class RuleInvalid(Exception):
 
 
 class RisksUnconfirmed(Exception):
-    """A change that could make IDs of the past come again, and was not confirmed."""
+    """A change could cause earlier IDs to be issued again, and was not confirmed."""
 
     def __init__(self, risks: list[str]) -> None:
         super().__init__("The change is risky.")
@@ -46,7 +46,7 @@ class RisksUnconfirmed(Exception):
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Return the response to an exception of a view; None for one that is a fault of the program."""
+    """Return the response to an exception of a view, or None for an unexpected exception."""
     if isinstance(error, Unavailable):
         return _id_error(service.service().explained(error))
     if isinstance(error, IdError):
@@ -58,7 +58,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         return error_response(400, "bad_rule", f"The rule is not valid: {first_message(error.fields)}", details)
     if isinstance(error, RisksUnconfirmed):
         message = (
-            "IDs of the past could come again. Send the request once more with confirm_risks true if that is wanted."
+            "Earlier IDs could be issued again. To make the change anyway, repeat the request with confirm_risks true."
         )
         return error_response(409, "risks_unconfirmed", message, {"risks": error.risks})
     if isinstance(error, IntegrityError):
@@ -82,8 +82,8 @@ def _id_error(error: IdError) -> Response:
         headers["Retry-After"] = str(RETRY_SECONDS)
     elif isinstance(error, Unavailable):
         if not error.explained:
-            # The sentence may quote the database's driver, which names hosts and users.
-            message = "No number is reserved and the database did not answer in time. Try again shortly."
+            # The message may quote the database driver, which names hosts and users.
+            message = "No reserved numbers are left and the database did not answer in time. Try again shortly."
         headers["Retry-After"] = str(RETRY_SECONDS)
     elif isinstance(error, BadRule) and error.position is not None:
         details["position"] = error.position

@@ -14,4 +14,4 @@ def require_kind(request: Request, *kinds: str) -> None:
     for kind in kinds:
         permission = KIND_PERMISSIONS.get(kind)
         if permission and not request.user.has_perm(permission):
-            raise PermissionDenied(_("Rules of kind %s need the permission %s.") % (kind, permission))
+            raise PermissionDenied(_("Rules of kind %s require the permission %s.") % (kind, permission))

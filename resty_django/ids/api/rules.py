@@ -23,7 +23,7 @@ from .errors import RisksUnconfirmed, RuleInvalid
 
 
 def find(name: str) -> IdRule:
-    """Return the rule of that name. Raise UnknownRule when there is none."""
+    """Return the rule with that name. Raise UnknownRule if it does not exist."""
     try:
         check_name(name)
     except BadName:
@@ -35,7 +35,7 @@ def find(name: str) -> IdRule:
 
 
 def edited(rule: IdRule, changes: Mapping[str, Any]) -> IdRule:
-    """Return a copy of `rule` with the changes, not saved."""
+    """Return an unsaved copy of `rule` with the changes."""
     draft = copy.copy(rule)
     draft._state = copy.copy(rule._state)
     for name, value in changes.items():
@@ -44,7 +44,7 @@ def edited(rule: IdRule, changes: Mapping[str, Any]) -> IdRule:
 
 
 def check(rule: IdRule) -> None:
-    """Raise RuleInvalid when the rule must not be saved."""
+    """Raise RuleInvalid if the rule must not be saved."""
     alias = database()
     rule._state.db = alias
     fields: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ def check(rule: IdRule) -> None:
     except ValidationError as error:
         fields = error.message_dict
     if "name" not in fields and IdRule.objects.using(alias).filter(name=rule.name).exclude(pk=rule.pk).exists():
-        fields["name"] = [f"There is a rule {rule.name} already."]
+        fields["name"] = [f"A rule named {rule.name} already exists."]
     if fields:
         raise RuleInvalid(fields, _position(rule) if "source" in fields else None)
 
@@ -64,7 +64,7 @@ def _check_editable(rule: IdRule) -> None:
 
 
 def create(changes: Mapping[str, Any]) -> IdRule:
-    """Return a new rule, saved."""
+    """Save and return a new rule."""
     rule = IdRule(**changes)
     check(rule)
     with transaction.atomic(using=database()):
@@ -73,10 +73,10 @@ def create(changes: Mapping[str, Any]) -> IdRule:
 
 
 def update(rule: IdRule, changes: Mapping[str, Any], *, confirmed: bool, request: Request) -> IdRule:
-    """Return the rule with the changes, saved; no other field is written.
+    """Save the changes, write no other field, and return the rule.
 
-    RisksUnconfirmed when they are risky and not `confirmed`, PreconditionFailed when the rule has another version than
-    the request names.
+    Raise RisksUnconfirmed if the changes are risky and not `confirmed`, and PreconditionFailed if the rule's version
+    differs from the version in the request.
     """
     _check_editable(rule)
     with transaction.atomic(using=database()):
@@ -92,9 +92,9 @@ def update(rule: IdRule, changes: Mapping[str, Any], *, confirmed: bool, request
 
 
 def _locked(rule: IdRule, request: Request) -> IdRule:
-    """Return the rule as it is stored, which nobody else changes until the transaction ends."""
+    """Return the stored rule, locked until the transaction ends."""
     rows = IdRule.objects.using(database()).filter(pk=rule.pk)
-    rows.update(version=F("version"))  # locks on every database, SQLite's too
+    rows.update(version=F("version"))  # locks on every database, including SQLite
     stored = rows.first()
     if stored is None:
         raise UnknownRule(f"There is no rule {rule.name!r:.80}.")
@@ -103,13 +103,13 @@ def _locked(rule: IdRule, request: Request) -> IdRule:
 
 
 def delete(rule: IdRule, *, confirmed: bool, request: Request) -> None:
-    """Delete a rule with its counters. RisksUnconfirmed when it has any and that is not `confirmed`."""
+    """Delete a rule and its counters. Raise RisksUnconfirmed if it has counters and `confirmed` is false."""
     _check_editable(rule)
     if not confirmed and rule.counters.using(database()).exists():
         raise RisksUnconfirmed(
             [
-                "The rule's counters go with it: a rule of that name made later begins again with numbers that were "
-                "given out. To take a rule out of use, set enabled to false."
+                "The rule's counters are deleted with it: a new rule with that name would issue them again. "
+                "To take a rule out of use, set enabled to false."
             ]
         )
     with transaction.atomic(using=database()):

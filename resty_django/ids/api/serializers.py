@@ -1,4 +1,4 @@
-"""The serializers: requests and responses of the API."""
+"""Serializers for the requests and responses of the API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..models import RULE_FIELDS, IdCounter, IdRule
 MAX_PREVIEW = 20
 
 NAME = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
-"""An application name, and the ASCII part of what it may hold."""
+"""An application name, limited to ASCII, as a regular expression."""
 RULE: Mapping[str, Mapping[str, Any]] = {
     "name": {**NAME, "minLength": 1},
     "source": {"minLength": 1},
@@ -36,14 +36,15 @@ RULE: Mapping[str, Mapping[str, Any]] = {
 
 
 class IdErrorSerializer(serializers.Serializer[Any]):
-    """An error: a stable word, a sentence, and perhaps more."""
+    """An error: a stable code, a message and optional details."""
 
-    code = serializers.CharField(help_text="A stable word, for programs.")
-    message = serializers.CharField(help_text="A sentence, for people.")
+    code = serializers.CharField(help_text="A stable code, for programs.")
+    message = serializers.CharField(help_text="A message, for people.")
     details = serializers.DictField(
         required=False,
-        help_text="Perhaps `fields` (messages by field), `position` (index of the first wrong character of a rule's "
-        "source), `risks` (sentences to confirm) or `until` (epoch seconds when an exhausted counter starts again).",
+        help_text="Depending on the error: `fields` (messages by field), `position` (index of the first wrong "
+        "character of a rule's source), `risks` (sentences to confirm) or `until` (epoch seconds when an exhausted "
+        "counter starts again).",
     )
 
 
@@ -51,10 +52,12 @@ class IdRequestSerializer(KnownFieldsOnly):
     """A request for IDs."""
 
     app = StrictCharField(
-        required=False, allow_blank=True, default="", help_text="Application name, the counter's own."
+        required=False, allow_blank=True, default="", help_text="Application name; each has its own counter."
     )
-    salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Handed to rules that show a salt.")
-    count = StrictIntegerField(required=False, default=1, help_text="How many IDs, from 1 to the site's MAX_COUNT.")
+    salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Passed to rules that show a salt.")
+    count = StrictIntegerField(
+        required=False, default=1, help_text="The number of IDs, from 1 to the site's MAX_COUNT."
+    )
 
     @classmethod
     def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
@@ -62,36 +65,38 @@ class IdRequestSerializer(KnownFieldsOnly):
 
 
 class IdsSerializer(serializers.Serializer[Any]):
-    """The IDs given out: all that were asked for."""
+    """The issued IDs, as many as requested."""
 
     ids = serializers.ListField(child=serializers.CharField())
     count = serializers.IntegerField()
 
 
 class IdPositionSerializer(serializers.Serializer[Any]):
-    """Where a counter stands."""
+    """The position of a counter."""
 
-    counter = serializers.IntegerField(help_text="The last number given out here, or else reserved by anybody.")
+    counter = serializers.IntegerField(
+        help_text="The last number issued by this process, else the last number reserved by any process."
+    )
     node_offset = serializers.IntegerField()
 
 
 class AppQuerySerializer(serializers.Serializer[Any]):
     app = serializers.CharField(
-        required=False, allow_blank=True, trim_whitespace=False, help_text="Application name; empty when left out."
+        required=False, allow_blank=True, trim_whitespace=False, help_text="Application name; empty by default."
     )
 
 
 class CounterQuerySerializer(AppQuerySerializer):
     app = serializers.CharField(
-        required=False, allow_blank=True, trim_whitespace=False, help_text="Only counters of this application name."
+        required=False, allow_blank=True, trim_whitespace=False, help_text="Only counters with this application name."
     )
     rule = serializers.CharField(
-        required=False, trim_whitespace=False, help_text="Only counters of this rule, by its name."
+        required=False, trim_whitespace=False, help_text="Only counters of the rule with this name."
     )
 
 
 class IdCounterSerializer(serializers.ModelSerializer[IdCounter]):
-    """A stored counter. `bound` is the next number that nobody reserved."""
+    """A stored counter. `bound` is the next unreserved number."""
 
     rule = serializers.CharField(source="rule.name", read_only=True)
 
@@ -120,28 +125,28 @@ class _RuleFields(KnownFieldsOnly, serializers.ModelSerializer[IdRule]):
 
 
 class IdRuleSerializer(_RuleFields):
-    """A rule. Types are checked here; whether the rule makes sense is checked by the model, see `rules`."""
+    """A rule. The serializer checks types; the model validates the rule, see `rules`."""
 
     url = serializers.HyperlinkedIdentityField(
-        view_name="resty_ids_api:rule", lookup_field="name", help_text="The rule's own address."
+        view_name="resty_ids_api:rule", lookup_field="name", help_text="The URL of the rule."
     )
     confirm_risks = StrictBooleanField(
         write_only=True,
         required=False,
         default=False,
-        help_text="Make the change although IDs of the past could come again.",
+        help_text="Make the change even if earlier IDs could be issued again.",
     )
 
     class Meta:
         model = IdRule
         fields: ClassVar = ["url", *RULE_FIELDS, "version", "created_at", "updated_at", "confirm_risks"]
         read_only_fields: ClassVar = ["version", "created_at", "updated_at"]
-        # Whether the name is taken is asked in the database of the ID service, see `rules`.
+        # `rules` checks that the name is unique, in the database of the ID service.
         extra_kwargs: ClassVar[dict[str, Any]] = {"name": {"validators": []}}
 
 
 class IdRuleDraftSerializer(_RuleFields):
-    """Fields of a rule to try out before they are saved."""
+    """Fields of a rule to preview before they are saved."""
 
     class Meta:
         model = IdRule
@@ -149,12 +154,17 @@ class IdRuleDraftSerializer(_RuleFields):
 
 
 class IdPreviewSerializer(KnownFieldsOnly):
-    """A request for a look at the next IDs."""
+    """A request for a preview of the next IDs."""
 
     app = StrictCharField(required=False, allow_blank=True, default="")
-    salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Made up where it is empty.")
+    salt = StrictCharField(
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="If empty, a salt is generated where the rule needs one.",
+    )
     count = StrictIntegerField(required=False, default=3, min_value=1, max_value=MAX_PREVIEW)
-    draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Changes to the rule that are not saved yet.")
+    draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Unsaved changes to the rule.")
 
     @classmethod
     def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
@@ -162,9 +172,9 @@ class IdPreviewSerializer(KnownFieldsOnly):
 
 
 class IdPreviewedSerializer(serializers.Serializer[Any]):
-    """The next IDs, or the sentence that says why there are none; and what to know about the rule."""
+    """The next IDs, or the error that prevents them, with warnings and notes about the rule."""
 
     ids = serializers.ListField(child=serializers.CharField())
-    error = serializers.CharField(allow_blank=True, help_text="Why there are none; empty when there are.")
+    error = serializers.CharField(allow_blank=True, help_text="The reason if no ID can be shown, else empty.")
     warnings = serializers.ListField(child=serializers.CharField(), help_text="Ways in which IDs could be equal.")
     notes = serializers.ListField(child=serializers.CharField())

@@ -11,7 +11,7 @@ app_name = "resty_ids_api"
 
 register_converter(NameConverter, "resty_ids_name")
 
-# A reservation is committed by itself: a transaction around the request would only be in its way.
+# A reservation is committed separately: a transaction around the request would only block it.
 _issue = IssueView.as_view()
 for _alias in connections:
     _issue = transaction.non_atomic_requests(using=_alias)(_issue)

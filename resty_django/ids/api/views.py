@@ -1,4 +1,4 @@
-"""The views; docs.py holds their descriptions, the package the table of addresses."""
+"""API views. openapi.py describes them; the package docstring lists the endpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..errors import BadRequest, NeedsTransaction
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from ..store import database
-from . import docs, rules
+from . import openapi, rules
 from .errors import exception_handler
 from .permissions import require_kind
 from .serializers import (
@@ -44,18 +44,18 @@ class Pages(PageNumberPagination):
 
 
 class IdsView(JsonView):
-    """A view whose errors may be those of the ID service."""
+    """A view that turns ID service errors into responses."""
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         return exception_handler
 
 
 class IssueView(IdsView):
-    """Gives out IDs."""
+    """Issue IDs."""
 
     permissions: ClassVar = {"POST": "resty_ids.issue_id"}
 
-    @docs.issue
+    @openapi.issue
     def post(self, request: Request, name: str) -> Response:
         options = checked(IdRequestSerializer(data=request.data))
         running = service.service()
@@ -68,11 +68,11 @@ class IssueView(IdsView):
 
 
 class MonitorView(IdsView):
-    """Where one counter stands."""
+    """Show the position of one counter."""
 
     permissions: ClassVar = {"GET": "resty_ids.view_idcounter"}
 
-    @docs.monitor
+    @openapi.monitor
     def get(self, request: Request, name: str) -> Response:
         query = checked(AppQuerySerializer(data=request.query_params))
         position = service.monitor(name, query.get("app", ""))
@@ -80,11 +80,11 @@ class MonitorView(IdsView):
 
 
 class PreviewView(IdsView):
-    """The next IDs of a rule, which stay where they are."""
+    """Show the next IDs of a rule without issuing them."""
 
     permissions: ClassVar = {"POST": "resty_ids.view_idrule"}
 
-    @docs.preview
+    @openapi.preview
     def post(self, request: Request, name: str) -> Response:
         options = checked(IdPreviewSerializer(data=request.data))
         rule = rules.find(name)
@@ -100,9 +100,9 @@ class PreviewView(IdsView):
         return Response({"ids": panel.ids, "error": panel.error, "warnings": panel.warnings, "notes": panel.notes})
 
 
-@describe_all(list=docs.counters)
+@describe_all(list=openapi.counters)
 class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdCounter]):
-    """All counters of the database, in the order in which they were made."""
+    """List all counters of the database in order of creation."""
 
     permissions: ClassVar = {"GET": "resty_ids.view_idcounter"}
     serializer_class = IdCounterSerializer
@@ -118,9 +118,9 @@ class CounterViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdC
         return counters.filter(app_name=query["app"]) if "app" in query else counters
 
 
-@describe_all(**docs.rules)
+@describe_all(**openapi.rules)
 class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule]):
-    """The rules that IDs are made by."""
+    """List, show, create, change and delete rules."""
 
     permissions: ClassVar = {
         "GET": "resty_ids.view_idrule",
@@ -168,15 +168,13 @@ class RuleViewSet(IdsView, mixins.ListModelMixin, viewsets.GenericViewSet[IdRule
         return Response(self.get_serializer(rule).data, status=status, headers={"ETag": etag(rule.version)})
 
 
-@docs.hidden
+@openapi.hidden
 class NoSuchAddress(IdsView):
-    """Everything that is no address: a 404 in the shape of all errors."""
+    """Answer requests to unknown URLs: a 404 in the common error format."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        raise NotFound(
-            "There is no such address here. Addresses end with a slash, and names in them are escaped twice."
-        )
+        raise NotFound("This URL does not exist. URLs end with a slash, and names in them are escaped twice.")
 
     def get(self, request: Request) -> NoReturn:
         raise NotFound

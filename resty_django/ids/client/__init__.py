@@ -1,4 +1,4 @@
-"""Clients of the UDP ID server, for any Python program: they need msgspec, and neither Django nor settings.
+"""Clients of the UDP ID server, for any Python program. They require msgspec, but neither Django nor settings.
 
     from resty_django.ids.client import IdClient
 
@@ -7,13 +7,13 @@
         ids.get_many("order_id", 100, "shop")
         ids.monitor("order_id", "shop").counter
 
-`AsyncIdClient` has the same methods for asyncio. Both try the nodes in random order and go on to the next one when a
-node is silent, refuses the connection or answers `unavailable`; a node that failed is tried last for a pause that
-grows with each failure. A server's refusal is raised as the class of `resty_django.ids.errors` that caused it, and
-NodesDown when no node gave an answer.
+`AsyncIdClient` has the same methods for asyncio. Both try the nodes in random order, and the next node if one is
+silent, refuses the connection or answers `unavailable`. A failed node is tried last for a period that grows with each
+failure. If a server refuses a request, the client raises the matching class of `resty_django.ids.errors`; if no node
+answers, it raises NodesDown.
 
-UDP loses datagrams. When the reply to a `get` is lost, the server has spent a number that nobody received, and the
-request is sent again: the numbers then have a gap. They never repeat.
+UDP can lose datagrams. If the reply to a `get` is lost, the server has used a number that no client received, and the
+client sends the request again: the numbers then have a gap. They never repeat.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from .wire import Codec, MonitorReply, Reply, error_of, get_fields, ids_of, moni
 
 
 class AsyncIdClient:
-    """As `IdClient`, for asyncio: one socket a node, any number of requests under way, each may be cancelled.
+    """The asyncio version of `IdClient`: one socket per node, any number of concurrent requests, each can be cancelled.
 
-    Belongs to the event loop in which it is used; in another loop (a second `asyncio.run`) it starts afresh.
+    Bound to the event loop in which it is used; in another loop (a second `asyncio.run`) it opens new sockets.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class AsyncIdClient:
     async def get(self, rule: str, app: str = "", salt: str = "") -> str:
         """Return the next ID of a rule.
 
-        Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
+        Raise the classes of `resty_django.ids.errors`, including NodesDown if no node answers.
         """
         (issued_id,) = await self.get_many(rule, 1, app, salt)
         return issued_id
 
     async def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """Return the next `count` IDs, all or an error; one datagram each way."""
+        """Return the next `count` IDs, never fewer; raise the errors of `get`. Takes one datagram each way."""
         return ids_of(await self._ask(get_fields(rule, app, salt, count)), count)
 
     async def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Return where a counter stands. Raise NotExist when there is none."""
+        """Return the position of a counter. Raise NotExist if it does not exist."""
         return position_of(await self._ask(monitor_fields(rule, app)))
 
     async def close(self) -> None:
-        """Close the sockets; requests under way fail. The client cannot be used after that."""
+        """Close the sockets; requests in flight fail. The client cannot be used afterwards."""
         self._closed = True
         self._drop()
-        await asyncio.sleep(0)  # the loop closes the sockets in its next round
+        await asyncio.sleep(0)  # the loop closes the sockets in its next iteration
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,7 +78,7 @@ class AsyncIdClient:
         raise NodesDown(failures)
 
     async def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """Return the reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        """Return the reply of one node, or None to try another node; the reason is then in `failures`."""
         seq = self._codec.new_seq()
         datagram = self._codec.request(fields, seq)
         try:
@@ -103,7 +103,7 @@ class AsyncIdClient:
     async def _endpoint(self, node: Node) -> _Endpoint:
         loop = asyncio.get_running_loop()
         if self._is_closed():
-            raise RuntimeError("This AsyncIdClient is closed. Make a new one.")
+            raise RuntimeError("This AsyncIdClient is closed. Create a new one.")
         if self._loop is not loop:
             self._drop()
             self._loop = loop
@@ -120,7 +120,7 @@ class AsyncIdClient:
                 self._endpoints[node] = endpoint
         if self._is_closed():
             endpoint.close()
-            raise RuntimeError("This AsyncIdClient is closed. Make a new one.")
+            raise RuntimeError("This AsyncIdClient is closed. Create a new one.")
         return endpoint
 
     def _is_closed(self) -> bool:
@@ -147,7 +147,7 @@ class _Endpoint(asyncio.DatagramProtocol):
         return self._transport is None or self._transport.is_closing()
 
     async def ask(self, datagram: bytes, seq: str, timeout: float) -> Reply:
-        """Send a request and wait for the reply with its `seq`; TimeoutError, or OSError when the node refuses."""
+        """Send a request and return the reply with its `seq`. Raise TimeoutError, or OSError if the node refuses."""
         if self._transport is None:
             raise ConnectionResetError("The socket is closed.")
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -166,7 +166,7 @@ class _Endpoint(asyncio.DatagramProtocol):
             try:
                 self._transport.abort()
             except RuntimeError:
-                self._socket.close()  # the loop that would close it has ended
+                self._socket.close()  # the loop that would close it is closed
         self._transport = None
         self._fail(ConnectionAbortedError("The client was closed."))
 
@@ -180,7 +180,7 @@ class _Endpoint(asyncio.DatagramProtocol):
             answer.set_result(reply)
 
     def error_received(self, exc: Exception) -> None:
-        # The system does not say which datagram was refused, but then no other one was taken either.
+        # The system does not report which datagram was refused; assume that it received none of them.
         self._fail(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The nodes of a client: the order to try them, and pauses after failures."""
+"""The nodes of a client: the order in which to try them, and pauses after failures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..errors import Unavailable
 
 DEFAULT_PORT = 1200
 FIRST_REST, LONGEST_REST = 0.5, 30.0
-"""Seconds for which a node that failed is tried last: after the first failure, and at most (doubling in between)."""
+"""Seconds for which a failed node is tried last: after the first failure, and at most. Doubles with each failure."""
 
 Address = tuple[str, int]
 Infos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
 
 
 class NodesDown(Unavailable):
-    """No node answered. `failures` says for each node tried ("host:port") what happened to it last."""
+    """No node answered. `failures` maps each node tried ("host:port") to its last failure."""
 
     code: ClassVar[str] = "nodes_down"
 
@@ -33,7 +33,7 @@ class NodesDown(Unavailable):
 
 @dataclass(eq=False)
 class Node:
-    """One server. `failures` counts failures in a row; until `rests_until` (monotonic seconds) it is tried last."""
+    """One server. `failures` counts consecutive failures; until `rests_until` (monotonic seconds) it is tried last."""
 
     host: str
     port: int
@@ -53,9 +53,9 @@ class Node:
         self.rests_until = now + pause * random.uniform(0.75, 1.25)  # noqa: S311
 
     def connected(self, infos: Infos) -> socket.socket:
-        """Return a non-blocking socket that takes datagrams from this node alone.
+        """Return a non-blocking socket that receives datagrams from this node only.
 
-        `infos` is what getaddrinfo found; after a failure the next address of a name is tried. Raises OSError.
+        `infos` is the result of getaddrinfo; after a failure, the next address of a name is tried. Raise OSError.
         """
         family, kind, protocol, _, address = infos[self.failures % len(infos)]
         sock = socket.socket(family, kind, protocol)
@@ -72,9 +72,9 @@ class Node:
 class Patience:
     """Timeouts and retries of a request.
 
-    `timeout`: seconds to wait for each reply, well above the server's slowest usual answer. `attempts`: datagrams
-    sent at most (None: each node twice, at least three). `backoff`: seconds of the pause before the nodes are gone
-    through again, doubling each time, with jitter.
+    `timeout`: seconds to wait for each reply; choose well above the server's usual maximum. `attempts`: the maximum
+    number of datagrams sent (None: each node twice, at least three). `backoff`: seconds of the pause after all nodes
+    were tried, doubling each time, with jitter.
     """
 
     timeout: float = 0.2
@@ -83,34 +83,33 @@ class Patience:
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:
-            raise ValueError(f"The timeout is {self.timeout}. Give more than 0 seconds.")
+            raise ValueError(f"The timeout is {self.timeout}. Use more than 0 seconds.")
         if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"The number of attempts is {self.attempts}. Give at least 1.")
+            raise ValueError(f"The number of attempts is {self.attempts}. Use at least 1.")
         if not self.backoff >= 0:
-            raise ValueError(f"The backoff is {self.backoff}. Give at least 0 seconds.")
+            raise ValueError(f"The backoff is {self.backoff}. Use at least 0 seconds.")
 
 
 def read_nodes(nodes: str | Sequence[str | Address]) -> list[Node]:
-    """Return the nodes of `"host:port"`, or of a list of such texts and (host, port) pairs.
+    """Return the nodes for `"host:port"`, or for a list of such strings and (host, port) pairs.
 
-    An IPv6 address in a text stands in brackets: "[::1]:1200". The port may be left out: it is 1200 then.
+    Put IPv6 addresses in brackets: "[::1]:1200". The default port is 1200. Raise ValueError for an empty or wrong list.
     """
     parsed = [_node(node) for node in ([nodes] if isinstance(nodes, str) else nodes)]
     if not parsed:
-        raise ValueError('The list of nodes is empty. Give at least one, such as "127.0.0.1:1200".')
+        raise ValueError('The list of nodes is empty. Pass at least one, such as "127.0.0.1:1200".')
     return parsed
 
 
 def order(nodes: Sequence[Node], now: float) -> list[Node]:
-    """Return the nodes in the order to try them: in random order, and those that rest at the end, the soonest ready
-    first."""
+    """Return the nodes in the order to try them: in random order, then resting nodes, the soonest ready first."""
     ready = [node for node in nodes if node.rests_until <= now]
     random.shuffle(ready)
     return ready + sorted((node for node in nodes if node.rests_until > now), key=lambda node: node.rests_until)
 
 
 def plan(nodes: Sequence[Node], patience: Patience, now: float) -> Iterator[tuple[float, Node]]:
-    """Yield what to try one after the other, as (seconds to pause before, node)."""
+    """Yield each attempt as (seconds to pause before it, node)."""
     total = patience.attempts if patience.attempts is not None else max(3, 2 * len(nodes))
     ordered = order(nodes, now)
     for number in range(total):

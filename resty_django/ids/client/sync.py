@@ -1,4 +1,4 @@
-"""The client for ordinary, blocking code."""
+"""The client for synchronous code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LARGEST = 65_535
 
 
 class IdClient:
-    """IDs from one or several UDP ID servers; see the package for how nodes are chosen.
+    """A client for one or more UDP ID servers. The package docstring describes how it chooses nodes.
 
-    `nodes`: "host:port" (IPv6 in brackets), or a list of such texts and (host, port) pairs. `timeout`, `attempts`
-    and `backoff`: see `Patience`. `key`: the secret shared with the servers, when they take signed requests alone.
+    `nodes`: "host:port" (IPv6 in brackets), or a list of such strings and (host, port) pairs. `timeout`, `attempts`
+    and `backoff`: see `Patience`. `key`: the secret shared with the servers, if they require signed requests.
 
-    Safe to share between threads, each of which has its own socket while it waits, and over a fork.
+    Safe to share between threads, since each uses a separate socket while it waits, and safe to use after a fork.
     """
 
     def __init__(
@@ -45,21 +45,21 @@ class IdClient:
     def get(self, rule: str, app: str = "", salt: str = "") -> str:
         """Return the next ID of a rule.
 
-        Raises the classes of `resty_django.ids.errors`, among them NodesDown when no node answered.
+        Raise the classes of `resty_django.ids.errors`, including NodesDown if no node answers.
         """
         (issued_id,) = self.get_many(rule, 1, app, salt)
         return issued_id
 
     def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-        """Return the next `count` IDs, all or an error; one datagram each way."""
+        """Return the next `count` IDs, never fewer; raise the errors of `get`. Takes one datagram each way."""
         return ids_of(self._ask(get_fields(rule, app, salt, count)), count)
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Return where a counter stands. Raise NotExist when there is none."""
+        """Return the position of a counter. Raise NotExist if it does not exist."""
         return position_of(self._ask(monitor_fields(rule, app)))
 
     def close(self) -> None:
-        """Close the sockets. The client cannot be used after that."""
+        """Close the sockets. The client cannot be used afterwards."""
         self._closed = True
         self._drop_idle()
 
@@ -86,7 +86,7 @@ class IdClient:
         raise NodesDown(failures)
 
     def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """Return the reply of one node; None, with the reason noted in `failures`, when another one should be asked."""
+        """Return the reply of one node, or None to try another node; the reason is then in `failures`."""
         seq = self._codec.new_seq()
         datagram = self._codec.request(fields, seq)
         sock: socket.socket | None = None
@@ -105,7 +105,7 @@ class IdClient:
                 sock.close()
             raise
         if reply is None:
-            # A late answer must not meet the next request of this socket.
+            # A late reply must not reach the next request on this socket.
             sock.close()
             failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
             node.failed(time.monotonic())
@@ -120,9 +120,9 @@ class IdClient:
         return reply
 
     def _receive(self, sock: socket.socket, seq: str) -> Reply | None:
-        """Return the reply with that `seq`, None when it does not come in time.
+        """Return the reply with that `seq`, or None if it does not arrive in time.
 
-        Anything else that comes is left out.
+        Other datagrams are ignored.
         """
         deadline = time.monotonic() + self._patience.timeout
         while (seconds := deadline - time.monotonic()) > 0:
@@ -137,7 +137,7 @@ class IdClient:
 
     def _socket(self, node: Node) -> socket.socket:
         if self._closed:
-            raise RuntimeError("This IdClient is closed. Make a new one.")
+            raise RuntimeError("This IdClient is closed. Create a new one.")
         if self._process != os.getpid():
             self._drop_idle()
             self._process = os.getpid()

@@ -1,4 +1,4 @@
-"""Requests and replies as bytes, for both clients."""
+"""Encoding of requests and replies, for both clients."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..errors import BadCount, BadRequest, IdError
 from ..udp.signing import sign, verify
 
 MAX_REQUEST = 65_000
-"""Bytes: a little under what a UDP datagram can hold."""
+"""The maximum size of a request in bytes, slightly below the UDP limit."""
 
 
 class MonitorReply(NamedTuple):
-    """A counter's position: the last number given out or reserved, and the offset of the server's node."""
+    """A counter's position: the last number issued or reserved, and the offset of the server's node."""
 
     counter: int
     node_offset: int
 
 
 class Reply(msgspec.Struct):
-    """The fields of a reply that a client looks at."""
+    """The fields of a reply that a client reads."""
 
     code: int
     seq: str
@@ -40,18 +40,16 @@ class _Position(msgspec.Struct):
 
 
 class Codec:
-    """Makes datagrams of requests and replies of datagrams; signs and verifies them when there is a key."""
+    """Encodes requests and decodes replies. With a key, signs requests and verifies replies."""
 
     def __init__(self, key: str | bytes | None) -> None:
         self._key = key.encode() if isinstance(key, str) else key
         if self._key is not None and not self._key:
-            raise ValueError(
-                "The key is empty. Leave it out, or give the text that RESTY_DJANGO['IDS']['UDP']['KEYS'] lists."
-            )
+            raise ValueError("The key is empty. Omit it, or pass a key that RESTY_DJANGO['IDS']['UDP']['KEYS'] lists.")
         self._series = (-1, "", itertools.count())
 
     def new_seq(self) -> str:
-        """Return a text that no other request of any process has."""
+        """Return a string that is unique among the requests of all processes."""
         process, prefix, numbers = self._series
         if process != os.getpid():
             prefix, numbers = secrets.token_hex(8), itertools.count(1)
@@ -59,22 +57,24 @@ class Codec:
         return f"{prefix}-{next(numbers)}"
 
     def request(self, fields: dict[str, Any], seq: str) -> bytes:
-        """Return the datagram of a request. Raise BadRequest when its texts are not valid Unicode or it is too long."""
+        """Return the datagram of a request. Raise BadRequest if a string is not valid Unicode or it is too long."""
         fields = {**fields, "seq": seq}
         if self._key is not None:
             fields |= {"time": time.time(), "nonce": secrets.token_urlsafe(16)}
         try:
             data = msgspec.json.encode(fields)
         except UnicodeEncodeError as error:
-            raise BadRequest("The rule, app and salt must be texts without lone surrogates.") from error
+            raise BadRequest("The rule, app and salt must not contain lone surrogates. Pass valid Unicode.") from error
         if self._key is not None:
             data = sign(data, self._key)
         if len(data) > MAX_REQUEST:
-            raise BadRequest(f"The request has {len(data)} bytes and does not fit into a datagram of {MAX_REQUEST}.")
+            raise BadRequest(
+                f"The request has {len(data)} bytes and a datagram fits {MAX_REQUEST}. Use shorter strings."
+            )
         return data
 
     def reply(self, datagram: bytes) -> Reply | None:
-        """Return the reply in a datagram; None for what is not one, or is not signed with this client's key."""
+        """Return the reply in a datagram, or None if it is not a reply or not signed with this client's key."""
         if self._key is not None:
             verified = verify(datagram, (self._key,))
             if verified is None:
@@ -90,12 +90,12 @@ _decode = msgspec.json.Decoder(Reply).decode
 
 
 def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
-    """Return the fields of a request for IDs. Raise BadRequest or BadCount for what no server could take."""
+    """Return the fields of a request for IDs. Raise BadRequest or BadCount for values that no server accepts."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise BadCount(f"The count is {count!r:.20}. Give a whole number of at least 1.")
+        raise BadCount(f"The count is {count!r:.20}. Use a whole number of at least 1.")
     fields = {"action": "get", **_names(rule=rule, app=app)}
     if not isinstance(salt, str):
-        raise BadRequest(f"The salt is a {type(salt).__name__}. Give a text.")
+        raise BadRequest(f"The type of the salt is {type(salt).__name__}. Pass a string.")
     if salt:
         fields["salt"] = salt
     return {**fields, "count": count} if count > 1 else fields
@@ -106,28 +106,28 @@ def monitor_fields(rule: str, app: str) -> dict[str, Any]:
 
 
 def ids_of(reply: Reply, count: int) -> list[str]:
-    """Return the IDs of a reply. Raise the error that the server sent, or IdError when the reply does not fit."""
+    """Return the IDs of a reply. Raise the server's error, or IdError if the reply does not match the request."""
     _raise_for(reply)
     ids = [reply.data] if isinstance(reply.data, str) else reply.data
     if not isinstance(ids, list) or len(ids) != count or not all(isinstance(text, str) and text for text in ids):
         if count > 1 and isinstance(reply.data, str):
-            raise IdError("The server gave one ID for a request of several: it does not know the field count.")
-        raise IdError(f"The server's reply does not hold {count} IDs: {reply.data!r:.80}.")
+            raise IdError("The server returned one ID instead of several: it does not support the field count.")
+        raise IdError(f"The server's reply does not contain {count} IDs: {reply.data!r:.80}.")
     return ids
 
 
 def position_of(reply: Reply) -> MonitorReply:
-    """Return the answer to a monitor request; errors as in `ids_of`."""
+    """Return the counter's position from a reply; raise the errors of `ids_of`."""
     _raise_for(reply)
     try:
         position = msgspec.convert(reply.data, _Position)
     except msgspec.ValidationError as error:
-        raise IdError(f"The server's reply does not hold counter and node_offset: {reply.data!r:.80}.") from error
+        raise IdError(f"The server's reply does not contain counter and node_offset: {reply.data!r:.80}.") from error
     return MonitorReply(position.counter, position.node_offset)
 
 
 def error_of(reply: Reply) -> IdError | None:
-    """Return the error of a reply, by the word that its message begins with or else by its code; None for success."""
+    """Return the error of a reply, found by the first word of its message or else by its code; None for success."""
     if reply.code == 0:
         return None
     word, colon, sentence = reply.message.partition(": ")
@@ -148,7 +148,7 @@ def _raise_for(reply: Reply) -> None:
 def _names(*, rule: str, app: str) -> dict[str, Any]:
     for name, value in (("rule", rule), ("app", app)):
         if not isinstance(value, str):
-            raise BadRequest(f"The field {name} is a {type(value).__name__}. Give a text.")
+            raise BadRequest(f"The type of {name} is {type(value).__name__}. Pass a string.")
     return {"rule_name": rule, "app_name": app}
 
 

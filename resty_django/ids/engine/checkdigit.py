@@ -1,7 +1,6 @@
-"""Check digits over the text before them: `luhn`, `damm` and `mod97`.
+"""Check digits for the text that precedes them: `luhn`, `damm` and `mod97`.
 
-Letters count as the numbers 10 (A) to 35 (Z), as in ISIN and IBAN, whatever their case; every other character is
-passed over.
+Letters of either case count as the numbers 10 (A) to 35 (Z), as in ISIN and IBAN; other characters are skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ _DIGITS = {**{str(n): str(n) for n in range(10)}, **{chr(65 + n): str(10 + n) fo
 _DIGITS.update({letter.lower(): digits for letter, digits in list(_DIGITS.items())})
 
 _CHUNK = 1000
-"""Digits that are made a number at a time; Python bounds them."""
+"""Digits converted to a number at a time; Python limits their count."""
 _DOUBLED = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 # The totally anti-symmetric quasigroup of order 10 in H. Michael Damm's thesis (Marburg, 2004).
 _QUASIGROUP = tuple(

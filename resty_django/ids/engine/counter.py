@@ -1,8 +1,8 @@
 """A counter in memory: its segments, the view that answers requests, and when it reserves more.
 
-The request path takes no lock and touches no database: `next()` on the iterator of a reserved range hands each
-number to one thread only, and a view ties that iterator to the text of the present time and to one cycle, so that a
-number is never written with the date of another cycle. All else happens in `_turn`, under a lock and without I/O.
+The request path takes no lock and does not use the database: `next()` on the iterator of a reserved range returns each
+number to one thread only. A view ties that iterator to the text of the current time and to one cycle, so that no
+number is combined with the date of another cycle. Everything else happens in `_turn`, under a lock and without I/O.
 
 The iterator of a range is atomic under the global interpreter lock; free-threaded builds are not supported.
 """
@@ -27,29 +27,29 @@ from .wall_clock import wall_at
 
 Clock = Callable[[], float]
 QUARTER = 900
-"""Clocks are set forward or back for daylight saving on a multiple of this many seconds."""
+"""Daylight saving changes happen at multiples of this number of seconds."""
 GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
-"""A segment used up in less than this many seconds doubles the next; one that lasts longer than that halves it."""
+"""A segment that lasts less than the first number of seconds doubles the next one; more than the second halves it."""
 
 COVER = 4
-"""A segment after requests had to wait holds this many times what was asked for during one reservation.
+"""After requests had to wait, the next segment has this multiple of the numbers requested during one reservation.
 
-The next one is ordered when half of it is used, so that the other half lasts for twice the time of a reservation.
+The segment after it is ordered when half of it is used, so that the other half lasts for two reservations.
 """
 LONGEST_COVERED = 10.0
-"""Seconds: a reservation that takes longer is an outage, which no segment should cover."""
+"""Seconds after which a slow reservation counts as an outage; segments are not enlarged to cover one."""
 
 
 class Reserver(Protocol):
-    """Makes reservations away from the request path."""
+    """Makes reservations outside the request path."""
 
     def order(self, counter: Counter) -> Future[None]:
-        """Have `counter.want` numbers reserved and delivered with `deliver` or `refuse`; the future ends after that."""
+        """Reserve `counter.want` numbers and call `counter.deliver` or `counter.refuse`, then complete the future."""
         ...
 
 
 class Retired(Exception):
-    """The counter was closed, for a changed rule or a stop; ask the service for a new one."""
+    """The counter was closed because the rule changed or the service stopped. Get a new one from the service."""
 
 
 class _Turned(Exception):
@@ -57,7 +57,7 @@ class _Turned(Exception):
 
 
 class Segment:
-    """Reserved numbers in two halves: when the first is used up, the next segment is ordered."""
+    """Reserved numbers in two halves: when the first half is used up, the next segment is ordered."""
 
     __slots__ = ("cycle", "halves", "reserved", "shown", "since")
 
@@ -75,14 +75,14 @@ class Segment:
 
     @property
     def numbers(self) -> Iterator[int]:
-        """The half that numbers come from now."""
+        """The half that is currently in use."""
         first, second = self.halves
         return first if length_hint(first) else second
 
     def drain(self) -> range:
-        """Take all that is left, at once; empty when it is not the segment's tail."""
+        """Take all remaining numbers at once; return an empty range if they are not the segment's tail."""
         end = len(self.reserved)
-        # All four calls are made in C, between which no other thread runs: what is left is read and taken in one go.
+        # All four calls run in C without switching threads: the rest is read and taken in one atomic step.
         steps = [step for half in self.halves for step in (half.__reduce__, partial(half.__setstate__, end))]  # type: ignore[attr-defined]
         states = [*map(call, steps)]
         remainders = [_rest(state) for state in states[::2]]
@@ -93,17 +93,17 @@ class Segment:
 
 
 def _rest(state: tuple[Any, ...]) -> range:
-    """Return what the iterator of a range had left, by its `__reduce__`."""
+    """Return the remaining numbers of a range iterator from the result of its `__reduce__`."""
     _, (numbers,), index = state
     remainder: range = numbers[index or 0 :]
     return remainder
 
 
 class View:
-    """One stretch of time in which numbers of one half of a segment have one text around them.
+    """A period in which the numbers from one half of a segment have the same text around them.
 
-    Good while the clock is below `until` (epoch seconds). `texts` makes IDs of `numbers` without a step in Python,
-    where the rule allows it.
+    Valid while the clock is below `until` (epoch seconds). Where the rule allows it, `texts` yields the IDs for
+    `numbers` without running Python code.
     """
 
     __slots__ = ("numbers", "plain", "render", "segment", "texts", "until", "wall")
@@ -122,10 +122,10 @@ _NO_VIEW = View(None, 0, -math.inf, Shape(None, lambda number, salt: ""))
 
 
 class Counter:
-    """The numbers of one rule for one application name in this process.
+    """The numbers of one rule and application name in this process.
 
-    `clock` gives epoch seconds. `shown` is the highest wall second shown so far. `rule_id` is the store's key of the
-    rule. Safe for any number of threads.
+    `clock` returns epoch seconds. `shown` is the highest wall second shown so far. `rule_id` is the rule's key in the
+    store. Thread-safe.
     """
 
     def __init__(
@@ -163,12 +163,12 @@ class Counter:
         self._dropped = 0
         self._closed = False
 
-    # --- asking for IDs -------------------------------------------------------------------------------------------
+    # --- requests for IDs -------------------------------------------------------------------------------------------
 
     def attempt(self, salt: str = "") -> str | None:
-        """Return the next ID.
+        """Return the next ID, or None if the caller must wait for a segment (see `refill`).
 
-        None when a segment must be waited for (see `refill`). Raise Retired when the counter was closed.
+        Raise Retired if the counter was closed.
         """
         view = self._view
         if self._clock() < view.until:
@@ -179,9 +179,9 @@ class Counter:
         return ids[0] if ids else None
 
     def attempt_many(self, count: int, salt: str = "") -> list[str]:
-        """Return up to `count` IDs; fewer, or none, when a segment must be waited for.
+        """Return up to `count` IDs; fewer, or none, if the caller must wait for a segment.
 
-        Raise Retired when the counter was closed before the first of them.
+        Raise Retired if the counter was closed before the first ID.
         """
         rule = self.rule
         if rule.needs_salt:
@@ -214,11 +214,11 @@ class Counter:
         return ids
 
     def refill(self, patience: float, missing: int = 1) -> Future[None]:
-        """Order a segment, or join the order under way; the future is done where one came meanwhile.
+        """Order a segment, or join the pending order; the future is done if a segment has arrived in the meantime.
 
-        `missing` is how many numbers the caller lacks: what was lacking during a reservation enlarges the next one.
-        Raises what the last order was refused with, for a while, and Unavailable when the order under way has
-        already taken more than `patience` seconds.
+        `missing` is the count of numbers the caller lacks; numbers missing during a reservation enlarge the next one.
+        For a while after a refused order, raise its error. Raise Unavailable if the pending order has already taken
+        more than `patience` seconds.
         """
         with self._lock:
             if self._closed:
@@ -239,10 +239,10 @@ class Counter:
             self._starved += missing
             return order
 
-    # --- what the reserver calls --------------------------------------------------------------------------------------
+    # --- calls by the reserver --------------------------------------------------------------------------------------
 
     def deliver(self, grant: Grant) -> bool:
-        """Take a reserved segment in; False when the counter was closed meanwhile, so that it can be given back."""
+        """Add a reserved segment. Return False if the counter was closed in the meantime and cannot use it."""
         with self._lock:
             self._pending = None
             if self._closed:
@@ -266,7 +266,7 @@ class Counter:
             return True
 
     def refuse(self, error: IdError, seconds: float) -> None:
-        """Note that no segment could be had, and that asking again is of no use for `seconds`."""
+        """Record that the reservation failed with `error`, and accept no new order for `seconds`."""
         with self._lock:
             self._pending = None
             self._refusal = (error, monotonic() + seconds)
@@ -274,7 +274,7 @@ class Counter:
                 self._view = _NO_VIEW
 
     def close(self) -> list[tuple[Cycle, range]]:
-        """Give out nothing more; the unused tails, the last reserved first, as (cycle, numbers)."""
+        """Stop issuing numbers. Return the unused tails as (cycle, numbers), the last reserved first."""
         with self._lock:
             self._closed = True
             self._view = _NO_VIEW
@@ -288,7 +288,7 @@ class Counter:
             self._segment = self._spare = None
             return tails
 
-    # --- what operators see ---------------------------------------------------------------------------------------
+    # --- monitoring ---------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
@@ -300,28 +300,28 @@ class Counter:
 
     @property
     def remaining(self) -> int:
-        """Reserved numbers not given out yet."""
+        """The count of reserved numbers not issued yet."""
         segment, spare = self._segment, self._spare
         return (segment.left if segment else 0) + (spare.left if spare else 0)
 
     @property
     def issued(self) -> int:
-        """Numbers given out by this process."""
+        """The count of numbers issued by this process."""
         return self._reserved - self._dropped - self.remaining
 
     @property
     def position(self) -> int | None:
-        """The last number given out by this process, None when there was none."""
+        """The last number issued by this process, or None."""
         segment = self._segment
         if segment is None:
             return self.last
         used = len(segment.reserved) - segment.left
         return segment.reserved[used - 1] if used else self.last
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _turn(self, now: float) -> bool:
-        """Make the view good for `now`; False when that needs a segment. Called with the lock held."""
+        """Make the view valid for `now`. Return False if that requires a new segment. The caller holds the lock."""
         if self._closed:
             raise Retired
         segment = self._segment
@@ -353,7 +353,7 @@ class Counter:
         return True
 
     def _waiting(self) -> bool:
-        """Return whether the last order was refused so lately that another would be too."""
+        """Return whether the last order was refused so recently that another one would fail, too."""
         return self._refusal is not None and monotonic() < self._refusal[1]
 
     def _drop(self, segment: Segment) -> None:
@@ -366,7 +366,7 @@ class Counter:
         self._view = _NO_VIEW
 
     def _take(self, view: View) -> int:
-        """Return one number for a script that was told the time of `view`: it must be of the same cycle."""
+        """Return one number for a script that runs with the time of `view`; it must belong to the same cycle."""
         while True:
             number = next(view.numbers, None)
             if number is not None:
@@ -390,7 +390,7 @@ class Counter:
         return self._pending
 
     def _cover(self) -> None:
-        """Enlarge the next segment where requests had to wait, so that it lasts for as long as a reservation takes."""
+        """Enlarge the next segment if requests had to wait, so that it lasts for the time of a reservation."""
         if not self._starved:
             return
         elapsed = monotonic() - self._ordered
@@ -400,9 +400,9 @@ class Counter:
             self.want = max(self.want, min(COVER * demand, self._max_segment))
 
     def _resize(self) -> None:
-        """Fit the next segment to the demand, between the rule's segment size and the bound of the site.
+        """Adapt the next segment's size to the demand, between the rule's segment size and the site's maximum.
 
-        `deliver` does so too, where a reservation took longer than the numbers lasted.
+        `deliver` also does this if a reservation took longer than the numbers lasted.
         """
         if self._segment is None:
             return
@@ -414,9 +414,9 @@ class Counter:
 
 
 class _Starved(Exception):
-    """No segment is left in the middle of a script."""
+    """The segments were used up while a script was running."""
 
 
 def unavailable() -> Unavailable:
-    """Return the error of a request that no reserved number is left for."""
-    return Unavailable("No number is reserved and the database did not answer in time. Try again shortly.")
+    """Return the error for a request that finds no reserved number."""
+    return Unavailable("No reserved numbers are left and the database did not answer in time. Try again shortly.")

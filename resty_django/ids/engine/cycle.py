@@ -1,7 +1,7 @@
-"""Cycles: the spans of shown time in which a counter runs once from its minimum to its maximum.
+"""Cycles: the periods of shown time in which a counter runs once from its minimum to its maximum.
 
-All instants here are wall seconds (see `moment`), so a day is a calendar day of the rule's zone, also on the days
-when daylight saving changes, and the text of an ID and its cycle come from the same clock.
+All times here are wall seconds (see `wall_clock`). So a day is a calendar day in the rule's time zone, even when
+daylight saving changes, and the text of an ID and its cycle come from the same clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DAY = 86_400
 WEEK = 7 * DAY
 _FIRST_MONDAY = 4 * DAY
 FOREVER = 2**62
-"""The end of a cycle that never turns; its start is `-FOREVER`."""
+"""The end of a cycle that never ends; its start is `-FOREVER`."""
 
 
 class Cycle(NamedTuple):
@@ -30,11 +30,11 @@ ENDLESS = Cycle(-FOREVER, FOREVER)
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """When a counter goes back to its minimum.
+    """The reset period of a counter.
 
-    `seconds` is the length of a cycle, 0 for never; whole weeks begin on Monday, everything else counts from
-    1970-01-01 00:00 of the wall clock, so that whole days begin at midnight. `calendar` is "", "month" or "year"
-    and stands in place of `seconds`.
+    `seconds` is the length of a cycle, 0 for never. Whole weeks begin on Monday; all other cycles count from
+    1970-01-01 00:00 on the wall clock, so that whole days begin at midnight. `calendar` is "", "month" or "year" and
+    replaces `seconds`.
     """
 
     seconds: int = 0
@@ -48,11 +48,11 @@ class Reset:
 
     @property
     def never(self) -> bool:
-        """Whether the counter runs on forever."""
+        """Whether the counter never resets."""
         return not self.seconds and not self.calendar
 
     def cycle(self, wall: int) -> Cycle:
-        """Return the cycle that holds the wall second `wall`."""
+        """Return the cycle that contains the wall second `wall`."""
         if self.seconds:
             origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin

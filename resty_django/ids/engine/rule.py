@@ -1,4 +1,4 @@
-"""A rule as the engine sees it: its data, and the compiled form that turns numbers into IDs."""
+"""Rules in the engine: the data of a rule, and the compiled form that turns numbers into IDs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_NAME_LENGTH = 64
 MAX_NUMBER = 2**62
 MAX_SALT = 32
 MAX_TAKES = 100
-"""How many numbers a script may take for one ID."""
+"""The maximum count of numbers that a script may take for one ID."""
 KINDS = ("template", "lua", "python")
 
-# Every byte up to '#', and % & ' < >: what id_server refuses in an application name.
+# All bytes up to '#', and % & ' < >: id_server refuses them in an application name.
 _FORBIDDEN = frozenset([*map(chr, range(36)), *"%&'<>"])
 
 
@@ -29,10 +29,10 @@ _FORBIDDEN = frozenset([*map(chr, range(36)), *"%&'<>"])
 class RuleSpec:
     """Everything that determines the IDs of a rule.
 
-    `anchor` fixes which numbers belong to which node: node k of n gives out the numbers equal to `anchor + k`
-    modulo n. It is `min_counter` as the rule was first made, so that a later edit does not hand one node's numbers
-    to another. `scramble_key` is 16 to 64 bytes. `salt_length` and `fixed_length` serve Lua and Python rules, whose
-    texts cannot be read beforehand. `python_rules` are the dotted paths that a Python rule may name.
+    `anchor` determines which numbers belong to which node: node k of n issues the numbers equal to `anchor + k`
+    modulo n. It is the `min_counter` with which the rule was created, so that a later edit does not move numbers
+    between nodes. `scramble_key` is 16 to 64 bytes. `salt_length` and `fixed_length` are for Lua and Python rules,
+    whose format is not known in advance. `python_rules` are the dotted paths that a Python rule may name.
     """
 
     name: str
@@ -55,7 +55,7 @@ class RuleSpec:
 
     @cached_property
     def zone(self) -> ZoneInfo:
-        """The zone of shown time; BadRule when the system does not know it."""
+        """The time zone of the shown time. Raise BadRule if the system does not know it."""
         try:
             return ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -63,9 +63,9 @@ class RuleSpec:
 
 
 class Shape(NamedTuple):
-    """The form of an ID during one stretch of shown time.
+    """The format of an ID during one period of shown time.
 
-    `printf` is a %-format that takes the number alone, where that is enough; `render(number, salt)` always works.
+    `printf` is a %-format of the number, or None if the ID needs more; `render(number, salt)` always works.
     """
 
     printf: str | None
@@ -73,7 +73,7 @@ class Shape(NamedTuple):
 
 
 class Script(Protocol):
-    """A rule that takes its numbers itself: Lua or Python."""
+    """A Lua or Python rule, which takes its numbers itself."""
 
     def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str: ...
 
@@ -81,8 +81,8 @@ class Script(Protocol):
 class Compiled(Protocol):
     """A compiled rule.
 
-    `scripted` shows which of `shape` and `create` makes its IDs. `resolution`: seconds of shown time that one shape
-    may serve at most.
+    `scripted`: whether `create` builds its IDs instead of `shape`. `resolution`: the maximum number of seconds of shown
+    time for which a shape is valid.
     """
 
     spec: RuleSpec
@@ -98,7 +98,7 @@ class Compiled(Protocol):
 
 
 class ScriptRule:
-    """A Lua or Python rule behind the checks that a template does not need."""
+    """A Lua or Python rule with the checks that a template does not need."""
 
     scripted = True
     resolution = 1
@@ -118,14 +118,14 @@ class ScriptRule:
         check_salt(salt, self.spec.salt_length)
 
     def shape(self, wall: int, app: str) -> Shape:
-        """Return a shape whose render is given one number, which the script gets however often it asks for one."""
+        """Return a shape that renders one number; each time the script asks for a number, it gets this one."""
         return Shape(None, lambda number, salt: self.create(lambda: number, wall, salt))
 
     def create(self, take: Callable[[], int], wall: int, salt: str) -> str:
-        """Return the script's ID. Raise RuleFailed when it raises, or returns anything but printable text of 1 to 255
-        characters.
+        """Return the script's ID. Raise RuleFailed if the script raises, or returns anything other than printable text
+        of 1 to 255 characters.
 
-        What `take` raises comes through unchanged.
+        Exceptions of `take` propagate unchanged.
         """
         taking: list[Exception] = []
         takes = 0
@@ -164,16 +164,16 @@ class ScriptRule:
         try:
             low, high = (len(render(number, salt)) for number in (self.spec.min_counter, self.spec.max_counter))
         except RuleFailed as error:
-            raise BadRule(f"The rule makes no ID of min_counter or max_counter: {error}") from error
+            raise BadRule(f"The rule does not return an ID for min_counter or max_counter: {error}") from error
         if low != high:
             raise BadRule(
                 f"IDs have {low} characters at min_counter and {high} at max_counter. "
-                "Lower max_counter, give the number more digits, or turn off fixed_length."
+                "Lower max_counter, write the number with more digits, or turn off fixed_length."
             )
 
 
 def compile_rule(spec: RuleSpec) -> Compiled:
-    """Return the compiled rule. Raise BadRule, which says what is wrong with it."""
+    """Return the compiled rule. Raise BadRule if it is not valid."""
     if spec.kind not in KINDS:
         raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(KINDS)}.")
     if not 0 <= spec.min_counter < spec.max_counter <= MAX_NUMBER:
@@ -197,8 +197,10 @@ def compile_rule(spec: RuleSpec) -> Compiled:
 
 
 def check_name(name: str, what: str = "app_name") -> None:
-    """Raise BadName unless `name` may be an application or rule name: at most 64 characters, none of the forbidden
-    ones."""
+    """Raise BadName unless `name` is valid as an application or rule name: at most 64 characters, no forbidden ones.
+
+    `what` names the field in the message.
+    """
     if len(name) > MAX_NAME_LENGTH:
         raise BadName(f"The {what} has {len(name)} characters. Use at most {MAX_NAME_LENGTH}.")
     if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
@@ -218,7 +220,7 @@ def _python_rule(spec: RuleSpec) -> Script:
     try:
         script: Script = factory()
     except Exception as error:
-        raise BadRule(f"{path!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise BadRule(f"{path!r} cannot be instantiated: {type(error).__name__}: {error}") from error
     if not callable(getattr(script, "create_id", None)):
         raise BadRule(f"{path!r} has no method create_id(take, now, salt).")
     return script

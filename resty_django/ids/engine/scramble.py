@@ -1,8 +1,8 @@
-"""A keyed bijection on a range of integers, so that an ID does not reveal how many came before it.
+"""A keyed bijection on a range of integers, so that an ID does not reveal how many were issued before it.
 
-A Feistel network over the smallest a x b rectangle that holds the range, walked until the value falls inside
-(J. Black, P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, section 5). It hides volume and order from
-people who look at IDs; it is not meant to guard secrets.
+A Feistel network over the smallest a x b rectangle that covers the range, applied repeatedly until the value is inside
+the range (J. Black, P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, section 5). It hides volume and order
+from people who see IDs; it does not protect secrets.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _ROUNDS = 6
 
 
 class Scrambler:
-    """Maps each integer of `low`..`high` (both included) to another one of the same range, and back.
+    """Maps the integers of `low`..`high` (inclusive) to the same range, one to one, and back.
 
-    `key` is 16 to 64 secret bytes; another key or range gives another, unrelated mapping.
+    `key` is 16 to 64 secret bytes; a different key or range produces an unrelated mapping.
     """
 
     def __init__(self, low: int, high: int, key: bytes) -> None:
@@ -29,7 +29,7 @@ class Scrambler:
         self._rounds = tuple(blake2b(digest_size=8, key=key, salt=bytes([i]), person=bounds) for i in range(_ROUNDS))
 
     def scramble(self, number: int) -> int:
-        """Return the image of `number`. Raise ValueError when it is outside the range."""
+        """Return the image of `number`. Raise ValueError if it is outside the range."""
         value = self._inside(number)
         while True:
             value = self._forward(value)
@@ -37,7 +37,7 @@ class Scrambler:
                 return value + self._low
 
     def unscramble(self, number: int) -> int:
-        """Return the number whose image is `number`. Raise ValueError when it is outside the range."""
+        """Return the number whose image is `number`. Raise ValueError if it is outside the range."""
         value = self._inside(number)
         while True:
             value = self._backward(value)
@@ -47,7 +47,7 @@ class Scrambler:
     def _inside(self, number: int) -> int:
         value = number - self._low
         if not 0 <= value < self._size:
-            raise ValueError(f"{number} is not within {self._low} and {self._low + self._size - 1}.")
+            raise ValueError(f"{number} is not between {self._low} and {self._low + self._size - 1}.")
         return value
 
     def _mix(self, index: int, half: int) -> int:

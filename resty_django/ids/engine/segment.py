@@ -1,14 +1,14 @@
-"""Reservations: how the stored row of a counter changes when a segment is taken from it.
+"""Reservations: how the stored row of a counter changes when a segment is reserved.
 
-Pure decisions; the store around them only has to write the new row in one atomic step if the old one still stands.
-The rules that they keep, whatever clocks and operators do:
+Pure functions; the store only has to write the new row in one atomic step if the old row is unchanged. They keep these
+invariants, whatever happens to clocks:
 
-1. Within one cycle of a counter the bound grows, and a number is part of one reservation only.
-2. The cycles of a counter are disjoint and come in order; every ID shows a time inside its own cycle. A cycle
-   that the clock has left behind is never entered again: while the clock is behind, the stored cycle goes on.
-3. When a rule's reset period is edited in mid-cycle, the counter goes on without a reset until a cycle of the new
-   period begins that does not overlap what was stored. The stored cycle covers the rest of every cycle, of whatever
-   period was set then, in which a number was reserved; so an ID that shows its cycle does not come again.
+1. Within a cycle of a counter, the bound only grows, and each number is part of one reservation only.
+2. The cycles of a counter are disjoint and in order; every ID shows a time inside its own cycle. A past cycle is never
+   entered again: while the clock is behind the stored cycle, the stored cycle continues.
+3. If a rule's reset period is edited in mid-cycle, the counter continues without a reset until a cycle of the new
+   period begins that does not overlap the stored one. The stored cycle covers every cycle, of the period set at the
+   time, in which a number was reserved; so an ID that shows its cycle is never issued twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .wall_clock import epoch_of
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored counter: `bound` is the next number not reserved, `shown` the highest wall second known to be shown."""
+    """A stored counter: `bound` is the next unreserved number, `shown` the highest wall second known to be shown."""
 
     step: int
     cycle: Cycle
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A reserved segment: these numbers, to be shown with times inside `cycle`, none before `shown`."""
+    """A reserved segment: `numbers`, to be shown with times inside `cycle`, none before `shown`."""
 
     numbers: range
     cycle: Cycle
@@ -48,10 +48,10 @@ def first_number(spec: RuleSpec, step: int, offset: int) -> int:
 def reserve(
     row: Row | None, spec: RuleSpec, *, wall: int, step: int, offset: int, want: int, name: str = ""
 ) -> tuple[Row, Grant]:
-    """Take `want` numbers, or as many as the cycle has left: the new row and the segment.
+    """Take `want` numbers, or all that the cycle has left, and return the new row and the segment.
 
-    `wall` is the wall second now. Exhausted when the cycle has none left; StepChanged when the row was made with
-    another step.
+    `wall` is the current wall second. Raise Exhausted if the cycle has no numbers left, and StepChanged if the row was
+    created with another step.
     """
     first = first_number(spec, step, offset)
     now = wall if row is None else max(wall, row.shown)
@@ -60,7 +60,7 @@ def reserve(
         row = Row(step, cycle, first, now)
     elif row.step != step:
         raise StepChanged(
-            f"Counter {name} was made with step {row.step} and this site is set to step {step}. Set "
+            f"Counter {name} was created with step {row.step}, but this site uses step {step}. Set "
             "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
         )
     else:
@@ -81,7 +81,7 @@ def reserve(
 
 
 def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
-    """Return the row as of `now`, which is in `cycle` by the rule as it is set at present."""
+    """Return the row as of `now`, which is in `cycle` according to the current rule."""
     if cycle.start >= row.cycle.end:
         return Row(row.step, cycle, first, now)
     if row.cycle.end >= FOREVER > cycle.end:
@@ -90,14 +90,14 @@ def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
 
 
 def give_back(row: Row, cycle: Cycle, tail: range, shown: int) -> Row | None:
-    """Return the row after the unused `tail` of a segment is returned; None when somebody reserved after it."""
+    """Return the row after returning the unused `tail` of a segment; None if numbers after it are already reserved."""
     if not tail or row.cycle.start != cycle.start or row.bound != tail.stop or row.step != tail.step:
         return None
     return replace(row, bound=tail.start, shown=max(row.shown, shown))
 
 
 def confirm_step(row: Row, spec: RuleSpec, *, step: int, offset: int, floor: int) -> Row:
-    """Return the row under another step: it goes on at the first own number of at least `floor` and its old bound."""
+    """Return the row with another step: it continues at its node's first number not below `floor` and the old bound."""
     first = first_number(spec, step, offset)
     start = max(floor, row.bound, first)
     return replace(row, step=step, bound=start + (first - start) % step)

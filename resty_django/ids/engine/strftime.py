@@ -1,7 +1,7 @@
-"""`{now:...}`: the directives that show time in an ID, and whether they tell one cycle from the next.
+"""`{now:...}`: the directives that show time in an ID, and whether they distinguish one cycle from the next.
 
-The directives are strftime's, kept to those of fixed width that do not depend on a locale, and two of our own:
-`%1Y`, the last digit of the year, and `%q`, the quarter.
+The directives are the fixed-width, locale-independent ones of strftime, and two more: `%1Y`, the last digit of the
+year, and `%q`, the quarter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .wall_clock import Moment, datetime_of
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-# directive: (what it writes, seconds between two changes of it)
+# directive: (function that returns its text, seconds between two changes)
 _DIRECTIVES: dict[str, tuple[Callable[[Moment, int], str], int]] = {
     "Y": (lambda m, w: f"{m.year:04d}", DAY),
     "y": (lambda m, w: f"{m.year % 100:02d}", DAY),
@@ -35,9 +35,9 @@ KNOWN = " ".join(f"%{name}" for name in _DIRECTIVES) + " %%"
 
 
 def parse(text: str, position: int) -> list[str]:
-    """Return the pieces of a strftime text: plain text as it is, directives as `"%x"`.
+    """Return the pieces of a strftime format: plain text unchanged, directives as `"%x"`.
 
-    BadRule, with the position of the directive, for one that is not known; `position` is where `text` begins.
+    `position` is the index of `text` in the source. Raise BadRule, with its position, for an unknown directive.
     """
     pieces: list[str] = []
     at = 0
@@ -54,7 +54,7 @@ def parse(text: str, position: int) -> list[str]:
         elif name in _DIRECTIVES:
             pieces.append(f"%{name}")
         else:
-            raise BadRule(f"%{name} is not a directive of {{now}}. It knows {KNOWN}.", position + at)
+            raise BadRule(f"%{name} is not a directive of {{now}}. Use {KNOWN}.", position + at)
         at += 1 + len(name)
     return pieces
 
@@ -69,12 +69,12 @@ def show(pieces: list[str], moment: Moment, wall: int) -> str:
 
 
 def resolution(pieces: list[str]) -> int:
-    """Return after how many seconds at the earliest the text of `pieces` changes; a day when it never does."""
+    """Return the minimum number of seconds until the text of `pieces` changes; a day if it never changes."""
     return min((_DIRECTIVES[p[1:]][1] for p in pieces if is_directive(p)), default=DAY)
 
 
 def missing_for(reset: Reset, pieces: list[str]) -> str | None:
-    """Return what `{now}` must show so that two cycles of `reset` have different texts; None when it shows enough."""
+    """Return what `{now}` must also show so that two cycles of `reset` have different texts, or None."""
     have = {p[1:] for p in pieces if is_directive(p)}
     if reset.never:
         return None

@@ -1,18 +1,18 @@
-"""Template rules: `O{now:%y%m%d}{counter:06d}` and its like.
+"""Template rules, such as `O{now:%y%m%d}{counter:06d}`.
 
-A template is plain text with fields in braces ({{ and }} stand for the braces themselves):
+A template is plain text with fields in braces ({{ and }} are literal braces):
 
-| field | what it writes |
+| field | output |
 |---|---|
 | `{counter}` `{counter:06d}` | the number; width with zero fill; bases `d`, `x`, `X`, `b32` (Crockford), `b36` |
 | `{counter:06d:scramble}` `{counter:scramble}` | the number's image under a keyed bijection of the rule's range |
-| `{now:%y%m%d}` | shown time, see `shown` for the directives |
-| `{salt}` `{salt:4}` | the caller's salt: letters and digits, of any length up to 32, or of exactly that length |
+| `{now:%y%m%d}` | shown time, see `strftime` for the directives |
+| `{salt}` `{salt:4}` | the caller's salt: letters and digits, up to 32, or exactly that many |
 | `{app}` `{rule}` `{node}` | the application name, the rule's name, the site's NODE |
 | `{rand:4}` `{rand:4b32}` | secure random digits, or characters of base 32 |
 | `{luhn}` `{damm}` `{mod97}` | check digits over everything before them |
 
-Nothing else is accepted: no attribute, no index, no conversion. A mistake is a BadRule with its position.
+Attributes, indexes and conversions are not supported. A mistake raises BadRule with its position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 MAX_SOURCE = 2048
-"""Characters of a template."""
+"""The maximum number of characters in a template."""
 MAX_FIELDS = 64
 
 _COUNTER = re.compile(r"(?:(?P<width>0[1-9][0-9]?))?(?P<base>d|x|X|b32|b36)?")
@@ -43,12 +43,12 @@ _SALT = re.compile(r"[0-9A-Za-z]*")
 FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
 
 Write = Callable[[int, str, str], str]
-"""(number, salt, the text so far) to the text of one field."""
+"""A function that returns the text of one field from (number, salt, the text so far)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One field or stretch of text, parsed."""
+    """A parsed field or piece of text."""
 
     name: str
     position: int
@@ -60,7 +60,7 @@ class _Part:
 
 
 def in_base(number: int, alphabet: str) -> str:
-    """Return a whole number of at least 0, written with `alphabet`."""
+    """Return a non-negative whole number, written with the digits in `alphabet`."""
     base = len(alphabet)
     digits = ""
     while True:
@@ -71,11 +71,11 @@ def in_base(number: int, alphabet: str) -> str:
 
 
 def check_salt(salt: str, length: int | None) -> None:
-    """Raise BadSalt unless `salt` is letters and digits of exactly `length` characters (None: up to 32)."""
+    """Raise BadSalt unless `salt` consists of exactly `length` letters and digits (None: up to 32)."""
     if length is not None and len(salt) != length:
-        raise BadSalt(f"The salt has {len(salt)} characters, this rule takes exactly {length}.")
+        raise BadSalt(f"The salt has {len(salt)} characters. This rule requires exactly {length}.")
     if len(salt) > MAX_SALT or not _SALT.fullmatch(salt):
-        raise BadSalt(f"The salt takes ASCII letters and digits, at most {MAX_SALT} of them.")
+        raise BadSalt(f"The salt is not valid. Use ASCII letters and digits, at most {MAX_SALT} of them.")
 
 
 class Template:
@@ -106,14 +106,14 @@ class Template:
         missing = strftime.missing_for(spec.reset, pieces)
         if missing:
             raise BadRule(
-                f"IDs would come again after each reset. Show {missing} in {{now:...}}, or never reset.",
+                f"IDs would repeat after each reset. Show {missing} in {{now:...}}, or never reset.",
                 next((field.position for field in self._parts if field.name == "now"), len(spec.source)),
             )
 
     def shape(self, wall: int, app: str) -> Shape:
-        """Return how an ID of this rule looks at the wall second `wall` for `app`.
+        """Return the format of this rule's IDs for `app` at the wall second `wall`.
 
-        It is good for `resolution` seconds at most.
+        It is valid for `resolution` seconds at most.
         """
         writes: list[str | Write] = []
         for field in self._parts:
@@ -125,9 +125,9 @@ class Template:
         return Shape(self._printf(writes), self._renderer(writes))
 
     def check_salt(self, salt: str) -> None:
-        """Raise BadSalt when the template shows the salt and cannot take this one.
+        """Raise BadSalt if the template shows the salt and this one does not fit.
 
-        A salt not shown is not looked at.
+        If the template does not show the salt, it is not checked.
         """
         if self._salt_length is not None:
             check_salt(salt, self._salt_length or None)
@@ -165,7 +165,7 @@ class Template:
         return f"{number:0{field.width}{field.base}}"
 
     def _printf(self, writes: list[str | Write]) -> str | None:
-        """Return the whole shape as a %-format of the number, where nothing else varies: it is several times faster."""
+        """Return the shape as a %-format of the number, which is several times faster; None if anything else varies."""
         plain = self._scrambler is None and self._counter.base in ("d", "x", "X")
         if not plain or any(not isinstance(w, str) and w != self._write_counter for w in writes):
             return None
@@ -187,7 +187,7 @@ class Template:
         longest = len(self._unpadded(high))
         if width and longest > width:
             raise BadRule(
-                f"The max_counter {high} needs {longest} characters, the template gives it {width}. "
+                f"The max_counter {high} needs {longest} characters, but the template has {width} for it. "
                 "Widen {counter} or lower max_counter.",
                 self._counter.position,
             )
@@ -199,30 +199,35 @@ class Template:
         return in_base(number, {"d": BASE32[:10], "x": BASE32[:16], "X": BASE32[:16], "b32": BASE32}.get(base, BASE36))
 
     def _check_salts(self) -> int | None:
-        """Return the salt's length: None when it is not shown, 0 when any length will do."""
+        """Return the salt's length: None if it is not shown, 0 if any length is valid."""
         salts = [field for field in self._parts if field.name == "salt"]
         if not salts:
             return None
         lengths = {field.width for field in salts}
         if len(lengths) > 1:
-            raise BadRule("{salt} has one length in a template.", salts[1].position)
+            raise BadRule("The template shows {salt} with different lengths. Use one length.", salts[1].position)
         if lengths == {0} and not self._counter.width:
             raise BadRule(
-                "A salt of any length beside a counter of any length makes equal IDs of different pairs. "
-                "Give one of them a width, as in {salt:4} or {counter:06d}.",
+                "A salt of any length next to a counter of any length can make equal IDs from different pairs. "
+                "Add a width to one of them, as in {salt:4} or {counter:06d}.",
                 salts[0].position,
             )
         if lengths == {0} and len(salts) > 1:
-            raise BadRule("{salt} of any length can stand once.", salts[1].position)
+            raise BadRule(
+                "The template has {salt} without a length more than once. Use it once or add a length, as in {salt:4}.",
+                salts[1].position,
+            )
         return lengths.pop()
 
     def _check_length(self) -> None:
         length = sum(map(self._longest, self._parts))
         if length > MAX_ID_LENGTH:
-            raise BadRule(f"IDs of this template can have {length} characters, more than {MAX_ID_LENGTH}.")
+            raise BadRule(
+                f"IDs of this template can have {length} characters. Shorten it to get at most {MAX_ID_LENGTH}."
+            )
 
     def _longest(self, field: _Part) -> int:
-        """Return the most characters that a part writes, known without writing it."""
+        """Return the maximum length of a part's text."""
         match field.name:
             case "text":
                 return len(field.text)
@@ -242,7 +247,7 @@ class Template:
 
 def _parse(source: str) -> list[_Part]:
     if len(source) > MAX_SOURCE:
-        raise BadRule(f"A template has at most {MAX_SOURCE} characters, not {len(source)}.", MAX_SOURCE)
+        raise BadRule(f"The template has {len(source)} characters. Use at most {MAX_SOURCE}.", MAX_SOURCE)
     parts: list[_Part] = []
     fields = at = 0
     while at < len(source):
@@ -253,16 +258,16 @@ def _parse(source: str) -> list[_Part]:
         elif char == "{":
             stop = source.find("}", at)
             if stop < 0:
-                raise BadRule("A { without its }. Write {{ for the brace itself.", at)
+                raise BadRule("A { has no matching }. Write {{ for a literal brace.", at)
             fields += 1
             if fields > MAX_FIELDS:
-                raise BadRule(f"A template has at most {MAX_FIELDS} fields.", at)
+                raise BadRule(f"The template has too many fields. Use at most {MAX_FIELDS}.", at)
             parts.append(parse_field(source[at + 1 : stop], at))
             at = stop + 1
         elif char == "}":
-            raise BadRule("A } without its {. Write }} for the brace itself.", at)
+            raise BadRule("A } has no matching {. Write }} for a literal brace.", at)
         elif not char.isprintable():
-            raise BadRule("A template takes printable characters only.", at)
+            raise BadRule("The character is not printable. Use printable characters only.", at)
         else:
             parts.append(_Part("text", at, char))
             at += 1
@@ -273,34 +278,35 @@ def parse_field(inside: str, at: int) -> _Part:
     name, colon, argument = inside.partition(":")
     start = at + 1 + len(name) + 1
     if colon and not argument:
-        raise BadRule(f"Nothing after the colon of {{{name}:}}.", start)
+        raise BadRule(f"The colon in {{{name}:}} has nothing after it. Add a format or remove the colon.", start)
     match name:
         case "counter":
             return _counter(argument, at, start)
         case "now":
             if not argument:
-                raise BadRule("{now} needs directives, for example {now:%y%m%d}.", at)
+                raise BadRule("{now} has no directives. Add them, for example {now:%y%m%d}.", at)
             pieces = strftime.parse(argument, start)
             if not all(piece.isprintable() and "{" not in piece for piece in pieces):
-                raise BadRule("{now} takes directives and printable text.", start)
+                raise BadRule("{now} contains other characters than directives and printable text. Remove them.", start)
             return _Part("now", at, pieces=pieces)
         case "salt":
             if argument and not (argument.isascii() and argument.isdigit() and 1 <= int(argument) <= MAX_SALT):
-                raise BadRule(f"{{salt:N}} takes a length of 1 to {MAX_SALT}.", start)
+                raise BadRule(f"The length in {{salt:N}} is not valid. Use 1 to {MAX_SALT}.", start)
             return _Part("salt", at, width=int(argument or 0))
         case "rand":
             match = _RAND.fullmatch(argument)
             if not match or int(match["count"]) > 64:
                 raise BadRule(
-                    "{rand:N} takes 1 to 64 digits, {rand:Nb32} as many characters of base 32.", start if colon else at
+                    "The format of {rand} is not valid. Use {rand:N} or {rand:Nb32}, with N from 1 to 64.",
+                    start if colon else at,
                 )
             return _Part("rand", at, width=int(match["count"]), base=match["base"] or "d")
         case "app" | "rule" | "node" | "luhn" | "damm" | "mod97":
             if colon:
-                raise BadRule(f"{{{name}}} takes nothing after a colon.", start)
+                raise BadRule(f"{{{name}}} does not accept a format. Remove the colon and the text after it.", start)
             return _Part(name, at, width=WIDTHS.get(name, 0))
         case _:
-            raise BadRule(f"{{{name}}} is not a field. A template knows {FIELDS}.", at)
+            raise BadRule(f"{{{name}}} is not a field. Use {FIELDS}.", at)
 
 
 def _counter(argument: str, at: int, start: int) -> _Part:
@@ -309,7 +315,7 @@ def _counter(argument: str, at: int, start: int) -> _Part:
     match = _COUNTER.fullmatch(spec)
     if not match or not (spec or alone):
         raise BadRule(
-            f"{spec!r} is not a form of a number. Write a width with a zero before it and a base, "
+            f"{spec!r} is not a number format. Write a width with a leading zero and a base, "
             "for example 06d, 08x, 07b32 or 07b36.",
             start,
         )

@@ -1,4 +1,4 @@
-"""Shown time: the wall clock of a rule's zone as one number that only grows.
+"""Shown time: the wall clock of a rule's time zone as one number, which never decreases within a counter.
 
 A *wall second* is the local wall clock written as seconds since 1970-01-01 00:00 of that same wall clock. Text and
 cycle of an ID both come from one wall second, so they cannot disagree at midnight or when daylight saving changes.
@@ -43,11 +43,11 @@ def wall_of(moment: datetime) -> int:
 
 
 def epoch_of(wall: int, zone: tzinfo) -> float:
-    """Return when clocks in `zone` first show the wall second `wall`, or pass over it (seconds since 1970 UTC)."""
+    """Return the epoch time (seconds) at which clocks in `zone` first show the wall second `wall`, or skip it."""
     return datetime_of(wall).replace(tzinfo=zone).timestamp()
 
 
 def wall_at(epoch: float, zone: tzinfo) -> int:
-    """Return the wall second that clocks in `zone` show at `epoch` (seconds since 1970 UTC)."""
+    """Return the wall second that clocks in `zone` show at `epoch` (epoch seconds)."""
     offset = datetime.fromtimestamp(epoch, zone).utcoffset() or timedelta()
     return int(epoch // 1) + offset // _SECOND

@@ -1,7 +1,7 @@
-"""Taking over from id_server: its configuration, its Lua rules, its table of counters.
+"""Import from id_server: its configuration, Lua rules and counter table.
 
-`config` and `table` read what there is, `plan` decides what becomes of it, without writing; `Plan.apply` writes it
-in one transaction. `manage.py import_id_server` is the face of it.
+`config` and `table` read the data, `plan` plans the import without writing, and `Plan.apply` writes it in one
+transaction. The command is `manage.py import_id_server`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The configuration file of an id_server and the scripts that it names."""
+"""id_server's configuration file and the scripts that it names."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 MAX_STEP = 127
-"""id_server keeps the step in 8 signed bits: a greater one wraps round, and its counters run backwards."""
+"""id_server stores the step in 8 signed bits: a greater value wraps around, and its counters run backwards."""
 MAX_BATCH = 10_000
 
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 class Refused(Exception):
-    """The import is not possible; the text says why and what to change."""
+    """The import is not possible. The message says why, and what to change."""
 
 
 @dataclass(frozen=True)
 class IdServerRule:
-    """A rule of the configuration. `segment_size` is its batch_save within the bounds that id_server sets."""
+    """A rule of the configuration. `segment_size` is its batch_save, limited as in id_server."""
 
     name: str
     path: Path
@@ -32,7 +32,7 @@ class IdServerRule:
 
 @dataclass(frozen=True)
 class Config:
-    """The relevant parts of a configuration. `database` describes the server that holds the table, for people."""
+    """The relevant parts of a configuration. `database` describes the server that has the table, for messages."""
 
     step: int
     offset: int
@@ -41,12 +41,11 @@ class Config:
 
 
 def read_config(path: Path, lua_dir: Path | None = None) -> Config:
-    """Read a configuration file; Refused when it, or a script of it, is missing or wrong.
+    """Read a configuration file. Raise Refused if it, or one of its scripts, is missing or not valid.
 
-    Both forms of `rules` are taken: an array of objects with name, lua_file and batch_save, and an object of rules
-    by name, each an object with lua_file and batch_save or the path alone. As id_server does, comments and text
-    after the closing brace are left out. A relative path of a script starts from `lua_dir`; without it from the
-    folder of the file, or else the folder above.
+    `rules` can be an array of objects with name, lua_file and batch_save, or an object of rules by name, each an object
+    with lua_file and batch_save, or just the path. Like id_server, ignore comments and text after the closing brace.
+    Relative paths of scripts start at `lua_dir`; without it, at the file's folder or else at the folder above.
     """
     try:
         text = path.read_text("utf-8")
@@ -57,7 +56,7 @@ def read_config(path: Path, lua_dir: Path | None = None) -> Config:
     if step > MAX_STEP:
         raise Refused(
             f"{path}: id_step is {step}. id_server keeps it in 8 signed bits and counts in steps of "
-            f"{(step + 128) % 256 - 128}, so what its counters mean cannot be told. The most is {MAX_STEP}."
+            f"{(step + 128) % 256 - 128}, so its counters cannot be interpreted. The maximum is {MAX_STEP}."
         )
     if step < 1 or not 0 <= offset < step:
         raise Refused(f"{path}: id_step is {step} and id_offset {offset}. They must fit 0 <= id_offset < id_step.")
@@ -77,7 +76,7 @@ def _decoded(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Refused(f"{path} is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise Refused(f"{path} holds no JSON object.")
+        raise Refused(f"{path} does not contain a JSON object.")
     return fields
 
 
@@ -119,8 +118,8 @@ def _script(name: str, value: str, folders: list[Path]) -> Path:
         if candidate.is_file():
             return candidate
     raise Refused(
-        f"Rule {name}: there is no file {' and no file '.join(map(str, tried))}. Name the folder that id_server "
-        "was started in with --lua-dir."
+        f"Rule {name}: the script is missing; tried {' and '.join(map(str, tried))}. Use --lua-dir to name the folder "
+        "in which id_server was started."
     )
 
 
@@ -134,12 +133,12 @@ def _text(name: str, script: Path) -> str:
             f"Rule {name}: {script} is not UTF-8 (byte {error.start}). Convert it, for example with iconv -t utf-8."
         ) from error
     if "\0" in text:
-        raise Refused(f"Rule {name}: {script} holds a NUL byte. It must be the text of a script.")
+        raise Refused(f"Rule {name}: {script} contains a NUL byte. It must be the source of a script.")
     return text
 
 
 def _database(options: Any) -> str:
-    """Return where the table is, in both forms of `host`: a name or address, or the path of a socket."""
+    """Return the location of the table, for messages; `host` can be a name, an address or the path of a socket."""
     if not isinstance(options, dict):
         return ""
     host, name = str(options.get("host", "")), options.get("dbname", "")

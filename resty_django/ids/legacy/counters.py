@@ -1,14 +1,14 @@
 """Positions of imported counters: where a counter of id_server continues.
 
-A row of id_server holds a value *ahead* of the counter, and the time at which that was saved. Three things make
-the sum less simple than "value plus step":
+A row of id_server has a value *ahead* of the counter, and the time when the value was saved. The next number is not
+simply "value plus step", for three reasons:
 
-- Its cycles turn at midnight of *standard* time, and a row is saved once a batch only. In summer a server goes on with
-  the numbers of yesterday until one o'clock, perhaps without saving; so the row's cycle here is that of the last
-  instant at which id_server may have used those numbers.
+- Cycles begin at midnight of *standard* time, and a row is saved only once per batch. In summer, a server uses
+  yesterday's numbers until one o'clock, perhaps without saving. So the row's cycle is taken from the last moment at
+  which id_server may have used those numbers.
 - The step is not stored. A value that does not belong to its node was saved under another step, and numbers up to it
-  may have been given out that belong to other nodes now: then all nodes go on above it.
-- Past the maximum id_server wraps and gives numbers out again. That cannot be seen in the table.
+  may have been issued that belong to other nodes now: then all nodes continue above it.
+- After the maximum, id_server wraps around and repeats numbers. The table does not show this.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .config import Refused
 from .table import IdServerRow
 
 AHEAD = 60
-"""Seconds that a row may have been saved ahead of this clock."""
+"""Seconds by which the time in a row may be ahead of this clock."""
 
 
 @dataclass
 class Standing:
-    """The position of one imported counter. `goes_on`: in the cycle that holds now; else it starts afresh.
+    """The position of one imported counter. `goes_on`: whether it continues in the current cycle instead of restarting.
 
-    `stored` is the counter that is there already.
+    `stored` is the existing counter, if any.
     """
 
     app: str
@@ -52,7 +52,7 @@ class Standing:
     stored: IdCounter | None = None
 
     def row(self, rule: IdRule) -> IdCounter:
-        """Return a new counter, not saved."""
+        """Return a new, unsaved counter."""
         return IdCounter(
             rule=rule,
             app_name=self.app,
@@ -67,7 +67,7 @@ class Standing:
         )
 
     def move(self, alias: str) -> bool:
-        """Write it over the stored counter; False when that moved since it was read."""
+        """Overwrite the stored counter. Return False if it has changed since it was read."""
         stored, now = self.stored, timezone.now()
         assert stored is not None  # noqa: S101
         unmoved = IdCounter.objects.using(alias).filter(
@@ -93,7 +93,7 @@ class Standing:
 def counters_of(
     rule: IdRule, rows: Sequence[IdServerRow], *, step: int, now: float, notices: list[str]
 ) -> list[Standing]:
-    """Return where the counters of a rule go on. `now` is epoch seconds. Raise Refused when a row is of the future."""
+    """Return where a rule's counters continue. `now` is epoch seconds. Raise Refused if a row is from the future."""
     spec = rule.spec()
     present = spec.reset.cycle(wall_at(now, spec.zone))
     by_app: dict[str, list[IdServerRow]] = defaultdict(list)
@@ -101,8 +101,8 @@ def counters_of(
         if row.saved_at > now + AHEAD:
             saved = datetime.fromtimestamp(row.saved_at, spec.zone)
             raise Refused(
-                f"The row of {row.rule}/{row.app} was saved at {saved:%Y-%m-%d %H:%M:%S}, ahead of this clock: "
-                "set the clock right, or update_time in the table."
+                f"The row of {row.rule}/{row.app} was saved at {saved:%Y-%m-%d %H:%M:%S}, ahead of this clock. "
+                "Correct the clock, or update_time in the table."
             )
         by_app[row.app].append(row)
     counters = []
@@ -116,8 +116,8 @@ def counters_of(
         if strange:
             floor = 1 + max(row.value for row in mine)
             notices.append(
-                f"{rule.name}/{app} has rows of another id_step than {step}: all nodes go on from {floor}, above all "
-                "that any of them may have given out."
+                f"{rule.name}/{app} has rows with an id_step other than {step}: all nodes continue from {floor}, above "
+                "all numbers that any of them may have issued."
             )
             wall = wall_at(now, spec.zone)
             standings = [
@@ -129,14 +129,14 @@ def counters_of(
 
 
 def merge(rule: IdRule, standings: list[Standing], *, step: int, alias: str, notices: list[str]) -> None:
-    """Join the standings with the counters that the rule has already, of which none goes back."""
+    """Merge the standings with the rule's existing counters; no counter decreases."""
     spec = rule.spec()
     stored = {(row.app_name, row.node_offset): row for row in rule.counters.using(alias).select_related("rule")}
     for row in stored.values():
         if row.step != step:
             raise Refused(
-                f"Counter {row} was made with step {row.step}, the configuration has id_step {step}: bring it to that "
-                "step first, with manage.py confirm_id_step."
+                f"Counter {row} was created with step {row.step}, but the configuration has id_step {step}. Change it "
+                "to that step first, with manage.py confirm_id_step."
             )
     joined = 0
     for standing in list(standings):
@@ -153,7 +153,9 @@ def merge(rule: IdRule, standings: list[Standing], *, step: int, alias: str, not
             standing.cycle = Cycle(old.cycle_start, max(old.cycle_end, standing.cycle.end))
             standing.shown = max(standing.shown, old.shown)
     if joined:
-        notices.append(f"Rule {rule.name} has {joined} of these counters already: each goes on from the higher number.")
+        notices.append(
+            f"Rule {rule.name} already has {joined} of these counters: each continues from the higher number."
+        )
 
 
 def _standing(spec: RuleSpec, row: IdServerRow, step: int, now: float, present: Cycle) -> Standing:
@@ -164,12 +166,12 @@ def _standing(spec: RuleSpec, row: IdServerRow, step: int, now: float, present: 
 
 
 def _belongs(spec: RuleSpec, row: IdServerRow, step: int) -> bool:
-    """Return whether the row can have been saved under this step."""
+    """Return whether the row may have been saved under this step."""
     return row.node_offset < step and (row.value - first_number(spec, step, row.node_offset)) % step == 0
 
 
 def _last_use(saved_at: int, now: float, seconds: int, zone: ZoneInfo) -> float:
-    """Return the last instant up to now at which id_server may have used the numbers of a row (epoch seconds)."""
+    """Return the last time up to `now` at which id_server may have used the numbers of a row (epoch seconds)."""
     if not seconds:
         return max(saved_at, now)
     local = datetime.fromtimestamp(saved_at, zone)

@@ -1,4 +1,4 @@
-"""The plan of an import: the rules and counters that a configuration becomes."""
+"""Import plans: the rules and counters that result from a configuration."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .counters import Standing, counters_of, merge
 from .table import IdServerRow
 
 FEW = 100
-"""A segment below this size is remarked upon."""
+"""The import warns about smaller segments."""
 LATELY = 120
-"""Seconds: a row saved later than so long ago may be of a server that still runs."""
+"""If a row was saved less than this number of seconds ago, id_server may still be running."""
 
 
 @dataclass
 class PlannedRule:
-    """A rule as it will be, not saved yet, and the positions of its counters."""
+    """An unsaved rule and the positions of its counters."""
 
     rule: IdRule
     is_new: bool
@@ -40,13 +40,13 @@ class PlannedRule:
 
 @dataclass
 class Plan:
-    """All that an import does. `notices` are sentences that the operator should read."""
+    """All changes of an import. `notices` are messages for the operator."""
 
     rules: list[PlannedRule]
     notices: list[str]
 
     def apply(self) -> None:
-        """Write it all, in one transaction; Refused, with nothing written, when a counter moved meanwhile."""
+        """Write all changes in one transaction. If a counter has moved, raise Refused and write nothing."""
         alias = database()
         with transaction.atomic(using=alias):
             for planned in self.rules:
@@ -56,16 +56,18 @@ class Plan:
                 count_names(alias, planned.rule.pk)
                 for standing in planned.counters:
                     if standing.stored is not None and not standing.move(alias):
-                        raise Refused(f"Counter {standing.stored} moved meanwhile. Stop its users, and run this again.")
+                        raise Refused(
+                            f"Counter {standing.stored} moved during the import. Stop its users and run this again."
+                        )
 
 
 def make_plan(
     config: Config, rows: Sequence[IdServerRow] | None, *, update: bool = False, clock: Clock = time.time
 ) -> Plan:
-    """Return the plan for a configuration and the rows of its table (None: rules alone).
+    """Return the plan for a configuration and the rows of its table (None: rules only).
 
-    Raise Refused when something is in the way: a rule that exists, unless `update`; a script that does not run here; a
-    row from the future.
+    Raise Refused if the import is not possible: a rule already exists and `update` is false, a script does not run
+    here, or a row is from the future.
     """
     now = clock()
     rules = []
@@ -85,13 +87,15 @@ def make_plan(
             notices.append(f"Rule {original.name} has {names} application names: its max_names becomes {2 * names}.")
         rules.append(planned)
     for name, orphans in sorted(by_rule.items()):
-        notices.append(f"{len(orphans)} rows of rule {name}, which the configuration does not have, are left out.")
+        notices.append(
+            f"{len(orphans)} rows of rule {name} are skipped, because the configuration does not have this rule."
+        )
     notices += _about_settings(config, rules)
     newest = max((row.saved_at for row in rows or ()), default=0)
     if newest > now - LATELY:
         notices.append(
-            f"The table was written {max(0, round(now - newest))} s ago. If id_server still runs, stop it and "
-            "import again: numbers that it gives out from now on would come twice."
+            f"The table was written {max(0, round(now - newest))} s ago. If id_server is still running, stop it and "
+            "import again: numbers that it issues from now on would be issued twice."
         )
     return Plan(rules, notices)
 
@@ -104,7 +108,7 @@ def _rule(original: IdServerRule, config: Config, update: bool, notices: list[st
         raise Refused(f"Rule {name!r}: {error} Rename it in the configuration.") from error
     stored = IdRule.objects.using(database()).filter(name=name).first()
     if stored is not None and not update:
-        raise Refused(f"Rule {name} exists already. Run again with --update to replace it.")
+        raise Refused(f"Rule {name} already exists. Run again with --update to replace it.")
     lua = conf.ids.lua
     try:
         script = LuaRule(original.script, name=name, milliseconds=lua.milliseconds, memory=lua.memory)
@@ -120,13 +124,13 @@ def _rule(original: IdServerRule, config: Config, update: bool, notices: list[st
         "segment_size": original.segment_size,
         "fixed_length": True,
     }
-    rule = IdRule(name=name, description="Taken over from id_server.")
+    rule = IdRule(name=name, description="Imported from id_server.")
     if stored is not None:
         rule = IdRule.objects.using(database()).get(pk=stored.pk)
         if (rule.spec().anchor - script.min_counter) % config.step:
             raise Refused(
-                f"Rule {name} was made here with another minimum, so that its numbers belong to other nodes than in "
-                "id_server: delete it, or import under another name."
+                f"Rule {name} was created here with another minimum, so its numbers belong to other nodes than in "
+                "id_server. Delete it, or import under another name."
             )
     for key, value in fields.items():
         setattr(rule, key, value)
@@ -140,16 +144,16 @@ def _rule(original: IdServerRule, config: Config, update: bool, notices: list[st
         notices += [f"Rule {name}: {risk}" for risk in rule.risks(stored)]
     if original.segment_size < FEW:
         notices.append(
-            f"Rule {name} saves every {original.segment_size} numbers (batch_save). Here each such reservation is "
-            "waited for: a segment size of 1000 is quicker, and a crash skips as many numbers."
+            f"Rule {name} saves every {original.segment_size} numbers (batch_save). Here, requests wait for each such "
+            "reservation. A segment size of 1000 is faster, but a crash then skips up to 1000 numbers."
         )
     if script.reset_seconds and script.reset_seconds % WEEK == 0:
-        notices.append(f"Rule {name} resets by the week: id_server's week begins on Thursday, here on Monday.")
+        notices.append(f"Rule {name} resets each week: the week begins on Thursday in id_server and on Monday here.")
     return PlannedRule(rule, stored is None)
 
 
 def _try(rule: IdRule, notices: list[str]) -> None:
-    """Set fixed_length as the script's IDs allow; Refused when it makes none."""
+    """Set fixed_length if the script's IDs allow it. Raise Refused if the script returns no ID."""
     try:
         compile_rule(rule.spec())
         return
@@ -161,15 +165,15 @@ def _try(rule: IdRule, notices: list[str]) -> None:
         assert isinstance(compiled, ScriptRule)  # noqa: S101
         _first_id(compiled, rule.min_counter)
     except IdError as error:
-        raise Refused(f"Rule {rule.name} makes no ID here: {error}") from error
+        raise Refused(f"Rule {rule.name} does not return an ID here: {error}") from error
     notices.append(
-        f"IDs of rule {rule.name} may differ in length ({reason}). Make sure that no two numbers are written alike; "
-        "fixed_length is off for this rule."
+        f"IDs of rule {rule.name} may differ in length ({reason}). Make sure that no two numbers result in the same "
+        "ID; fixed_length is off for this rule."
     )
 
 
 def _first_id(compiled: ScriptRule, number: int) -> str:
-    """Return an ID with the shortest salt that the script takes."""
+    """Return an ID with the shortest salt that the script accepts."""
     for length in range(33):
         try:
             return compiled.create(lambda: number, 0, "0" * length)
@@ -184,7 +188,9 @@ def _usable(rows: Iterable[IdServerRow], notices: list[str]) -> Iterable[IdServe
         try:
             check_name(row.app)
         except BadName as error:
-            notices.append(f"A row of rule {row.rule} is left out, since no ID can be asked for by its name: {error}.")
+            notices.append(
+                f"A row of rule {row.rule} is skipped, because its application name is not valid here: {error}."
+            )
         else:
             yield row
 
@@ -193,10 +199,10 @@ def _about_settings(config: Config, rules: Sequence[PlannedRule]) -> Iterable[st
     ids = conf.ids
     if (ids.step, ids.offset) != (config.step, config.offset):
         yield (
-            f"The configuration has id_step {config.step} and id_offset {config.offset}, this site has STEP {ids.step} "
-            f"and OFFSET {ids.offset}. Set, before an ID is asked for:\n"
+            f"The configuration has id_step {config.step} and id_offset {config.offset}, but this site has STEP "
+            f"{ids.step} and OFFSET {ids.offset}. Before any ID is issued, set:\n"
             f'    RESTY_DJANGO = {{"IDS": {{"STEP": {config.step}, "OFFSET": {config.offset}}}}}'
         )
     if any(planned.rule.reset_seconds for planned in rules):
         zones = sorted({planned.rule.spec().timezone for planned in rules})
-        yield f"Days begin at midnight of {', '.join(zones)}. id_server went by the local time of its machine."
+        yield f"Days begin at midnight in {', '.join(zones)}. id_server used the local time of its machine."

@@ -1,4 +1,4 @@
-"""The table of counters of an id_server, read through a database alias."""
+"""id_server's counter table, read through a database alias."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("rule_name", "app_name", "node_offset", "counter", "update_time")
 
 @dataclass(frozen=True)
 class IdServerRow:
-    """A row. `value` is ahead of the counter: every number up to it may have been given out. `saved_at`: epoch s."""
+    """A row. `value`: ahead of the counter; all numbers up to it may have been issued. `saved_at`: epoch seconds."""
 
     rule: str
     app: str
@@ -26,13 +26,13 @@ class IdServerRow:
 
 
 def read_rows(alias: str, table: str = "counter") -> list[IdServerRow]:
-    """Return all rows of the table. Raise Refused when it cannot be read."""
+    """Return all rows of the table. Raise Refused if it cannot be read."""
     if not re.fullmatch(r"\w+", table):
-        raise Refused(f"--table is {table!r}. A name of a table has letters, digits and _ only.")
+        raise Refused(f"--table is {table!r}. Use a name of letters, digits and _ only.")
     try:
         connection = connections[alias]
     except ConnectionDoesNotExist:
-        raise Refused(f"--database is {alias!r}; DATABASES has {', '.join(connections)}.") from None
+        raise Refused(f"--database {alias!r} does not exist. DATABASES has {', '.join(connections)}.") from None
     quote = connection.ops.quote_name
     columns = ", ".join(map(quote, COLUMNS))
     try:

@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     resty_django.fields.ExactCharField(
-                        help_text="What callers ask for, for example order.", max_length=64, unique=True
+                        help_text="The name that callers pass, for example order.", max_length=64, unique=True
                     ),
                 ),
                 ("description", models.CharField(blank=True, max_length=200)),
@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "enabled",
-                    models.BooleanField(default=True, help_text="A rule that is off answers like an unknown one."),
+                    models.BooleanField(default=True, help_text="A disabled rule behaves like an unknown one."),
                 ),
                 ("min_counter", models.BigIntegerField(default=0, verbose_name="minimum")),
                 ("max_counter", models.BigIntegerField(default=999999, verbose_name="maximum")),
@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                     "reset_seconds",
                     models.BigIntegerField(
                         default=0,
-                        help_text="86400 starts again each day, 604800 each Monday, 0 never. Counted in the rule's time zone.",
+                        help_text="86400: each day, 604800: each Monday, 0: never. In the rule's time zone.",
                         verbose_name="reset every (seconds)",
                     ),
                 ),
@@ -70,21 +70,21 @@ class Migration(migrations.Migration):
                     "segment_size",
                     models.PositiveIntegerField(
                         default=1000,
-                        help_text="Numbers that a process reserves at a time; one that is killed leaves a gap of that size.",
+                        help_text="Numbers that a process reserves at a time. A killed process leaves a gap of up to that size.",
                     ),
                 ),
                 (
                     "gapless",
                     models.BooleanField(
                         default=False,
-                        help_text="No gaps, as for invoices: numbers are taken inside the caller's transaction, from Python only.",
+                        help_text="No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only.",
                     ),
                 ),
                 (
                     "salt_length",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="Lua and Python rules: the exact length of the salt. Empty: any up to 32.",
+                        help_text="Lua and Python rules: the exact length of the salt. Empty: any length up to 32.",
                         null=True,
                     ),
                 ),
@@ -92,12 +92,14 @@ class Migration(migrations.Migration):
                     "fixed_length",
                     models.BooleanField(
                         default=True,
-                        help_text="Lua and Python rules: refuse the rule when its IDs would differ in length.",
+                        help_text="Lua and Python rules: refuse the rule if its IDs would differ in length.",
                     ),
                 ),
                 (
                     "max_names",
-                    models.PositiveIntegerField(default=10000, help_text="Application names that may have a counter."),
+                    models.PositiveIntegerField(
+                        default=10000, help_text="Maximum number of application names with a counter."
+                    ),
                 ),
                 (
                     "scramble_key",
@@ -147,7 +149,7 @@ class Migration(migrations.Migration):
                 ("shown", models.BigIntegerField()),
                 (
                     "cycle_began",
-                    models.DateTimeField(help_text="When this cycle was entered, by the database clients' clocks."),
+                    models.DateTimeField(help_text="When this cycle was entered, by the clock of the database client."),
                 ),
                 ("cycle_first", models.BigIntegerField(help_text="The bound when this cycle was entered.")),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

@@ -1,4 +1,4 @@
-"""The anchor of a rule holds for every way to create a row, see `AnchorField`."""
+"""Set the anchor of a rule for every way of creating a row, see `AnchorField`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import resty_django.ids.models
 
 
 def anchor_unused_rules(apps: Any, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Anchor rules that `bulk_create` or a data migration left at 0, where nothing was given out yet.
+    """Set the anchor of rules that `bulk_create` or a data migration left at 0, if they have not issued any number.
 
-    A rule that was edited, or that has counters, keeps its anchor.
+    A rule that was edited or has counters keeps its anchor.
     """
     rules = apps.get_model("resty_ids", "IdRule").objects.using(schema_editor.connection.alias)
     unused = rules.filter(anchor=0, version=1, counters=None).exclude(min_counter=0)

@@ -1,4 +1,4 @@
-"""The number of application names of a rule stands in its row, so that a new name need not count them."""
+"""Store the number of application names in a rule's row, so that a new name does not require counting them."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 V = TypeVar("V")
 REMEMBERED = 10_000
-"""Source addresses kept in memory; the one not seen for longest is forgotten first."""
+"""The maximum number of source addresses in memory; the least recently seen one is dropped first."""
 
 
 class AccessControl:
-    """Admits a source when it is in one of `networks` (none: all) and below `rate` requests a second (0: no bound).
+    """Admits a source if it is in one of `networks` (empty: all) and below `rate` requests per second (0: no limit).
 
-    A source may spend one second's share at once (a token bucket of that size).
+    A source may send the requests of one second at once (a token bucket with that size).
     """
 
     def __init__(self, networks: Sequence[str], rate: int) -> None:
@@ -31,7 +31,7 @@ class AccessControl:
         return not self._networks and not self._rate
 
     def refusal(self, host: str) -> str | None:
-        """Return why a request from `host` is refused: "network" or "rate"; None when it is admitted."""
+        """Return why a request from `host` is refused, "network" or "rate", or None if it is admitted."""
         if self._networks and not self._allowed(host):
             return "network"
         if self._rate and not self._spend(host):
@@ -59,9 +59,9 @@ class AccessControl:
 
 
 class Nonces:
-    """The signed requests of the last while, each of which is served once.
+    """Recent signed requests, each of which is served only once.
 
-    `seconds` is how far a request's time may be off this clock.
+    `seconds` is the maximum difference between a request's time and this clock.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
@@ -69,7 +69,7 @@ class Nonces:
         self.seen: OrderedDict[str, float] = OrderedDict()
 
     def fresh(self, nonce: str, sent: float, now: float) -> bool:
-        """Return whether a request with that nonce and time may be served; it may not be a second time."""
+        """Return whether a request with that nonce and time may be served, and remember it. Times: epoch seconds."""
         while self.seen and next(iter(self.seen.values())) < now - 2 * self.seconds:
             self.seen.popitem(last=False)
         if not abs(now - sent) <= self.seconds or nonce in self.seen:

@@ -1,7 +1,7 @@
-"""The loop with batched system calls: `recvmmsg` and `sendmmsg` of Linux, called through ctypes.
+"""A server loop with batched system calls: Linux's `recvmmsg` and `sendmmsg`, called through ctypes.
 
-A burst of datagrams costs two system calls in place of two a datagram. Requests that come one by one are served
-faster by the plain calls, so the loop changes over by what it finds in the socket.
+A burst of datagrams takes two system calls instead of two per datagram. Plain calls are faster for requests that arrive
+one by one, so the loop switches between the two depending on what it finds in the socket.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _WAIT_FOR_ONE = 0x10000
 _NAME = 32
 _REPLY = 2048
 _LONELY = 16
-"""So many calls in a row that brought one datagram each change the loop to plain calls..."""
+"""After this number of consecutive calls with one datagram each, the loop switches to plain calls."""
 _LOOK = 512
-"""...and after so many plain calls it looks whether datagrams have queued up."""
+"""After this number of plain calls, the loop checks whether datagrams have queued up."""
 
 
 def available() -> bool:
-    """Return whether this system has the two calls, laid out as this module expects."""
+    """Return whether this system has the two calls and the structure layout that this module expects."""
     return sys.platform == "linux" and _HEADER.size == 64 and hasattr(ctypes.CDLL(None), "recvmmsg")
 
 
 class BatchServer(UdpServer):
-    """As `UdpServer`, receiving up to `batch` datagrams a call."""
+    """A `UdpServer` that receives up to `batch` datagrams per system call."""
 
     def __init__(self, sock: socket.socket, service: IdService, batch: int) -> None:
         super().__init__(sock, service)
@@ -112,7 +112,7 @@ class BatchServer(UdpServer):
 
 
 def _address(name: bytes) -> Address:
-    """Return the (host, port, ...) of a struct sockaddr."""
+    """Return the (host, port, ...) tuple of a struct sockaddr."""
     family, port = struct.unpack_from("=H", name)[0], struct.unpack_from(">H", name, 2)[0]
     if family == socket.AF_INET6:
         scope = struct.unpack_from("=I", name, 24)[0]

@@ -23,17 +23,17 @@ from .signing import sign, verify
 from .stats import Stats
 
 MAX_REPLY = 65_000
-"""Bytes: a little under what a UDP datagram can hold."""
+"""The maximum size of a reply in bytes, slightly below the UDP limit."""
 
 Send = Callable[[bytes], None]
 
 
 class Ignored(Exception):
-    """No reply; the argument is the cause to count."""
+    """The request gets no reply; the argument is the cause to count."""
 
 
 class Pending(Exception):
-    """The reply needs a reservation, or a read of the database: resume when `future` is done."""
+    """The reply needs a reservation, or a database read: resume when `future` is done."""
 
     def __init__(self, future: Future[Any], request: Request) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Pending(Exception):
 class Request:
     """A parsed request, which may have to wait between its steps.
 
-    `longest` is how many bytes its reply may have, None where the sender is trusted.
+    `longest` is the maximum size of its reply in bytes, or None if the sender is trusted.
     """
 
     __slots__ = ("action", "app", "count", "fields", "ids", "key", "longest", "position", "rule", "salt")
@@ -59,7 +59,7 @@ class Request:
         self.count: int | None = None
 
     def read(self) -> None:
-        """Check the fields; BadRequest names the first wrong one."""
+        """Check the fields. Raise BadRequest for the first wrong one."""
         self.action = protocol.text_field(self.fields, "action")
         self.rule = protocol.text_field(self.fields, "rule_name")
         self.app = protocol.text_field(self.fields, "app_name")
@@ -68,12 +68,12 @@ class Request:
 
 
 class RequestHandler:
-    """Makes replies out of datagrams, with the IDs of `service`. Counts what it does in `stats`.
+    """Turns requests into replies with IDs from `service`, and counts them in `stats`.
 
-    With `keys`, only datagrams signed with one of them are answered, and replies are signed with the same. Without
-    them, a sender is trusted that is on this host or, where `listed`, that the networks of the settings admit. A
-    reply to any other is not longer than its request, unless it holds a single ID: its address may be forged, and the
-    server must not send more to a victim than it was sent.
+    With `keys`, only datagrams signed with one of the keys are answered, and replies are signed with the same key.
+    Without keys, senders on this host are trusted, and with `listed` those in the networks of the settings, too. A
+    reply to any other sender is not longer than its request, unless it contains a single ID: the sender's address may
+    be forged, and the server must not amplify traffic to a victim.
     """
 
     def __init__(self, service: IdService, stats: Stats, keys: Sequence[str] = (), *, listed: bool = False) -> None:
@@ -85,11 +85,11 @@ class RequestHandler:
         self._counters = service.counters
         self._wait = conf.ids.wait
         self.local = self._trusts_all
-        """Whether all requests are of trusted senders; the server sets it when it is bound to this host alone."""
+        """Whether all senders are trusted; the server sets it if it is bound to this host only."""
         self.fast_path = self._fast_path if not self._keys and not service.logs else self._no_fast_path
 
     def _fast_path(self, datagram: bytes) -> bytes | None:
-        """Return the reply to a plain request that can be served at once; None for all that needs `handle`."""
+        """Return the reply to a plain request that can be served immediately, or None if it requires `handle`."""
         try:
             request = protocol.decode(datagram)
             if request.action not in protocol.CREATE or request.count is not UNSET or request.code is not UNSET:
@@ -115,7 +115,7 @@ class RequestHandler:
         return None
 
     def handle(self, datagram: bytes, host: str) -> bytes:
-        """Return the reply to any datagram from `host`. Raises Ignored for none, Pending to be resumed."""
+        """Return the reply to any datagram from `host`. Raise Ignored for no reply, Pending if it must be resumed."""
         key = None
         if self._keys:
             datagram, key = self._verified(datagram)
@@ -135,23 +135,23 @@ class RequestHandler:
         return self.resume(request)
 
     def resume(self, request: Request) -> bytes:
-        """Go on with a request, from its beginning or after a wait. Raises Ignored for no reply, Pending."""
+        """Continue a request, from its beginning or after a wait. Raise Ignored for no reply, or Pending again."""
         try:
             return self._create(request) if request.action in protocol.CREATE else self._monitor(request)
         except IdError as error:
             return self.refusal(request, error)
 
     def refusal(self, request: Request, error: IdError) -> bytes:
-        """Return the reply that refuses a request. Raises Ignored where it may not be sent."""
+        """Return the reply that refuses a request. Raise Ignored if it must not be sent."""
         self._stats.errors[error.code] += 1
         if isinstance(error, Unavailable):
             error = self._service.explained(error)
         return self._reply(request, protocol.failure(request.fields, error))
 
     def _reply(self, request: Request, forms: Iterable[bytes], *, single: bool = False) -> bytes:
-        """Return the first form of a reply that is short enough, signed where the request was. Raises Ignored for none.
+        """Return the first form of a reply that is short enough, signed if the request was. Raise Ignored if none is.
 
-        The reply with a `single` ID may have any length.
+        A reply with a `single` ID may have any length.
         """
         longest = None if single else request.longest
         for reply in forms:
@@ -165,7 +165,7 @@ class RequestHandler:
     def _create(self, request: Request) -> bytes:
         count = 1 if request.count is None else request.count
         if not 1 <= count <= conf.ids.max_count:
-            raise BadCount(f"The count is {count}. Give a whole number from 1 to {conf.ids.max_count}.")
+            raise BadCount(f"The count is {count}. Use a whole number from 1 to {conf.ids.max_count}.")
         if count > 1 and request.longest is not None:
             self._first_of_batch(request, count)
         self._take(request, count)
@@ -175,7 +175,7 @@ class RequestHandler:
         )
         reply = self._reply(request, forms, single=count == 1)
         if len(reply) > MAX_REPLY:
-            raise BadCount(f"{count} IDs do not fit into one datagram. Ask for fewer.")
+            raise BadCount(f"{count} IDs do not fit into one datagram. Request fewer.")
         return reply
 
     def _take(self, request: Request, count: int) -> None:
@@ -184,7 +184,7 @@ class RequestHandler:
             raise Pending(future, request)
 
     def _first_of_batch(self, request: Request, count: int) -> None:
-        """Take one ID of a batch, to see whether the reply would be too long; Ignored when it would."""
+        """Take one ID of a batch to estimate the reply's size. Raise Ignored if it would be too long."""
         if len(request.ids) < 1:
             self._take(request, 1)
         self._reply(request, protocol.success(request.fields, request.ids[:1] * count, protocol.SUCCESS))

@@ -1,7 +1,7 @@
-"""One UDP server process, or several that share a port, with figures for the operator.
+"""One UDP server process, or several that share a port, with statistics for the operator.
 
-The parent of several holds the sockets, so that a datagram waits in the kernel while a child that died is started
-again. Each child reserves its own numbers. The parent never touches the database.
+With several processes, the parent keeps the sockets open, so that datagrams wait in the kernel while a dead child is
+restarted. Each child reserves its own numbers. The parent never uses the database.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Show = Callable[[str], None]
 
 
 class Reporter:
-    """Prints a line of figures each `interval` seconds (0: never) and when asked with `now`."""
+    """Prints a line of statistics every `interval` seconds (0: never) and when `now` is called."""
 
     def __init__(self, show: Show, interval: float) -> None:
         self._show = show
@@ -49,14 +49,14 @@ class Reporter:
         return bool(self._interval) and time.monotonic() - self._printed >= self._interval
 
     def now(self, snapshots: list[dict[str, Any]]) -> None:
-        """Print a line about the time since the last one."""
+        """Print a line for the time since the last one."""
         total, at = stats.merge(snapshots), time.monotonic()
         self._show(stats.line(total, self._before, at - self._then))
         self._before, self._then, self._printed = total, at, at
 
 
 def run_one(host: str, port: int, show: Show, interval: float, ready: Callable[[str], None], *, batch: int = 0) -> None:
-    """Serve in this process until SIGTERM or SIGINT; SIGUSR1 prints the figures."""
+    """Serve in this process until SIGTERM or SIGINT; SIGUSR1 prints the statistics."""
     sock = bind(host, port)
     ready(_address(sock))
     server = _server(sock, batch)
@@ -80,8 +80,8 @@ def run_one(host: str, port: int, show: Show, interval: float, ready: Callable[[
 def run_many(
     host: str, port: int, processes: int, show: Show, interval: float, ready: Callable[[str], None], *, batch: int = 0
 ) -> None:
-    """Serve in `processes` children until SIGTERM or SIGINT; one that dies is started again."""
-    bind(host, port).close()  # says so when somebody else has the port, which a shared socket would not
+    """Serve in `processes` children until SIGTERM or SIGINT; restart children that die."""
+    bind(host, port).close()  # raises if the port is in use, which binding a shared socket would not
     sockets = [bind(host, port, shared=True) for _ in range(processes)]
     ready(_address(sockets[0]))
     connections.close_all()
@@ -89,7 +89,7 @@ def run_many(
 
 
 class Parent:
-    """Starts a child for each socket, sums their figures, hands on signals."""
+    """Starts a child for each socket, sums up their statistics and forwards signals."""
 
     def __init__(self, sockets: list[socket.socket], reporter: Reporter, batch: int) -> None:
         self._sockets = sockets
@@ -145,7 +145,7 @@ class Parent:
 
 
 def _summed(snapshots: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return several snapshots as one of the form that a process gives."""
+    """Return the sum of several snapshots, in the format of one process."""
     total = stats.merge(snapshots)
     rules = {name: {"issued": issued, "remaining": 0, "names": 0} for name, issued in total["issued"].items()}
     return {
@@ -170,7 +170,7 @@ def _child(sock: socket.socket, batch: int, pipe: int) -> None:
         try:
             os.write(pipe, json.dumps(server.snapshot()).encode() + b"\n")
         except OSError:
-            log.debug("the parent does not read the figures", exc_info=not last)
+            log.debug("The parent does not read the statistics.", exc_info=not last)
 
     def keep_reporting() -> None:
         while not server.stopping:
@@ -182,17 +182,17 @@ def _child(sock: socket.socket, batch: int, pipe: int) -> None:
     events.start()
     server.serve()
     report(last=True)
-    events.stop()  # this process ends without its exit handlers
+    events.stop()  # this process exits without running exit handlers
 
 
 def _load(server: UdpServer) -> None:
-    """Read the rules before the first request; with the database down the service goes on trying."""
+    """Read the rules before the first request. If the database is down, the service keeps retrying."""
     from ..errors import IdError
 
     try:
         server.service.load()
     except IdError as error:
-        log.error("the ID rules could not be read, requests are refused until they are: %s", error)
+        log.error("The ID rules could not be read; requests are refused until they are: %s", error)
 
 
 def _on_signals(stop: Callable[[], None], report: Callable[[], None]) -> None:

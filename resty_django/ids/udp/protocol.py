@@ -1,8 +1,8 @@
-"""JSON over UDP, as clients of id_server speak it: one object in, at most one object out.
+"""JSON over UDP, compatible with id_server: one object per request, at most one object as reply.
 
-A request has `action` (`get` or `create` make an ID, anything else monitors), `rule_name`, `app_name`, and perhaps
-`salt`, `seq` and, our addition, `count`. The reply holds the request's fields, byte for byte in their values, with
-`code`, `message` and `data` set by the server alone; keys are in alphabetical order.
+A request has `action` (`get` or `create` issues an ID, anything else monitors), `rule_name`, `app_name`, and optionally
+`salt`, `seq` and, in addition to id_server, `count`. The reply contains the request's fields, their values unchanged
+byte for byte, with `code`, `message` and `data` set by the server only; keys are in alphabetical order.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SUCCESS, OK = "success", "ok"
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A request of the usual fields; becomes its own reply when code, data and message are set.
+    """A request with the usual fields; setting code, data and message turns it into its reply.
 
-    The fields stand in alphabetical order, as in a reply.
+    The fields are in alphabetical order, as in a reply.
     """
 
     action: str
@@ -49,11 +49,11 @@ _decode_value = msgspec.json.Decoder().decode
 _lax = JSONDecoder()
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What `decode` raises for anything but a request of the usual fields in their usual types."""
+"""The errors that `decode` raises for anything except a request with the usual fields and types."""
 
 
 def decode_lax(datagram: bytes) -> dict[str, Raw]:
-    """Return the fields of any JSON object, text after it left out. Raise NotAnObject when there is none."""
+    """Return the fields of a JSON object; ignore text after it. Raise NotAnObject if there is no object."""
     try:
         text = datagram.decode()
         if not text.startswith("{"):
@@ -68,7 +68,7 @@ def decode_lax(datagram: bytes) -> dict[str, Raw]:
 
 
 def text_field(fields: dict[str, Raw], name: str) -> str:
-    """Return a field that must be a string. Raise BadRequest when it is missing or something else."""
+    """Return a field that must be a string. Raise BadRequest if it is missing or has another type."""
     text = value(fields.get(name))
     if not isinstance(text, str):
         raise BadRequest(f"The field {name} is missing or not a string.")
@@ -76,13 +76,13 @@ def text_field(fields: dict[str, Raw], name: str) -> str:
 
 
 def salt_field(fields: dict[str, Raw]) -> str:
-    """Return the salt; absent or not a string it counts as empty."""
+    """Return the salt, or "" if it is missing or not a string."""
     salt = value(fields.get("salt"))
     return salt if isinstance(salt, str) else ""
 
 
 def count_field(fields: dict[str, Raw]) -> int | None:
-    """Return how many IDs are asked for; None when the request is not for a batch."""
+    """Return the number of requested IDs, or None if the request is not for a batch."""
     if "count" not in fields:
         return None
     count = value(fields["count"])
@@ -92,20 +92,19 @@ def count_field(fields: dict[str, Raw]) -> int | None:
 
 
 def looks_like_reply(code: object, message: object) -> bool:
-    """Return whether a datagram is what a server sends: such are never answered, so that two servers cannot talk
-    forever."""
+    """Return whether a datagram looks like a reply. Servers never answer replies, to prevent loops between servers."""
     code, message = value(code), value(message)
     return isinstance(code, int) and isinstance(message, str)
 
 
 def success(fields: dict[str, Raw], data: object, message: str) -> Iterator[bytes]:
-    """Yield the reply to a request that was served: the usual one, then shorter ones."""
+    """Yield the possible replies to a successful request: the usual one, then shorter ones."""
     yield _encode({**fields, "code": 0, "data": data, "message": message})
     yield _encode({**_seq(fields), "code": 0, "data": data})
 
 
 def failure(fields: dict[str, Raw], error: IdError) -> Iterator[bytes]:
-    """Yield the reply to a request that was refused: the usual one, then shorter ones."""
+    """Yield the possible replies to a refused request: the usual one, then shorter ones."""
     echoed = {name: value for name, value in fields.items() if name != "data"}
     word = error.code
     message = str(error) if word == "not_exist" else f"{word}: {error}"
@@ -120,7 +119,7 @@ def _seq(fields: dict[str, Raw]) -> dict[str, Raw]:
 
 
 def value(raw: object) -> object:
-    """Return what a field holds; None when it holds no JSON."""
+    """Return the decoded value of a field, or None if it is not JSON."""
     if not isinstance(raw, Raw):
         return raw
     try:

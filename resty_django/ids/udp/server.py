@@ -1,6 +1,6 @@
-"""The loop of a UDP server: receive, answer, send; on one thread, with a blocking socket.
+"""The UDP server loop: receive, handle, reply; on one thread, with a blocking socket.
 
-A request that must wait for a reservation is parked, and answered from the thread that made the reservation, so the
+A request that must wait for a reservation is parked and answered by the thread that made the reservation, so that the
 loop never waits for the database.
 """
 
@@ -30,18 +30,18 @@ from .stats import Stats
 log = logger("resty_django.ids.udp")
 
 IDLE = 0.2
-"""Seconds without a request after which the loop looks whether it is to stop."""
+"""Seconds without a request after which the loop checks whether to stop."""
 MAX_PARKED = 10_000
-"""Requests that may wait for reservations at one time."""
+"""The maximum number of requests that wait for reservations at the same time."""
 MAX_PARKED_MONITORS = 1000
-"""Those of them that monitor, so that they leave room for requests for IDs."""
+"""The maximum number of parked monitor requests, so that requests for IDs can be parked, too."""
 _DRAIN = 1.0
 
 Address = Any
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Return a UDP socket bound to `host` and `port`; `shared` lets other sockets of this user bind there too."""
+    """Return a UDP socket bound to `host` and `port`; `shared` allows other sockets of this user to bind there, too."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -56,7 +56,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 class UdpServer:
-    """Serves one bound socket until `stop` is called from a signal handler or another thread."""
+    """A server for one bound socket, until `stop` is called from a signal handler or another thread."""
 
     def __init__(self, sock: socket.socket, service: IdService) -> None:
         udp = conf.ids.udp
@@ -80,7 +80,7 @@ class UdpServer:
         self.stopping = True
 
     def serve(self) -> None:
-        """Answer until stopped, then answer what is left and what is parked, and return the unused numbers."""
+        """Answer requests until stopped, then answer remaining and parked ones, and return the unused numbers."""
         seconds, fraction = divmod(IDLE, 1)
         timeout = struct.pack("ll", int(seconds), int(fraction * 1e6))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
@@ -96,7 +96,7 @@ class UdpServer:
             self.sock.close()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the figures of this process: the server's and its ID service's."""
+        """Return the statistics of this process: the server's and its ID service's."""
         return {**self.stats.snapshot(), "service": self.service.stats(), "parked": len(self._parked)}
 
     def _loop(self) -> None:
@@ -104,7 +104,7 @@ class UdpServer:
             self._one_by_one(1 << 30)
 
     def _one_by_one(self, limit: int) -> None:
-        """Answer up to `limit` requests, or until none came for a while; one system call to receive each."""
+        """Answer up to `limit` requests, or until none arrives for a while, with one receive call for each."""
         recvfrom, sendto, size = self.sock.recvfrom, self.sock.sendto, self._size + 1
         fast_path, handle, access, stats = self.handler.fast_path, self.handle, self._access, self.stats
         requests = 0
@@ -176,7 +176,7 @@ class UdpServer:
             self.stats.dropped[str(ignored)] += 1
 
     def _unpark(self, number: int, future: Future[Any]) -> None:
-        """Go on with a parked request; runs on the thread that made its reservation."""
+        """Continue a parked request; runs on the thread that made its reservation."""
         parked = self._parked.pop(number, None)
         self._monitors.discard(number)
         if parked is None:
@@ -196,7 +196,7 @@ class UdpServer:
             self._note("internal_error", failure)
 
     def _sweep(self, ended: threading.Event) -> None:
-        """Refuse what has been parked for too long: the database hangs."""
+        """Refuse requests that have been parked for too long because the database hangs."""
         while not ended.wait(0.1):
             late = time.monotonic() - self._wait
             for number, (since, request, send) in list(self._parked.items()):
@@ -219,7 +219,7 @@ class UdpServer:
             time.sleep(0.005)
 
     def _note(self, cause: str, error: Exception) -> None:
-        """Count an error, and log the first of its kind."""
+        """Count an error, and log the first one of each kind."""
         self.stats.dropped[cause] += 1
         kind = f"{cause} {type(error).__name__} {getattr(error, 'errno', '')}"
         if kind not in self._reported:

@@ -1,8 +1,8 @@
-"""Signed datagrams: a JSON object, and directly after its closing brace 64 lower-case hex digits.
+"""Signed datagrams: a JSON object, directly followed by 64 lower-case hex digits.
 
-The digits are HMAC-SHA256 over every byte before them. A signed request also holds `time` (epoch seconds) and
-`nonce` (at least 16 random characters), so that the server recognises a copy of it. Server and client share
-this module; it needs nothing but the standard library.
+The digits are the HMAC-SHA256 of all bytes before them. A signed request also contains `time` (epoch seconds) and
+`nonce` (at least 16 random characters), so that the server recognizes copies. Server and client share this module; it
+requires only the standard library.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 SIGNATURE_LENGTH = 64
 MIN_NONCE = 16
-"""Characters of a nonce at least."""
+"""The minimum number of characters in a nonce."""
 
 
 def sign(data: bytes, key: bytes) -> bytes:
-    """Return `data` with its signature behind it."""
+    """Return `data` followed by its signature."""
     return data + _digits(data, key)
 
 
 def verify(datagram: bytes, keys: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-    """Return what was signed and the key that fits; None when no key does, or there is nothing but a signature."""
+    """Return the signed data and the matching key, or None if no key matches or the data is empty."""
     body, signature = datagram[:-SIGNATURE_LENGTH], datagram[-SIGNATURE_LENGTH:]
     if not body:
         return None

@@ -1,4 +1,4 @@
-"""Figures of a UDP server: counts by cause and a histogram of handling times that adds up over processes."""
+"""Statistics of a UDP server: counts by cause, and a histogram of handling times that can be summed over processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _STEPS = 8
-"""Histogram buckets a factor of two of time: each is about 9 % wide."""
+"""Histogram buckets per factor of two of time: each is about 9 % wide."""
 _SIZE = 32 * _STEPS
 
 
 class Stats:
-    """What one server process has done. Times are sampled, one request in sixteen."""
+    """The statistics of one server process. Times are sampled: one request in sixteen."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -22,11 +22,11 @@ class Stats:
         self.buckets = [0] * _SIZE
 
     def took(self, nanoseconds: int) -> None:
-        """Count the handling time of a request."""
+        """Record the handling time of a request."""
         self.buckets[min(int(math.log2(max(nanoseconds, 1)) * _STEPS), _SIZE - 1)] += 1
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
+        """Return the statistics as plain data."""
         return {
             "requests": self.requests,
             "errors": dict(self.errors),
@@ -36,7 +36,7 @@ class Stats:
 
 
 def merge(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sum of several processes' snapshots, with those of their ID services."""
+    """Return the sum of several processes' snapshots, including their ID services' figures."""
     total = Stats()
     issued: Tally[str] = Tally()
     remaining: Tally[str] = Tally()
@@ -62,7 +62,7 @@ def merge(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def percentile(buckets: list[int], share: float) -> float:
-    """Return the time below which `share` of the samples lie, in microseconds; 0 without samples."""
+    """Return the time in microseconds below which `share` of the samples are; 0 without samples."""
     total = sum(buckets)
     target, cumulated = share * total, 0
     for index, count in enumerate(buckets):
@@ -73,9 +73,9 @@ def percentile(buckets: list[int], share: float) -> float:
 
 
 def line(now: Mapping[str, Any], before: Mapping[str, Any] | None, seconds: float) -> str:
-    """Return one line for people: rate since `before`, totals, times, head room.
+    """Return one line of text: rate since `before`, totals, times, reserved numbers left.
 
-    `seconds` is the time between the two.
+    `seconds` is the time between the two snapshots.
     """
     buckets = now["buckets"]
     if before:
@@ -89,7 +89,7 @@ def line(now: Mapping[str, Any], before: Mapping[str, Any] | None, seconds: floa
         f"dropped {_causes(now['dropped'])}",
         f"p50 {percentile(buckets, 0.5)} us",
         f"p99 {percentile(buckets, 0.99)} us",
-        "head room " + (", ".join(f"{k} {v:,}" for k, v in sorted(now["remaining"].items())[:4]) or "none yet"),
+        "reserved " + (", ".join(f"{k} {v:,}" for k, v in sorted(now["remaining"].items())[:4]) or "none yet"),
     ]
     if now["reservation_failures"]:
         parts.append(f"{now['reservation_failures']} failed reservations")

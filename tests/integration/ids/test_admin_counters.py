@@ -99,7 +99,7 @@ def test_list_filters_and_sorts(admin_client: Client) -> None:
     [
         ({"bound": 1000}, "All numbers of this cycle are reserved."),
         ({"step": 2, "node_offset": 1}, "Confirm the step"),
-        ({"bound": 0}, "in order"),
+        ({"bound": 0}, "OK"),
     ],
 )
 def test_facts_tell_the_state(admin_client: Client, fields: dict[str, int], sentence: str) -> None:
@@ -115,7 +115,7 @@ def test_facts_of_a_counter_ahead_of_the_clock_or_of_yesterday(admin_client: Cli
         cycle_start=counter.cycle_start - DAY, cycle_end=counter.cycle_end - DAY, shown=counter.shown - DAY
     )
     html = admin_client.get(page(counter)).content.decode()
-    assert "starts anew" in html
+    assert "restarts" in html
     assert "000000</code>" in html
 
 
@@ -165,13 +165,13 @@ def test_issue_works_on_a_site_with_a_transaction_around_each_request() -> None:
 
 def test_raise_and_its_errors(admin_client: Client) -> None:
     counter = make_counter(make_rule())
-    assert "100 already" in admin_client.post(page(counter, "raise"), {"to": "99"}).content.decode()
+    assert "already 100" in admin_client.post(page(counter, "raise"), {"to": "99"}).content.decode()
     assert admin_client.post(page(counter, "raise"), {"to": "x"}).status_code == 200
     assert admin_client.post(page(counter, "raise"), {"to": str(2**63)}).status_code == 200
     assert logged() == []
     assert admin_client.post(page(counter, "raise"), {"to": "5000"}).status_code == 302
     assert IdCounter.objects.get().bound == 5000
-    assert logged() == ["Raised: the next number was 100 and is 5,000."]
+    assert logged() == ["Raised: the next number was 100 and is now 5,000."]
 
 
 @pytest.mark.parametrize("typed", ["", "500", "order/shop", "order/shop 501", "order/Shop 500", "order/shop  500"])
@@ -185,10 +185,10 @@ def test_lower_takes_the_exact_words(admin_client: Client, typed: str) -> None:
 
 def test_lower_lowers_and_is_noted(admin_client: Client) -> None:
     counter = make_counter(make_rule(), bound=600)
-    assert "comes again" in admin_client.get(page(counter, "lower")).content.decode()
+    assert "will be issued a second time" in admin_client.get(page(counter, "lower")).content.decode()
     assert admin_client.post(page(counter, "lower"), NUMBERS).status_code == 302
     assert IdCounter.objects.get().bound == 500
-    assert logged() == ["Lowered: the next number was 600 and is 500."]
+    assert logged() == ["Lowered: the next number was 600 and is now 500."]
 
 
 def test_lower_with_a_hostile_name(admin_client: Client) -> None:
@@ -220,7 +220,7 @@ def test_confirm_step(admin_client: Client) -> None:
     assert IdCounter.objects.get().step == 1
     assert admin_client.post(page(counter, "confirm-step"), NUMBERS).status_code == 302
     assert list(IdCounter.objects.values_list("node_offset", "step", "bound")) == [(0, 2, 500), (1, 2, 501)]
-    assert logged() == ["Step 1 changed to 2, floor 500: the next number was 100 and is 500."]
+    assert logged() == ["Step 1 changed to 2, floor 500: the next number was 100 and is now 500."]
     assert "already" in admin_client.post(page(counter, "confirm-step"), NUMBERS).content.decode()
 
 

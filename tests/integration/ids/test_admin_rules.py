@@ -127,7 +127,7 @@ def test_a_bad_rule_is_not_saved_and_the_place_is_marked(admin_client: Client) -
 def test_a_name_that_is_taken_is_refused(admin_client: Client) -> None:
     make_rule()
     reply = admin_client.post(f"{RULES}add/", rule_data())
-    assert "A rule of this name exists already." in reply.content.decode()
+    assert "A rule with this name already exists." in reply.content.decode()
     assert IdRule.objects.count() == 1
 
 
@@ -149,7 +149,7 @@ def test_a_risky_edit_takes_a_second_submit_with_the_box(admin_client: Client) -
     data = rule_data(rule, source="X{now:%y%m%d}{counter:06d}")
     reply = admin_client.post(change(rule), data)
     html = reply.content.decode()
-    assert "no new ID can look like one of the past" in html
+    assert "no new ID can equal an earlier one" in html
     assert 'name="confirm_risks"' in html
     assert IdRule.objects.get().source == rule.source
     assert admin_client.post(change(rule), data | {"confirm_risks": "on"}).status_code == 302
@@ -181,9 +181,9 @@ def test_an_edit_without_risk_shows_no_box(admin_client: Client) -> None:
 def test_lua_takes_its_own_permission_to_add_change_and_preview() -> None:
     editor, writer = person(*EDITORS), person(*EDITORS, "change_lua_rule")
     data = rule_data(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
-    assert "lack the permission" in editor.post(f"{RULES}add/", data).content.decode()
+    assert "do not have permission" in editor.post(f"{RULES}add/", data).content.decode()
     html = look(editor, data)
-    assert "lack the permission" in html
+    assert "do not have permission" in html
     assert shown(html) == []
     assert shown(look(writer, data))[0] == "L000"
     assert writer.post(f"{RULES}add/", data).status_code == 302
@@ -201,14 +201,14 @@ def test_lua_takes_its_own_permission_to_add_change_and_preview() -> None:
 def test_a_template_is_not_turned_into_a_script_without_the_permission() -> None:
     rule = make_rule()
     data = rule_data(rule, kind="lua", source=LUA, max_counter=999)
-    assert "lack the permission" in person(*EDITORS).post(change(rule), data).content.decode()
+    assert "do not have permission" in person(*EDITORS).post(change(rule), data).content.decode()
     assert IdRule.objects.get().kind == "template"
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON]}})
 def test_python_takes_its_own_permission() -> None:
     data = rule_data(kind="python", source=PYTHON, reset_seconds=0)
-    assert "lack the permission" in person(*EDITORS, "change_lua_rule").post(f"{RULES}add/", data).content.decode()
+    assert "do not have permission" in person(*EDITORS, "change_lua_rule").post(f"{RULES}add/", data).content.decode()
     allowed = person(*EDITORS, "change_python_rule")
     assert shown(look(allowed, data))[0] == "P000000"
     assert allowed.post(f"{RULES}add/", data).status_code == 302
@@ -283,7 +283,7 @@ def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(admin_c
         ({"kind": "lua", "source": LUA, "max_counter": 999}, "does not show its cycle"),
         ({"kind": "lua", "source": LUA, "max_counter": 999, "fixed_length": None}, "may differ in length"),
         ({"segment_size": 500_000}, "large part"),
-        ({"gapless": "on"}, "taken back when that rolls back"),
+        ({"gapless": "on"}, "returned if the transaction is rolled back"),
         ({}, "1,000,000 numbers each day"),
         ({}, "does not show the application name"),
     ],
@@ -296,7 +296,7 @@ def test_preview_warns(admin_client: Client, fields: dict[str, Any], sentence: s
 def test_preview_shows_the_numbers_and_the_share_of_this_node(admin_client: Client) -> None:
     html = look(admin_client, rule_data())
     assert counters_of(html) == ["000003", "000007", "000011", "000015", "000019"]
-    assert "250,000 of them for this node (3 of 4)" in html
+    assert "250,000 of them are for this node (3 of 4)" in html
 
 
 def test_preview_of_a_rule_in_order_warns_of_nothing(admin_client: Client) -> None:
@@ -401,7 +401,7 @@ def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> N
         make_counter(rule, f"app{number}")
     url = f"{RULES}{rule.pk}/delete/"
     html = admin_client.get(url).content.decode()
-    assert "come again" in html
+    assert "issued again" in html
     assert "order/app22" in html
     assert "and 3 more" in html
     for typed in ("", "Order", "order "):

@@ -63,7 +63,7 @@ def typing(monkeypatch: Any, text: str | None) -> list[str]:
 def test_without_a_floor_it_lists(counters: None) -> None:
     before = steps()
     output = run()
-    assert "order/a: step 1; all that is reserved here lies below 5" in output
+    assert "order/a: step 1; all numbers reserved here are below 5" in output
     assert "other/a" in output
     assert "--floor" in output
     assert steps() == before
@@ -73,7 +73,7 @@ def test_after_confirmation_ids_go_on_at_the_floor(counters: None) -> None:
     with pytest.raises(StepChanged, match="confirm_id_step"):
         next_id("order", "a")
     output = run("--floor", 100, "--yes", rule="order")
-    assert "All nodes of 2 names are at step 2 now." in output
+    assert "All nodes of 2 names now have step 2." in output
     assert {step for rule, _, step in steps() if rule == "order"} == {2}
     service.stop()
     assert [next_id("order", "a") for _ in range(3)] == ["O000101", "O000103", "O000105"]
@@ -141,7 +141,7 @@ def test_all_or_nothing(counters: None, monkeypatch: Any) -> None:
 def test_a_floor_above_the_maximum_is_refused(counters: None) -> None:
     IdRule.objects.filter(name="other").update(max_counter=50)
     before = steps()
-    with pytest.raises(CommandError, match=r"other/a: .*maximum of the rule is 50.*Nothing was changed"):
+    with pytest.raises(CommandError, match=r"other/a: .*rule's maximum. Use at most 50.*Nothing was changed"):
         run("--floor", 100, "--yes", rule="other")
     assert steps() == before
 

@@ -142,7 +142,7 @@ def test_ids_go_on_where_the_original_stopped(original: Original, counter_table:
     assert (rule.kind, rule.min_counter, rule.max_counter, rule.reset_seconds) == ("lua", 0, 999_999, 86_400)
     assert (rule.segment_size, rule.fixed_length, rule.timezone, rule.max_names) == (1000, True, "", 10_000)
     assert not IdRule.objects.get(name="task").fixed_length
-    assert "2 rules and 4 counters were taken over." in output
+    assert "2 rules and 4 counters were imported." in output
     assert "IDs of rule task may differ in length" in output
 
 
@@ -163,7 +163,7 @@ def test_all_or_nothing(original: Original, counter_table: Any) -> None:
         run(path, database="original")
     IdRule.objects.create(name="b", source="B{counter:06d}")
     original({"a": script(), "b": script()})
-    with pytest.raises(CommandError, match=r"Rule b exists already\. Run again with --update"):
+    with pytest.raises(CommandError, match=r"Rule b already exists\. Run again with --update"):
         run(path, database="original")
     assert [rule.name for rule in IdRule.objects.all()] == ["b"]
     assert not IdCounter.objects.exists()
@@ -173,7 +173,7 @@ def test_counters_are_missed_when_they_are_not_asked_for(original: Original) -> 
     output = run(original())
     assert "database id_server of user ids at 10.0.0.1:3306" in output
     assert "secret" not in output
-    assert "numbers begin anew" in output
+    assert "numbers start from the beginning" in output
 
 
 def test_the_settings_to_write_are_printed(original: Original, settings: Any, counter_table: Any) -> None:
@@ -229,7 +229,7 @@ def test_scripts_are_found_from_the_folder_named_or_around_the_file(original: Or
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"id_step": 200}, "8 signed bits.*steps of -56.*The most is 127"),
+        ({"id_step": 200}, "8 signed bits.*steps of -56.*The maximum is 127"),
         ({"id_step": 128}, "steps of -128"),
         ({"id_step": 0}, "0 <= id_offset < id_step"),
         ({"id_step": 2, "id_offset": 2}, "0 <= id_offset < id_step"),
@@ -240,7 +240,7 @@ def test_scripts_are_found_from_the_folder_named_or_around_the_file(original: Or
         ({"rules": ["x"]}, "a rule has no name"),
         ({"rules": [{"lua_file": "x"}]}, "a rule has no name"),
         ({"rules": [{"name": "x"}]}, "rule x has no lua_file"),
-        ({"rules": [{"name": "x", "lua_file": "rule/none.lua"}]}, "Rule x: there is no file .*none.lua"),
+        ({"rules": [{"name": "x", "lua_file": "rule/none.lua"}]}, "Rule x: the script is missing; tried .*none.lua"),
         ({"rules": [{"name": "x", "lua_file": "rule/order_id.lua", "batch_save": "9"}]}, "batch_save of rule x"),
         ({"rules": [{"name": "x", "lua_file": "rule/order_id.lua"}] * 2}, "'x' more than once"),
         ({"rules": [{"name": "a b", "lua_file": "rule/order_id.lua"}]}, "forbidden character ' '"),
@@ -274,9 +274,9 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ("function (", "Rule x, .*Line 1"),
         ("x = 1", "min_counter"),
         (script(NUMBER, low=-1), "0 <= min < max"),
-        (script("os.date()"), "makes no ID here"),
-        (script("nil"), "makes no ID here"),
-        (script("nil").replace("return nil", "while true do end"), "makes no ID here.*longer than"),
+        (script("os.date()"), "does not return an ID here"),
+        (script("nil"), "does not return an ID here"),
+        (script("nil").replace("return nil", "while true do end"), "does not return an ID here.*longer than"),
         ("\0" + script(), "NUL byte"),
     ],
 )
@@ -326,7 +326,7 @@ def test_rows_without_a_rule_or_with_a_name_that_no_one_can_ask_for_are_left_out
 ) -> None:
     counter_table((0, 1, 0, "gone", "a"), (0, 1, 0, "gone", "b"), (0, 1, 0, "order_id", "a b"))
     output = run(original(), database="original")
-    assert "2 rows of rule gone, which the configuration does not have, are left out." in output
+    assert "2 rows of rule gone are skipped, because the configuration does not have this rule." in output
     assert "forbidden character ' '" in output
     assert not IdCounter.objects.exists()
 
@@ -343,7 +343,7 @@ def test_more_names_than_a_rule_allows_raise_its_bound(original: Original, count
 
 def test_a_table_written_just_now_is_a_warning(original: Original, counter_table: Any) -> None:
     counter_table((0, 1, ahead() - 10, "order_id", "a"))
-    assert "If id_server still runs, stop it" in run(original(), database="original")
+    assert "If id_server is still running, stop it" in run(original(), database="original")
 
 
 def test_a_row_of_the_future_is_refused(original: Original) -> None:
@@ -424,7 +424,7 @@ def test_rows_of_another_step_lift_all_nodes_above_what_was_given_out(
     original_rows = [IdServerRow("n", "a", node, value, 0) for node, value in rows]
     plan = planned(path, original_rows, at(2026, 11, 21, 12))
     assert sorted((s.node_offset, s.bound) for s in plan.rules[0].counters) == [(0, 27), (1, 28), (2, 26)]
-    assert any("another id_step than 3" in notice for notice in plan.notices)
+    assert any("an id_step other than 3" in notice for notice in plan.notices)
     plan.apply()
     assert next_id("n", "a") == "N000027"
 
@@ -452,7 +452,7 @@ def test_an_update_replaces_rules_and_sets_no_counter_back(original: Original, c
     service.stop()
     original({"n": script(NUMBER.replace("N%", "M%"))})
     output = run(path, "--update", database="original")
-    assert "3 of these counters already" in output
+    assert "already has 3 of these counters" in output
     assert "The text of IDs changes" in output
     assert IdRule.objects.get().version > version
     assert [next_id("n", app) for app in "abcd"] == ["M000102", "M005001", "M000006", "M000010"]
@@ -473,7 +473,7 @@ def test_an_update_under_another_step_is_refused(original: Original, counter_tab
     counter_table((0, 100, 0, "n", "a"))
     run(path, database="original")
     original({"n": script()}, id_step=2)
-    with pytest.raises(CommandError, match=r"made with step 1, the configuration has id_step 2.*confirm_id_step"):
+    with pytest.raises(CommandError, match=r"created with step 1, but the configuration has id_step 2.*confirm_id_step"):
         run(path, "--update", database="original")
 
 
@@ -484,6 +484,6 @@ def test_a_counter_that_moves_between_look_and_write_ends_the_import(original: O
     plan = make_plan(read_config(path), read_rows("original"), update=True)
     next_id("n", "a")
     version = IdRule.objects.get().version
-    with pytest.raises(Refused, match="moved meanwhile"):
+    with pytest.raises(Refused, match="moved during the import"):
         plan.apply()
     assert IdRule.objects.get().version == version

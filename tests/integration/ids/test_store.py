@@ -179,7 +179,7 @@ def test_another_step_is_refused_for_a_known_counter_and_for_its_new_nodes(order
     for offset in (0, 1):
         with (
             override_settings(RESTY_DJANGO={"IDS": {"STEP": 2, "OFFSET": offset}}),
-            pytest.raises(StepChanged, match="step 1 and this site is set to step 2"),
+            pytest.raises(StepChanged, match="step 1, but this site uses step 2"),
         ):
             reserve(order)
     assert IdCounter.objects.count() == 1
@@ -296,15 +296,15 @@ def test_rules_have_scramble_keys_of_their_own(make_rule: MakeRule) -> None:
 @pytest.mark.parametrize(
     ("fields", "at", "message"),
     [
-        ({"source": "{counter:06d"}, "source", "At character 1 ('{counter:06d'): A { without its }"),
+        ({"source": "{counter:06d"}, "source", "At character 1 ('{counter:06d'): A { has no matching }"),
         ({"source": "O{now:%y%n}{counter}"}, "source", "At character 9 ('%n}{counter}'): %n is not a directive"),
         ({"source": "O"}, "source", "At character 2 (''): A template needs the field {counter}"),
         ({"source": "{counter:03d}"}, "source", "max_counter 999999 needs 6 characters"),
-        ({"source": "{counter:06d}", "reset_seconds": 86_400}, "source", "IDs would come again"),
+        ({"source": "{counter:06d}", "reset_seconds": 86_400}, "source", "IDs would repeat"),
         ({"timezone": "Mars/Base"}, "timezone", "'Mars/Base' is not a time zone"),
         ({"name": "a b"}, "name", "forbidden character ' '"),
         ({"name": "a" * 65}, "name", "at most 64"),
-        ({"reset_seconds": 60, "reset_calendar": "month"}, "reset_calendar", "Choose one of the two ways"),
+        ({"reset_seconds": 60, "reset_calendar": "month"}, "reset_calendar", "Choose one of the two"),
         ({"reset_calendar": "decade"}, "reset_calendar", "not a valid choice"),
         ({"kind": "python", "source": "os.system"}, "source", "PYTHON_RULES"),
         ({"kind": "perl"}, "kind", "not a valid choice"),

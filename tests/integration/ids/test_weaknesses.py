@@ -330,7 +330,7 @@ def test_a_lua_rule_can_neither_run_away_nor_reach_the_host(make_rule: MakeRule)
 
 
 def test_a_salt_cannot_make_two_ids_equal(make_rule: MakeRule) -> None:
-    with pytest.raises(ValidationError, match="makes equal IDs of different pairs"):
+    with pytest.raises(ValidationError, match="can make equal IDs from different pairs"):
         make_rule("free", "{salt}{counter}")
     make_rule("fixed", "{salt:3}{counter}")
     make_rule("wide", "{salt}{counter:06d}", max_counter=999_999)

@@ -306,15 +306,15 @@ async def test_a_refusal_is_raised_as_its_class_and_not_tried_elsewhere(
 @pytest.mark.parametrize("data", [None, 5, [], ["a", "b"], ["a", 5, "c"], {"a": 1}, ""])
 async def test_a_success_that_holds_no_ids_is_an_error(make: Any, respond: Any, data: object) -> None:
     client = make([respond(lambda request, *_: reply(request, data=data)).node])
-    with pytest.raises(errors.IdError, match=r"does not hold [13] IDs"):
+    with pytest.raises(errors.IdError, match=r"does not contain [13] IDs"):
         await (client.get_many("order", 3) if data else client.get("order"))
-    with pytest.raises(errors.IdError, match="does not hold counter"):
+    with pytest.raises(errors.IdError, match="does not contain counter"):
         await client.monitor("order")
 
 
 async def test_a_server_without_batches_is_told_from_a_broken_one(make: Any, respond: Any) -> None:
     client = make([respond(lambda request, *_: reply(request, data="O1")).node])
-    with pytest.raises(errors.IdError, match="does not know the field count"):
+    with pytest.raises(errors.IdError, match="does not support the field count"):
         await client.get_many("order", 2)
 
 

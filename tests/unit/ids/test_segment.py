@@ -114,7 +114,7 @@ def test_an_edited_minimum_leaves_each_node_its_own_numbers(step: int, offset: i
 
 def test_another_step_is_refused() -> None:
     row, _, _ = take(None, rule(), D)
-    with pytest.raises(StepChanged, match="step 1 and this site is set to step 2"):
+    with pytest.raises(StepChanged, match="step 1, but this site uses step 2"):
         take(row, rule(), D, step=2)
 
 

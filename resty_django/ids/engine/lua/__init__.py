@@ -1,1 +1,1 @@
-"""Rules in Lua, as id_server has them: a sandbox for scripts."""
+"""Lua rules, compatible with id_server, run in a sandbox."""

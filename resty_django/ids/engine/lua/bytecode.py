@@ -1,4 +1,4 @@
-"""A check of compiled Lua 5.1 before it runs."""
+"""Check compiled Lua 5.1 code before it runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 from struct import calcsize, unpack_from
 
 MAX_NAMED = 2
-"""Named parameters that a function with `...` may have.
+"""The maximum number of named parameters of a function with `...`.
 
-Lua 5.1 makes room on its stack for a function's registers, but not for its named parameters, which it moves when
-there is a `...` (CVE-2014-5461); what may be written past the end is then the reserve of a few slots, which two of
-them never use up.
+Lua 5.1 reserves stack space for a function's registers, but not for its named parameters, which it moves if the
+function has `...` (CVE-2014-5461). It may then write past the end, into a spare area of a few slots. Two parameters
+always fit.
 """
 _HEADER = 12
 _INT = 4
@@ -19,9 +19,9 @@ _VARARG = 2
 
 
 def vararg_line(dump: bytes) -> int | None:
-    """Return the line of the first function with `...` and more than MAX_NAMED named parameters, None if there is none.
+    """Return the line of the first function with `...` and more than MAX_NAMED named parameters, or None.
 
-    `dump` is what string.dump gives on this machine.
+    `dump` is the output of string.dump on this machine.
     """
     return _Reader(dump).function()
 
@@ -33,7 +33,7 @@ class _Reader:
         self._order = "<" if sys.byteorder == "little" else ">"
         self._size = dump[8]
         if dump[:5] != b"\x1bLuaQ" or dump[7] != _INT or self._size != calcsize("N") or dump[9] != _INSTRUCTION:
-            raise ValueError("Not the bytecode of Lua 5.1 on this machine.")
+            raise ValueError("The data is not Lua 5.1 bytecode for this machine.")
 
     def function(self) -> int | None:
         self._skip_text()

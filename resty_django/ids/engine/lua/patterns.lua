@@ -1,14 +1,14 @@
 --[[ Lua patterns in Lua: find, match, gmatch and gsub as in section 5.4.1 of the Lua 5.1 manual.
 
-The C library's matcher backtracks without running a single VM instruction, so no hook can stop it: a pattern of
-thirty characters may run for years. This one is Lua all the way down, and so ends with the sandbox's time.
+The C library's matcher backtracks without running any VM instruction, so no hook can stop it: a pattern of thirty
+characters could run for years. This matcher is written in Lua only, so the sandbox's time limit applies to it.
 
-Called with: string (the real library), table (the real library), unpack, floor, ceil, blame(message).
+Arguments: string (the real library), table (the real library), unpack, floor, ceil, blame(message).
 `blame` raises an error at the line of the script that called the library. Returns the four functions.
 
-Subject and pattern positions count from 1. `match` returns where the match ends, exclusive, or nil. As in C, a
-pattern ends at its first NUL, and is only found faulty where matching comes to the fault.
-Cost: as in the manual's algorithm, exponential at worst; about 50 ns a step.
+Subject and pattern positions count from 1. `match` returns the exclusive end of the match, or nil. As in C, a
+pattern ends at its first NUL, and an error in a pattern is only raised when matching reaches it.
+Cost: as in the manual's algorithm, exponential in the worst case; about 50 ns a step.
 ]]
 
 local string, table, unpack, floor, ceil, blame = ...
@@ -250,7 +250,7 @@ function match(ms, s, p)
   return s
 end
 
--- The i-th capture of the match from s to e; the whole match stands for the first of none.
+-- The i-th capture of the match from s to e; without captures, the first one is the whole match.
 local function capture(ms, i, s, e)
   if i > ms.level then
     if i ~= 1 then blame("invalid capture index") end
@@ -295,7 +295,7 @@ local function whole(value, n, name)
   return number >= 0 and floor(number) or ceil(number)
 end
 
--- Where a search begins, from the library's third argument.
+-- The start position of a search, from the library's third argument.
 local function first(init, n, length, name)
   if init == nil then return 1 end
   init = whole(init, n, name)
@@ -303,7 +303,7 @@ local function first(init, n, length, name)
   return min(max(init, 1), length + 1)
 end
 
--- The C search for plain text, in stretches that each do little work.
+-- The C search for plain text, in pieces that each do little work.
 local function find_plain(src, want, init)
   local length, n = #src, #want
   if n == 0 then return init, init - 1 end
@@ -316,7 +316,7 @@ local function find_plain(src, want, init)
   return nil
 end
 
--- The first match of ms at or after s: where it begins and ends (exclusive).
+-- The first match of ms at or after s: its start and exclusive end.
 local function seek(ms, s)
   local p = 1
   if byte(ms.pat, 1) == CARET and ms.plen > 0 then

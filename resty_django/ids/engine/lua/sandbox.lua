@@ -1,12 +1,12 @@
---[[ The sandbox in which a rule's script runs. Made for PUC Lua 5.1: it relies on the count hook.
+--[[ The sandbox in which a rule's script runs. Requires PUC Lua 5.1, for its count hook.
 
-Called with:
-  take       Python callable: the next number, or nil when there is none (it then keeps the reason)
+Arguments:
+  take       Python callable: returns the next number, or nil if there is none (it stores the reason)
   patterns   text of patterns.lua
-  seconds    processor time that one call into the script may use
-  ticks      how many times the hook may fire in one call (it fires every STEP instructions)
-  kilobytes  memory that the script may hold, besides the sandbox itself
-  seed       whole number that math.random begins from
+  seconds    CPU time limit of one call into the script
+  ticks      maximum count of hook calls during one call (the hook runs every STEP instructions)
+  kilobytes  memory limit of the script, in addition to the sandbox itself
+  seed       whole number, the seed of math.random
   too_long, too_big   texts of the two errors that a script cannot catch
 
 Returns these functions, to be called from one thread at a time:
@@ -15,25 +15,26 @@ Returns these functions, to be called from one thread at a time:
   bound(name)                  true and the number that the script's function `name` returns
   has(name)                    whether the script has a function `name`
   run(year, month, day, hour, minute, second, salt)   the ID as text
-start, bound and run answer false and a text where the script failed. They may raise too_long, too_big or "not
-enough memory" when a bound is met outside the script's own code; the sandbox is then to be thrown away.
+start, bound and run return false and a message if the script fails. They may raise too_long, too_big or "not
+enough memory" if a limit is exceeded outside the script's own code; the sandbox must then be discarded.
 
-What holds a script:
-- its environment is a table of its own; nothing in it leads to the real globals, and no function in it loads code,
-  reaches environments, or shows Python's objects (the upvalues that hold them cannot be read without `debug`);
-- a hook counts instructions and looks at the clock, and every C function that could run long between two
-  instructions is replaced: patterns, plain search, string.rep, table.insert/remove/foreachi, table.sort's comparator;
-  so are those that tell addresses (tostring), crash on extreme numbers (unpack) or share state (math.random);
-- the allocator refuses more than the bound; big strings make single instructions slow (comparing two strings of
-  half a megabyte takes 3 ms), so the hook looks at the clock each time once the script holds more than a little;
-- pcall and xpcall pass on the two errors of the bounds. xpcall's handler runs after the unwinding: the error that a
-  hook raises would run it with hooks off.
+Restrictions of a script:
+- It has a separate environment table. The real globals cannot be reached from it, and no function in it loads code,
+  accesses environments or exposes Python objects (the upvalues that contain them cannot be read without `debug`).
+- A hook counts instructions and checks the clock, and every C function that could run long between two
+  instructions is replaced: patterns, plain search, string.rep, table.insert/remove/foreachi, table.sort's comparator.
+  Functions that reveal addresses (tostring), crash on extreme numbers (unpack) or share state (math.random) are
+  replaced, too.
+- The allocator enforces the memory limit. Big strings make single instructions slow (comparing two strings of half a
+  megabyte takes 3 ms), so the hook checks the clock on each call once the script uses more than a little memory.
+- pcall and xpcall raise the two limit errors again. xpcall's handler runs after unwinding, because an error raised by
+  a hook would run it with hooks off.
 ]]
 
 local take, patterns, seconds, max_ticks, kilobytes, seed, too_long, too_big = ...
 
 local STEP = 10 -- instructions between two calls of the hook
-local LOOK = 25 -- calls of the hook between two looks at the clock, while little memory is in use
+local LOOK = 25 -- calls of the hook between two clock checks, while little memory is in use
 local ROOMY = 64 -- kilobytes of garbage before a collection
 local EXACT = 9007199254740992 -- 2^53
 local INT = 2147483647
@@ -72,7 +73,7 @@ local function tick()
   end
 end
 
--- After a protected call: the errors of the bounds go on, all else is the script's.
+-- After a protected call: raises limit errors again and returns everything else to the script.
 local function passed(ok, ...)
   if not ok then
     if dead then error(dead, 0) end
@@ -87,7 +88,7 @@ local function described(value)
   return "the script raised a " .. type(value) .. " as its error"
 end
 
--- The script's function f under the bounds: true and its first result, or false and what went wrong.
+-- Calls the script's function f under the limits: returns true and its first result, or false and the error.
 local function settled(ok, value)
   inside = false
   if dead then return false, dead end
@@ -102,7 +103,7 @@ local function guarded(f, ...)
   return settled(pcall(f, ...))
 end
 
--- Raises an error at the innermost line outside of the sandbox's own chunks.
+-- Raises an error at the innermost line outside the sandbox's own chunks.
 local function blame(message)
   local level, own = 2, getinfo(1, "S").source
   while true do
@@ -113,7 +114,7 @@ local function blame(message)
   end
 end
 
--- What the script sees ----------------------------------------------------------------------------------------
+-- The script's environment ------------------------------------------------------------------------------------
 
 local function copy(from, names)
   local to = {}
@@ -143,7 +144,7 @@ end
 
 function env.print() end
 
--- The C library's trusts an int not to overflow.
+-- The C library's unpack does not check for int overflow.
 function env.unpack(t, i, j)
   check_table(t, "unpack")
   i = i == nil and 1 or check_position(i, "unpack")
@@ -170,7 +171,7 @@ function env.tostring(...)
   if kind ~= "table" and kind ~= "function" then return tostring(value) end
   local meta = kind == "table" and debug.getmetatable(value)
   if meta and rawget(meta, "__tostring") then return tostring(value) end
-  return kind -- the stock text holds an address of the process
+  return kind -- the standard text contains a memory address
 end
 
 env.string = copy(string, "byte char format len lower reverse sub upper")
@@ -252,7 +253,7 @@ end
 env.math = {}
 for name, value in next, math do env.math[name] = value end
 
--- L'Ecuyer's combined generator: the C library's is shared by the whole process.
+-- L'Ecuyer's combined generator: the state of the C library's generator is shared by the whole process.
 local first, second, random
 
 function env.math.randomseed(n)
@@ -324,7 +325,7 @@ local function compile(source)
   return dump(chunk)
 end
 
--- Collects when garbage has piled up; too_big when the script holds more than it may.
+-- Collects garbage if much has accumulated; returns too_big if the script exceeds its memory limit.
 local function tidy()
   if collect("count") < collect_at then return nil end
   collect("collect")
@@ -354,7 +355,7 @@ end
 
 local function has(name) return type(rawget(env, name)) == "function" end
 
--- A number as text: as tostring writes it, but whole numbers with all their digits.
+-- A number as text: like tostring, but whole numbers with all their digits.
 local function written(number)
   if number ~= number or number == huge or number == -huge then return false, "create_id returned no real number" end
   if number ~= floor(number) then return tostring(number) end
@@ -381,7 +382,7 @@ local function run(...)
   return value
 end
 
--- Nothing above is reachable from the script; the real globals are emptied all the same.
+-- The script cannot reach anything above; the real globals are emptied as an additional protection.
 local emptied = { "python", "debug", "io", "os", "package", "coroutine", "load", "loadfile", "dofile", "require", "module" }
 for _, name in next, emptied do
   package.loaded[name] = nil

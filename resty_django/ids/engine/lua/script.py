@@ -1,14 +1,15 @@
-"""Lua rules: a script of id_server, run unmodified in a sandbox.
+"""Lua rules: id_server scripts, run unmodified in a sandbox.
 
-A script is Lua 5.1 with four global functions: `min_counter()`, `max_counter()` and `reset_seconds()` give whole
-numbers, `create_id(counter, now, salt)` gives the ID. It may call `counter:generate_counter()`, `now:year()`
+A script is Lua 5.1 with four global functions: `min_counter()`, `max_counter()` and `reset_seconds()` return whole
+numbers, `create_id(counter, now, salt)` returns the ID. It may call `counter:generate_counter()`, `now:year()`
 (four digits), `now:month()`, `now:day()`, `now:hour()`, `now:minute()`, `now:second()`, and the libraries string,
-table, math and most of the base library. There is no os, io, debug, package, coroutine, and nothing that loads code.
+table, math and most of the base library. The libraries os, io, debug, package and coroutine and all functions that load
+code are missing.
 
-sandbox.lua is the sandbox, and says what holds the script there. Each LuaRule has its own Lua state.
-Times are processor time of the process, so that a busy machine does not fail a rule; waiting for a number does not
-count. What a single instruction may cost grows with the memory allowed: a script that is out to hold things up was
-seen to exceed its time by 6 ms at 2 MiB and by 50 ms at 16 MiB.
+sandbox.lua implements the sandbox and describes its restrictions. Each LuaRule has its own Lua state. Time limits are
+in CPU time of the process, so that a rule does not fail on a busy machine; waiting for a number does not count. The
+cost of a single instruction grows with the memory allowed: a malicious script exceeded its time by 6 ms at 2 MiB and by
+50 ms at 16 MiB.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from ..wall_clock import Moment
 from .bytecode import MAX_NAMED, vararg_line
 
 MAX_SOURCE = 32_768
-"""Bytes of a script. Nothing bounds the compiler's time but this: the worst source of that length takes 35 ms."""
+"""The maximum size of a script in bytes. It also limits the compile time: the worst case takes 35 ms."""
 MAX_SALT = 4096
 MAX_EXACT = 10**14 - 1
-"""The greatest number that Lua 5.1 joins to a text with all its digits; greater ones would come out alike."""
+"""The greatest number that Lua 5.1 converts to text with all its digits; greater ones would be rounded."""
 
 _HEADROOM = 192 * 1024
-"""Bytes above the script's bound. lupa pushes arguments outside of a protected call, where a refused allocation
-ends the process, so there must be room for them whatever the script holds."""
+"""Bytes in addition to the script's limit. lupa pushes arguments outside a protected call, where a failed allocation
+ends the process, so memory for them must be available however much the script uses."""
 _TICKS_PER_MILLISECOND = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINE = re.compile(r"^script:(\d+): ")
 
 
 class LuaRule:
-    """One script in one sandbox. Safe to use from several threads; their calls run one after the other.
+    """One script in one sandbox. Thread-safe; calls run one after the other.
 
-    `milliseconds` and `memory` (bytes) bound the load and each call. BadRule: the script does not compile, lacks a
-    function, its bounds are not whole numbers with 0 <= min < max <= MAX_EXACT, or lupa is not installed.
+    `milliseconds` and `memory` (bytes) limit the load and each call. Raise BadRule if the script does not compile or
+    lacks a function, if its bounds are not whole numbers with 0 <= min < max <= MAX_EXACT, or if lupa is not installed.
 
-    What the script keeps in globals stays from call to call, in this object alone. After running out of memory the
-    Lua state is thrown away, and the next call loads the script afresh.
+    The script's globals persist between calls, in this object only. After running out of memory, the Lua state is
+    discarded and the next call reloads the script.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class LuaRule:
         self._source = source
         self._lock = RLock()
         self.number_source = _NumberSource(name)
-        self._run: Callable[..., Any] | None = None  # no trusted Lua state is there
+        self._run: Callable[..., Any] | None = None  # the Lua state cannot be trusted
         _, bound, has = self._build()
         self.min_counter = self._bound(bound, "min_counter")
         self.max_counter = self._bound(bound, "max_counter")
@@ -76,16 +77,16 @@ class LuaRule:
             raise BadRule("The function create_id() is missing. Write function create_id(counter, now, salt).")
 
     def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str:
-        """Return the script's text for one ID: 1 to 255 characters, none of them a control character.
+        """Return the script's text for one ID: 1 to 255 characters without control characters.
 
-        `take` is called each time the script asks for a number. What it raises comes through unchanged, whatever
-        the script made of it. RuleFailed: the script raised an error, met a bound, or made no usable text.
+        `take` is called each time the script asks for a number. Its exceptions propagate unchanged, whatever the
+        script does with them. Raise RuleFailed if the script raises an error, exceeds a limit or returns no valid text.
         """
         pushed = _pushable(salt)
         numbers = self.number_source
         with self._lock:
             if numbers.take is not None:
-                raise RuleFailed(f"Lua rule {self._name} was used inside its own call for a number.")
+                raise RuleFailed(f"Lua rule {self._name} was called while it was taking a number.")
             run = self._run or self._built_again()
             numbers.take = take
             try:
@@ -115,7 +116,7 @@ class LuaRule:
         return text
 
     def _build(self) -> tuple[Callable[..., Any], Callable[[bytes], Any], Callable[[bytes], Any]]:
-        """Return a fresh Lua state with the script loaded; gives the functions run, bound and has of sandbox.lua."""
+        """Load the script in a new Lua state and return the functions run, bound and has of sandbox.lua."""
         runtime = _lua51().LuaRuntime(
             encoding=None,
             source_encoding="utf-8",
@@ -186,7 +187,7 @@ class LuaRule:
         return "needed more than " + (f"{size / 1024:g} MiB" if size >= 1024 else f"{size:g} KiB")
 
     def _reason(self, error: Exception) -> str:
-        """Return what an exception of lupa means: bounds met outside of the script's own code."""
+        """Return the meaning of a lupa exception: limits can also be exceeded outside the script's own code."""
         if isinstance(error, MemoryError):
             return self._too_big
         text = str(error)
@@ -206,15 +207,15 @@ class LuaRule:
         raise BadRule(before + text)
 
     def _position(self, line: int) -> int | None:
-        """Return where a line of the source begins."""
+        """Return the index at which a line of the source begins."""
         lines = self._source.split("\n")
         return sum(len(text) + 1 for text in lines[: line - 1]) if 1 <= line <= len(lines) else None
 
 
 class _NumberSource:
-    """Passes numbers from `take` to Lua. It never raises: no exception may become a value that a script can hold.
+    """Passes numbers from `take` to Lua. Never raises, because an exception would be visible to the script as a value.
 
-    After a failure it gives out nothing more; `failure` is for create_id to raise.
+    After a failure it returns no more numbers; create_id raises `failure`.
     """
 
     def __init__(self, name: str) -> None:
@@ -260,14 +261,14 @@ def _no_attribute(*_: object) -> NoReturn:
 
 
 def _source(source: str) -> bytes:
-    """Return the script's bytes; as Lua does with a file, a first line that begins with # is left out."""
+    """Return the script's bytes; like Lua with a file, skip a first line that begins with #."""
     text = source.removeprefix("\ufeff")
     if text.startswith("#"):
         text = "--" + text
     try:
         data = text.encode()
     except UnicodeEncodeError:
-        raise BadRule("The script holds characters that are not valid text.") from None
+        raise BadRule("The script contains characters that are not valid Unicode.") from None
     if len(data) > MAX_SOURCE:
         raise BadRule(f"The script has {len(data)} bytes. Use at most {MAX_SOURCE}.")
     return data
@@ -277,12 +278,12 @@ def _pushable(salt: str) -> bytes:
     try:
         data = salt.encode()
     except UnicodeEncodeError:
-        raise BadSalt("The salt holds characters that are not valid text.") from None
+        raise BadSalt("The salt contains characters that are not valid Unicode.") from None
     if len(data) > MAX_SALT:
         raise BadSalt(f"The salt has {len(data)} bytes. Use at most {MAX_SALT}.")
     return data
 
 
 def _readable(problem: bytes) -> str:
-    """Return the text of a Lua error, for a reader; a place within the sandbox itself would tell nothing."""
+    """Return a Lua error message for people, without positions inside the sandbox's own code."""
     return re.sub(r"^(sandbox|patterns):\d+: ", "", _CONTROL.sub(" ", problem.decode(errors="replace"))[:300])

@@ -1,4 +1,4 @@
-"""`manage.py confirm_id_step`: take counters over to a changed step."""
+"""`manage.py confirm_id_step`: change counters to a new step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from resty_django.text import one_line
 
 class Command(BaseCommand):
     help = (
-        "List the counters that were made with another step than RESTY_DJANGO['IDS']['STEP'], and with --floor and "
-        "--rule take those of one rule over to it. No node, on this database or another, may have given out numbers of "
-        "this cycle from the floor on: read the counters of every node, and stop the nodes, before you confirm."
+        "List the counters whose step differs from RESTY_DJANGO['IDS']['STEP']. With --floor and --rule, change the "
+        "counters of one rule to that step. The floor must be above every number that any node, on this database or "
+        "another, has issued in this cycle. Before you confirm, stop all nodes and check their counters."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,28 +27,28 @@ class Command(BaseCommand):
             "--floor",
             type=int,
             metavar="N",
-            help="Every node goes on at its first number of at least N; needs --rule. Without it: list.",
+            help="Every node continues at its first number not below N; requires --rule. Without --floor: list.",
         )
-        parser.add_argument("--rule", help="Only counters of this rule; --floor needs it.")
-        parser.add_argument("--app", help="Only counters of this application name; it may be empty.")
-        parser.add_argument("--yes", action="store_true", help="Do not ask.")
+        parser.add_argument("--rule", help="Only counters of this rule; required with --floor.")
+        parser.add_argument("--app", help="Only counters with this application name, which may be empty.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask for confirmation.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         step, floor = conf.ids.step, options["floor"]
         if floor is not None and floor < 0:
             raise CommandError(f"--floor is {floor}. It must be at least 0.")
         if floor is not None and options["rule"] is None:
-            raise CommandError("--floor applies to one rule. Name it with --rule.")
+            raise CommandError("--floor applies to one rule. Name the rule with --rule.")
         families = self._families(options["rule"], options["app"])
         if not families:
-            self.stdout.write(f"No counter differs from STEP {step}; there is nothing to confirm.")
+            self.stdout.write(f"All counters have STEP {step}; there is nothing to confirm.")
             return
         try:
             self._list(families, step)
             if floor is None:
                 self.stdout.write(
-                    "To take those of a rule over, run this again with --rule NAME --floor N, above all that any node "
-                    "gave out."
+                    "To change the counters of a rule, run this again with --rule NAME --floor N, where N is above "
+                    "all numbers that any node has issued."
                 )
                 return
             if not options["yes"]:
@@ -59,13 +59,13 @@ class Command(BaseCommand):
         for counter in done:
             self.stdout.write(
                 f"{one_line(counter.rule.name)}/{one_line(counter.app_name)}: "
-                f"node {counter.node_offset} goes on at {counter.bound}"
+                f"node {counter.node_offset} continues at {counter.bound}"
             )
-        self.stdout.write(self.style.SUCCESS(f"All nodes of {len(done)} names are at step {step} now."))
+        self.stdout.write(self.style.SUCCESS(f"All nodes of {len(done)} names now have step {step}."))
 
     @staticmethod
     def _families(rule: str | None, app: str | None) -> list[IdCounter]:
-        """Return one counter for each rule and application name whose step differs."""
+        """Return one counter for each rule and application name with a different step."""
         counters = IdCounter.objects.using(database()).exclude(step=conf.ids.step).select_related("rule")
         if rule is not None:
             counters = counters.filter(rule__name=rule)
@@ -77,24 +77,26 @@ class Command(BaseCommand):
         return list(families.values())
 
     def _list(self, families: list[IdCounter], step: int) -> None:
-        self.stdout.write(f"Made with another step than {step} (STEP):")
+        self.stdout.write(f"Counters with a step other than {step} (STEP):")
         for counter in families:
             self.stdout.write(
                 f"  {one_line(counter.rule.name)}/{one_line(counter.app_name)}: step {counter.step}; "
-                f"all that is reserved here lies below {highest_bound(counter)}"
+                f"all numbers reserved here are below {highest_bound(counter)}"
             )
 
     def _ask(self, floor: int) -> None:
         self.stdout.write(
-            f"Numbers from {floor} on must not have been given out in this cycle by any node. "
-            "A floor too low makes IDs come twice."
+            f"No node may have issued the number {floor} or a higher one in this cycle. "
+            "If the floor is too low, IDs are issued twice."
         )
         try:
             typed = input(f"Type the floor ({floor}) to confirm: ")
         except EOFError:
-            raise CommandError("Nobody is there to confirm. Use --yes. Nothing was changed.") from None
+            raise CommandError(
+                "Cannot ask for confirmation without a terminal. Use --yes. Nothing was changed."
+            ) from None
         if typed.strip() != str(floor):
-            raise CommandError("That is not the floor. Nothing was changed.")
+            raise CommandError("The number is not the floor. Nothing was changed.")
 
     @staticmethod
     def _confirm(families: list[IdCounter], floor: int) -> list[IdCounter]:

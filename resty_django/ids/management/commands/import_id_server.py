@@ -1,4 +1,4 @@
-"""`manage.py import_id_server CONFIG`: take over from id_server."""
+"""`manage.py import_id_server CONFIG`: import rules and counters from id_server."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from resty_django.text import one_line
 
 class Command(BaseCommand):
     help = (
-        "Take over the rules of an id_server configuration and, with --database, the counters of its table, all or "
-        "nothing. Stop id_server first, and wait until it has ended: what it gives out after the import would come "
-        "twice. See what would happen with --dry-run."
+        "Import the rules of an id_server configuration and, with --database, the counters of its table, all or "
+        "nothing. Stop id_server first and wait until it has exited: IDs that it issues after the import would be "
+        "issued twice. Use --dry-run to preview the import."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("config", type=Path, metavar="CONFIG", help="The configuration file (JSON).")
         parser.add_argument(
-            "--database", metavar="ALIAS", help="The entry of DATABASES that holds the table of counters."
+            "--database", metavar="ALIAS", help="The alias in DATABASES of the database with the counter table."
         )
-        parser.add_argument("--table", default="counter", help="The name of that table (default: counter).")
+        parser.add_argument("--table", default="counter", help="The name of the counter table (default: counter).")
         parser.add_argument(
             "--lua-dir",
             type=Path,
             metavar="DIR",
-            help="Where relative paths of scripts start: the folder that id_server was started in. Default: the "
+            help="The folder for relative paths of scripts: the one in which id_server was started. Default: the "
             "folder of the configuration, or else the folder above it.",
         )
-        parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
-        parser.add_argument("--update", action="store_true", help="Replace rules that exist; no counter goes back.")
+        parser.add_argument("--dry-run", action="store_true", help="Print the changes without making them.")
+        parser.add_argument("--update", action="store_true", help="Replace existing rules; counters never decrease.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -47,8 +47,8 @@ class Command(BaseCommand):
                 where = f" ({one_line(config.database)})" if config.database else ""
                 self.stdout.write(
                     self.style.WARNING(
-                        f"Counters are not taken over: name the entry of DATABASES that holds their table{where} with "
-                        "--database. Without them numbers begin anew and come twice."
+                        f"Counters are not imported. To import them, name the alias of their database{where} with "
+                        "--database. Without them, numbers start from the beginning and are issued twice."
                     )
                 )
             if options["dry_run"]:
@@ -58,10 +58,10 @@ class Command(BaseCommand):
         except Refused as error:
             raise CommandError(f"{one_line(error)} Nothing was written.") from error
         counters = sum(len(planned.counters) for planned in plan.rules)
-        self.stdout.write(self.style.SUCCESS(f"{len(plan.rules)} rules and {counters} counters were taken over."))
+        self.stdout.write(self.style.SUCCESS(f"{len(plan.rules)} rules and {counters} counters were imported."))
 
     def _table(self, plan: Plan) -> None:
-        head = ("rule", "", "numbers", "reset", "segment", "counters", "go on", "highest next")
+        head = ("rule", "", "numbers", "reset", "segment", "counters", "continue", "highest next")
         rows = [head, *(_cells(planned) for planned in plan.rules)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:

@@ -19,7 +19,8 @@ from ...udp import main
 class Command(BaseCommand):
     help = (
         "Serve IDs as JSON over UDP, for clients of id_server and for resty_django.ids.client. "
-        "SIGTERM answers what has arrived, returns unused numbers and ends; SIGUSR1 prints a line of figures."
+        "On SIGTERM it answers the requests that have arrived, returns unused numbers and exits; on SIGUSR1 it prints "
+        "a line of statistics."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -32,23 +33,26 @@ class Command(BaseCommand):
             "--batch",
             type=int,
             default=None,
-            help=f"receive up to so many datagrams a system call, on Linux; 0: off (where it works: {udp.batch})",
+            help=f"maximum number of datagrams per system call (Linux); 0: off (default if supported: {udp.batch})",
         )
         parser.add_argument(
-            "--stats", type=float, default=None, help="seconds between lines of figures; 0: none (60; 1 on a terminal)"
+            "--stats",
+            type=float,
+            default=None,
+            help="seconds between lines of statistics; 0: none (default: 60; 1 on a terminal)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         host, port, processes = options["host"], options["port"], options["processes"]
         if not host.isprintable():
-            raise CommandError(f"--host {host!r} is not a host name or address.")
+            raise CommandError(f"--host {host!r} is not a host name or address. Name the address to bind.")
         if processes < 1:
             raise CommandError("--processes must be at least 1.")
         batch = options["batch"]
         if batch is None:
             batch = conf.ids.udp.batch if batched.available() else 0
         elif batch and not batched.available():
-            raise CommandError("--batch needs recvmmsg and sendmmsg of 64-bit Linux.")
+            raise CommandError("--batch requires recvmmsg and sendmmsg of 64-bit Linux. Use --batch 0 on this system.")
         live = sys.stdout.isatty()
         interval = options["stats"] if options["stats"] is not None else (1.0 if live else 60.0)
 
@@ -61,7 +65,7 @@ class Command(BaseCommand):
 
         def ready(address: str) -> None:
             count = f", {processes} processes" if processes > 1 else ""
-            self.stdout.write(f"ID server on udp://{address}{count}; end it with Ctrl-C")
+            self.stdout.write(f"ID server on udp://{address}{count}; press Ctrl-C to stop")
             self.stdout.flush()
 
         try:

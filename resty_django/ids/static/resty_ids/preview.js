@@ -1,5 +1,5 @@
 "use strict";
-/* Shows what the rule in the form would make, while it is typed. Sends the form by POST; nothing is saved by that. */
+/* Shows a preview of the rule while the user types. Sends the form by POST; the server does not save it. */
 {
   const WAIT = 250; // milliseconds of quiet before a request
   const panel = document.getElementById("resty-preview");
@@ -33,13 +33,13 @@
         const text = await reply.text();
         if (turn !== running) return;
         if (!reply.ok || reply.redirected) {
-          say(reply.redirected ? "You are not signed in any more." : `The preview failed (${reply.status}).`);
+          say(reply.redirected ? "You are no longer logged in. Log in again." : `The preview failed (${reply.status}). Reload the page.`);
         } else {
           const page = new DOMParser().parseFromString(text, "text/html");
           result.replaceChildren(...page.body.childNodes);
         }
       } catch (error) {
-        if (error.name !== "AbortError") say("The site did not answer; what is shown may be old.");
+        if (error.name !== "AbortError") say("The server did not answer. The preview may be outdated.");
       } finally {
         if (turn === running) result.removeAttribute("aria-busy");
       }

@@ -1,4 +1,4 @@
-"""The descriptions that drf-spectacular makes the OpenAPI schema of; without it, nothing."""
+"""OpenAPI descriptions of the views, for drf-spectacular. Without drf-spectacular they have no effect."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .serializers import (
 _ERRORS: Examples = {
     **REQUEST_ERRORS,
     400: (
-        "The body is not JSON, a field is wrong or missing, or the rule cannot take what it was given.",
+        "The body is not JSON, a field is wrong or missing, or the rule cannot use a value.",
         {
-            "bad_count": {"message": "The count is 5000. Give a whole number from 1 to 1000 (MAX_COUNT)."},
+            "bad_count": {"message": "The count is 5000. Use a whole number from 1 to 1000 (MAX_COUNT)."},
             "bad_request": {
                 "message": "The request is not valid: count: A valid integer is required.",
                 "details": {"fields": {"count": ["A valid integer is required."]}},
             },
         },
     ),
-    404: ("There is no such rule or counter.", {"unknown_rule": {"message": "There is no rule 'order'."}}),
+    404: ("The rule or counter does not exist.", {"unknown_rule": {"message": "There is no rule 'order'."}}),
     409: (
-        "Not in this state: the counter is used up, or the rule gives no IDs over HTTP.",
+        "Not possible in the current state: the counter is used up, or the rule does not issue IDs over HTTP.",
         {
             "exhausted": {
                 "message": "Counter order/shop has given out all its numbers up to 999999. It starts again with the "
@@ -55,15 +55,15 @@ _ERRORS: Examples = {
         },
     ),
     429: (
-        "Too fast; see Retry-After.",
+        "Too many requests; see Retry-After.",
         {"rate_limited": {"message": "New application names come faster than 50 a second (NEW_NAMES_PER_SECOND)."}},
     ),
     500: ("The rule itself failed.", {"rule_failed": {"message": "Lua rule order took longer than 50 ms"}}),
     503: (
-        "No number is reserved and the database does not answer; see Retry-After.",
+        "No reserved numbers are left and the database does not answer; see Retry-After.",
         {
             "unavailable": {
-                "message": "No number is reserved and the database did not answer in time. Try again shortly."
+                "message": "No reserved numbers are left and the database did not answer in time. Try again shortly."
             }
         },
     ),
@@ -71,17 +71,17 @@ _ERRORS: Examples = {
 _RULE_ERRORS: Examples = {
     **REQUEST_ERRORS,
     400: (
-        "The body is not JSON, a field is wrong or missing, or the rule makes no sense.",
+        "The body is not JSON, a field is wrong or missing, or the rule is not valid.",
         {
             "bad_rule": {
-                "message": "The rule is not valid: source: At character 1 ('{nope}'): {nope} is not a field. A "
-                "template knows counter, now, salt, app, rule, node, rand, luhn, damm, mod97.",
+                "message": "The rule is not valid: source: At character 1 ('{nope}'): {nope} is not a field. Use "
+                "counter, now, salt, app, rule, node, rand, luhn, damm, mod97.",
                 "details": {"fields": {"source": ["At character 1 ('{nope}'): ..."]}, "position": 0},
             }
         },
     ),
     412: (
-        "The rule has another version than `If-Match` names.",
+        "The rule's version differs from `If-Match`.",
         {
             "precondition_failed": {
                 "message": "The object has the version 4 now, which If-Match does not name. Read it again, and repeat."
@@ -92,11 +92,9 @@ _RULE_ERRORS: Examples = {
         "The change is risky and was not confirmed, or the rule is declared in the settings.",
         {
             "risks_unconfirmed": {
-                "message": "IDs of the past could come again. Send the request once more with confirm_risks true if "
-                "that is wanted.",
-                "details": {
-                    "risks": ["The text of IDs changes: make sure that no new ID can look like one of the past."]
-                },
+                "message": "Earlier IDs could be issued again. To make the change anyway, repeat the request with "
+                "confirm_risks true.",
+                "details": {"risks": ["The text of IDs changes: make sure that no new ID can equal an earlier one."]},
             }
         },
     ),
@@ -112,7 +110,7 @@ def _responses(good: dict[int, Any], *statuses: int, rule: bool = False) -> dict
 def _name() -> list[Any]:
     return path_parameter(
         "name",
-        "The rule's name, escaped once more than usual where it holds other characters than letters, digits, - and _.",
+        "The rule's name, escaped twice if it contains characters other than letters, digits, - and _.",
     )
 
 
@@ -124,7 +122,7 @@ def _if_match() -> list[Any]:
             "If-Match",
             str,
             location="header",
-            description="The `ETag` of the rule that the change is made for; left out, it is made to any.",
+            description="The `ETag` of the rule version to change. If absent, the change applies to any version.",
         )
     ]
 
@@ -133,21 +131,21 @@ _TAG = {"tags": ["ids"]}
 
 issue = describe(
     operation_id="ids_issue",
-    summary="Give out one or many IDs",
-    description="All IDs that were asked for, or an error. A request repeated after a lost reply gets other IDs: "
-    "numbers may have gaps, they never repeat.",
+    summary="Issue one or more IDs",
+    description="Returns as many IDs as requested, or an error. A request repeated after a lost reply receives new "
+    "IDs: numbers may have gaps, but never repeat.",
     request=IdRequestSerializer,
     responses=_responses({200: IdsSerializer}, 404, 409, 429, 500),
     parameters=_name(),
     examples=[
         *request_example("three IDs", {"app": "shop", "count": 3}),
-        *response_example("three given out", {"ids": ["O261121000042", "O261121000043", "O261121000044"], "count": 3}),
+        *response_example("three issued", {"ids": ["O261121000042", "O261121000043", "O261121000044"], "count": 3}),
     ],
     **_TAG,
 )
 monitor = describe(
     operation_id="ids_monitor",
-    summary="Where one counter stands",
+    summary="Show the position of a counter",
     responses=_responses({200: IdPositionSerializer}, 404),
     parameters=[*_name(), AppQuerySerializer],
     examples=response_example("in use", {"counter": 42, "node_offset": 0}),
@@ -155,22 +153,22 @@ monitor = describe(
 )
 counters = describe(
     operation_id="ids_counters",
-    summary="All counters",
+    summary="List all counters",
     parameters=[CounterQuerySerializer],
     responses=_responses({200: IdCounterSerializer(many=True)}, 404),
     **_TAG,
 )
 preview = describe(
     operation_id="ids_rule_preview",
-    summary="The next IDs, without taking them",
-    description="What the next reservation would be used for, with the rule as it is or with the changes in `draft`.",
+    summary="Preview the next IDs without using any numbers",
+    description="Returns the IDs of the next reservation, for the rule as saved or with the changes in `draft`.",
     request=IdPreviewSerializer,
     responses=_responses({200: IdPreviewedSerializer}, 404, rule=True),
     parameters=_name(),
     examples=[
         *request_example("a draft", {"app": "shop", "count": 2, "draft": {"source": "S{now:%y%m%d}{counter:06d}"}}),
         *response_example(
-            "two to come",
+            "the next two",
             {
                 "ids": ["S261121000042", "S261121000043"],
                 "error": "",
@@ -184,18 +182,18 @@ preview = describe(
 _EXAMPLE = {"name": "order", "source": "O{now:%y%m%d}{counter:06d}", "max_counter": 999_999, "reset_seconds": 86_400}
 rules = {
     "list": describe(
-        operation_id="ids_rules", summary="All rules", responses=_responses({200: IdRuleSerializer}, 404), **_TAG
+        operation_id="ids_rules", summary="List all rules", responses=_responses({200: IdRuleSerializer}, 404), **_TAG
     ),
     "create": describe(
         operation_id="ids_rule_create",
-        summary="Make a rule",
+        summary="Create a rule",
         responses=_responses({201: IdRuleSerializer}, rule=True),
         examples=request_example("daily order numbers", _EXAMPLE),
         **_TAG,
     ),
     "retrieve": describe(
         operation_id="ids_rule",
-        summary="One rule",
+        summary="Show a rule",
         responses=_responses({200: IdRuleSerializer}, 404),
         parameters=_name(),
         **_TAG,
@@ -230,7 +228,7 @@ rules = {
                     spectacular.OpenApiParameter(
                         "confirm_risks",
                         bool,
-                        description="`true`: delete it although it has counters.",
+                        description="`true`: delete the rule even if it has counters.",
                     )
                 ]
             ),
