@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from django.db import DatabaseError
+
 from resty_django.text import one_line
 
 LONGEST: Final = 2000
@@ -51,6 +53,9 @@ def run(only: Collection[str] | None = None) -> Iterator[tuple[str, Finding]]:
             try:
                 for finding in probe():
                     yield name, _shown(finding)
+            except DatabaseError as error:
+                text = f"The database cannot be read: {described(error)}. If a table is missing, run manage.py migrate."
+                yield name, _shown(Finding("error", name, text))
             except Exception as error:
                 yield name, _shown(Finding("error", name, f"The probe failed: {described(error)}"))
 

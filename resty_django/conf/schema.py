@@ -10,7 +10,6 @@ read Django's settings.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import os
 import types
@@ -22,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from resty_django import extras
 from resty_django.address import documentation
+from resty_django.suggestions import did_you_mean
 
 SETTING: Final = "RESTY_DJANGO"
 
@@ -117,8 +117,7 @@ def anchor(path: tuple[str, ...]) -> str:
 def nearest(key: str, candidates: typing.Iterable[str]) -> str:
     """Return a "Did you mean" sentence for `key`, else the list of known keys."""
     keys = sorted(candidates)
-    close = difflib.get_close_matches(key.upper(), keys, n=1, cutoff=0.6)
-    return f'Did you mean "{close[0]}"?' if close else f"Known keys: {', '.join(keys)}."
+    return did_you_mean(key, keys, f"Known keys: {', '.join(keys)}.", quote='"')
 
 
 def unknown_key(key: object, path: tuple[str, ...], candidates: typing.Iterable[str]) -> Problem:
@@ -128,8 +127,14 @@ def unknown_key(key: object, path: tuple[str, ...], candidates: typing.Iterable[
 
 
 def wrong_type(value: object, path: tuple[str, ...], expected: str) -> Problem:
+    """Return the problem. The value is part of it only where a number was expected: a text may be a secret."""
     actual = "None" if value is None else type(value).__name__
+    if expected in _SHOWN and isinstance(value, str | int | float):
+        actual = f"{value!r:.60} ({actual})"
     return Problem("type", path, f"{key_text(path)} must be {expected}, not {actual}.")
+
+
+_SHOWN: typing.Final = ("True or False", "a whole number", "a number")
 
 
 @cache

@@ -12,7 +12,6 @@ settings remains as an ordinary rule.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from django.db.models.signals import post_migrate
 
 from resty_django.conf import conf
 from resty_django.conf.schema import anchor, key_text
+from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
 from .engine.rule import compile_rule
@@ -143,8 +143,7 @@ def _fault(fields: Mapping[str, Any]) -> str:
     """Return why a rule with these fields is not valid, or ""."""
     for field in fields:
         if field not in FIELDS:
-            close = difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.6)
-            return f"{field} is not a field. " + (f"Did you mean {close[0]}?" if close else f"Use {', '.join(FIELDS)}.")
+            return f"{field} is not a field. " + did_you_mean(field, FIELDS, f"Use {', '.join(FIELDS)}.", quote="")
     for field in ("name", "source"):
         if not fields.get(field):
             return f"{field} is missing. Set it to a string."

@@ -25,8 +25,18 @@ class BadRequest(IdError):
 
 
 class UnknownRule(IdError):
+    """No enabled rule has this name.
+
+    `message` is the text without the hint, which may contain the name of another rule: replies over HTTP and UDP show
+    the message alone.
+    """
+
     code = "unknown_rule"
     http_status = 404
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".rstrip())
+        self.message = message
 
 
 class BadName(IdError):

@@ -363,7 +363,8 @@ class ReservationThread:
         self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         self._closed_until = time.monotonic() + self._pause
         if isinstance(failure, DatabaseError):
-            log.warning("ID reservation failed, next attempt in %.1f s: %s", self._pause, self.last_error)
+            explanation = f"{self.last_error}. {self.reason}" if self.reason else self.last_error
+            log.warning("ID reservation failed, next attempt in %.1f s: %s", self._pause, explanation)
         else:
             log.exception("ID reservation failed, next attempt in %.1f s", self._pause)
         self.drop_connection()

@@ -27,7 +27,7 @@ class LoadedRule:
     def ready(self) -> Compiled:
         if self.compiled is None:
             fault = self.fault or BadRule("The rule does not compile.")
-            raise BadRule(str(fault), fault.position)
+            raise BadRule(f"The rule {self.row.name!r} cannot be used: {fault}", fault.position)
         return self.compiled
 
 
@@ -75,4 +75,4 @@ def _loaded(row: IdRule) -> LoadedRule:
         return LoadedRule(row, None, error)
     except Exception as error:  # one broken rule must not affect the others
         log.exception("Rule %s cannot be used.", row.name)
-        return LoadedRule(row, None, BadRule(f"Rule {row.name} cannot be used: {type(error).__name__}: {error}"))
+        return LoadedRule(row, None, BadRule(f"{type(error).__name__}: {error}"))

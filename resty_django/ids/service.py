@@ -20,6 +20,7 @@ from django.db import connections
 
 from resty_django.conf import conf
 from resty_django.forks import after_fork
+from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
 from . import gapless, issue_log, store
@@ -79,6 +80,8 @@ class IdService:
             return self._next_many(rule, count, app, salt)
         except Unavailable as error:
             raise self.explained(error, own_transaction=True) from error.__cause__
+        except UnknownRule as error:
+            raise UnknownRule(error.message, self._rule_hint(rule)) from None
 
     def _next_many(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         self._check_count(count)
@@ -98,6 +101,8 @@ class IdService:
             return await self._anext_many(rule, count, app, salt)
         except Unavailable as error:
             raise self.explained(error) from error.__cause__
+        except UnknownRule as error:
+            raise UnknownRule(error.message, self._rule_hint(rule)) from None
 
     async def _anext_many(self, rule: str, count: int, app: str, salt: str) -> list[str]:
         self._check_count(count)
@@ -250,6 +255,11 @@ class IdService:
         if loaded is None:
             raise UnknownRule(f"There is no rule {name!r:.80}.")
         return loaded
+
+    def _rule_hint(self, name: str) -> str:
+        """Return what to do about a name that no rule has: the nearest name, or where to add the rule."""
+        names = sorted(self.rule_set.rules) if self.rule_set is not None else []
+        return did_you_mean(name, names, 'Add it in the admin, or to RESTY_DJANGO["IDS"]["RULES"].')
 
     @property
     def loaded(self) -> bool:

@@ -122,6 +122,7 @@ def limit_req(
     A queued request sleeps until its turn, where the view may sleep: see `max_delay`. `nodelay`: none sleeps. `delay`:
     the number of requests of the burst that do not sleep.
     """
+    _need_brackets(limit_req, rate, '"10/s"')
     number = parse_rate(rate)
     return _decorator(
         LimitSpec(
@@ -168,6 +169,7 @@ def limit_conn(
     process is free again; longer than the longest request (None: never). A streamed response holds its slot until it is
     closed.
     """
+    _need_brackets(limit_conn, max, "20")
     make = partial(
         Concurrency,
         max,
@@ -191,6 +193,7 @@ def limit_rate(
     1 second; "unlimited": none is refused). Waiting is sleeping, where the view may sleep: see `max_delay`. At most
     MAX_WAITING requests of a process wait at a time, unless it is "unlimited".
     """
+    _need_brackets(limit_rate, rate, '"10/s"')
     wait_ms: float | Literal["site"] = SITE
     if max_wait == UNLIMITED:
         wait_ms = inf
@@ -315,6 +318,16 @@ def _validated(
     if not 400 <= status <= 599:
         raise ValueError(f"status of a limit is that of an error, from 400 to 599, not {status!r}.")
     return valid
+
+
+def _need_brackets(decorator: Callable[..., ViewDecorator], argument: object, example: str) -> None:
+    """Raise `TypeError` where the argument is the view: the decorator was written without brackets."""
+    if callable(argument):
+        name = decorator.__name__
+        raise TypeError(
+            f"@{name} was given the view {getattr(argument, '__name__', argument)!s} in place of its limit. Write the "
+            f"limit in brackets: @{name}({example})."
+        )
 
 
 def _unknown_option(name: str, names: Iterable[str], decorator: Callable[..., ViewDecorator]) -> str:

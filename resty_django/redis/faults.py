@@ -7,6 +7,7 @@ from typing import Final
 
 from redis.exceptions import (
     ClusterDownError,
+    ConnectionError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -21,6 +22,7 @@ from .errors import NOT_PERMITTED, StoreDown, StoreError, StoreFull
 FAULTS: Final = (RedisError, RedisClusterException, OSError)
 """Errors that redis-py raises."""
 
+_NO_SERVER: Final = re.compile(r"^Error -?[0-9]+ connecting to|refused|Name or service not known", re.IGNORECASE)
 _NOT_NOW: Final = (ReadOnlyError, ClusterDownError, TryAgainError)
 # Before Redis 7, the code of an error inside a script appears only in the text, after a dash.
 _FULL_TEXT: Final = re.compile(r"(^|-)OOM\b")
@@ -36,4 +38,6 @@ def translated(error: Exception) -> StoreError:
         return StoreError(f"{NOT_PERMITTED}: {text}")
     if isinstance(error, ResponseError) and not isinstance(error, _NOT_NOW) and not _NOT_NOW_TEXT.search(text):
         return StoreError(text)
+    if isinstance(error, ConnectionError | OSError) and _NO_SERVER.search(text):
+        text = f"{text.rstrip('.')}. Start Redis or Valkey there, or correct the address in the settings."
     return StoreDown(text)

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from resty_django import extras
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
+from resty_django.suggestions import did_you_mean
 
 from . import fork_hooks  # noqa: F401 - its hooks come before those of modules that use dictionaries
 from .base import SharedDict
@@ -34,9 +35,10 @@ class SharedDicts(dict[str, SharedDict]):
     def __missing__(self, name: str) -> SharedDict:
         configured = conf.shared_dicts
         if name not in configured:
+            hint = did_you_mean(name, configured)
             raise UnknownDict(
-                f"There is no shared dictionary {name!r}. Add it to {key_text(('SHARED_DICTS',))}, "
-                f"which has {', '.join(configured)}."
+                f"There is no shared dictionary {name!r}. {hint}{' Or add' if hint else 'Add'} it to "
+                f"{key_text(('SHARED_DICTS',))}, which has {', '.join(configured)}."
             )
         key = name, configured[name]
         return self.setdefault(name, self._instances.get(key) or self._instances.setdefault(key, make(*key)))

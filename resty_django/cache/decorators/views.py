@@ -71,6 +71,11 @@ def cache_view(
 
     A cache that does not answer fails no request: the view runs. Raises `BadOption`.
     """
+    if callable(ttl):
+        raise BadOption(
+            f"@cache_view was given the view {getattr(ttl, '__name__', ttl)!s} in place of seconds. Write the "
+            "seconds for which a page is kept in brackets: @cache_view(60)."
+        )
     if isinstance(headers, str) or isinstance(query, str):
         raise BadOption("headers and query must be tuples of names, not a text.")
     rules = Rules(
@@ -92,15 +97,22 @@ def cache_view(
 
     def decorate(view: View) -> View:
         wrapped: Any
+        if isinstance(view, type):
+            raise BadOption(
+                f"@cache_view cannot decorate the class {view.__name__} itself. Write "
+                '@method_decorator(cache_view(60), name="dispatch") above the class.'
+            )
         if _is_async(view):
 
             async def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+                _check_request(request, view)
                 if rules.passes(request):
                     return await view(request, *args, **kwargs)  # type: ignore[no-any-return]
                 return await arun(steps(view, request, args, kwargs))
         else:
 
             def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+                _check_request(request, view)
                 if rules.passes(request):
                     return view(request, *args, **kwargs)  # type: ignore[no-any-return]
                 return run(steps(view, request, args, kwargs))
@@ -108,6 +120,15 @@ def cache_view(
         return functools.wraps(view)(wrapped)  # type: ignore[return-value]
 
     return decorate
+
+
+def _check_request(request: object, view: Callable[..., Any]) -> None:
+    """Raise `BadOption` where the first argument is a view object: the decorator is on a method of a class."""
+    if not hasattr(request, "META"):
+        raise BadOption(
+            f"@cache_view on {getattr(view, '__qualname__', view)!s} was called with a {type(request).__name__} in "
+            "place of a request. Write @method_decorator(cache_view(60)) above a method."
+        )
 
 
 class CachedRequest:

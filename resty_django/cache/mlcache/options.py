@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
 from resty_django.lock import Lock
+from resty_django.suggestions import did_you_mean
 
 from ..errors import BadOption
 
@@ -65,7 +66,8 @@ def check(options: Mapping[str, Any]) -> None:
     """Raise `BadOption` for the first option that is unknown or has a wrong value."""
     for name, value in options.items():
         if name not in _CHECKS:
-            raise BadOption(f"{name} is not an option of a cache. There are {', '.join(_CHECKS)}.")
+            hint = did_you_mean(name, _CHECKS, f"There are {', '.join(_CHECKS)}.", quote="")
+            raise BadOption(f"{name} is not an option of a cache. {hint}")
         fault = _CHECKS[name](value)
         if fault:
             raise BadOption(f"{name} must be {fault}, not {value!r}.")

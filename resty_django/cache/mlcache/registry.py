@@ -9,6 +9,7 @@ from django.utils.module_loading import import_string
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
+from resty_django.suggestions import did_you_mean
 
 from ..errors import UnknownCache
 from ..settings import CacheSettings
@@ -28,8 +29,10 @@ class MLCaches(dict[str, MLCache]):
     def __missing__(self, name: str) -> MLCache:
         configured = conf.caches
         if name not in configured:
+            hint = did_you_mean(name, configured)
             raise UnknownCache(
-                f"There is no cache {name!r}. Add it to {key_text(('CACHES',))}, which has {', '.join(configured)}."
+                f"There is no cache {name!r}. {hint}{' Or add' if hint else 'Add'} it to {key_text(('CACHES',))}, "
+                f"which has {', '.join(configured)}."
             )
         return self.setdefault(name, create(name, configured[name]))
 

@@ -20,7 +20,7 @@ from resty_django.api.errors import Conflict, error_response, first_message
 from resty_django.api.errors import exception_handler as any_exception_handler
 
 from .. import service
-from ..errors import BadRule, Exhausted, IdError, TooFast, Unavailable
+from ..errors import BadRule, Exhausted, IdError, TooFast, Unavailable, UnknownRule
 from ..reasons import reason_of
 from ..store import database
 
@@ -85,6 +85,8 @@ def _id_error(error: IdError) -> Response:
             # The message may quote the database driver, which names hosts and users.
             message = "No reserved numbers are left and the database did not answer in time. Try again shortly."
         headers["Retry-After"] = str(RETRY_SECONDS)
+    elif isinstance(error, UnknownRule):
+        message = error.message
     elif isinstance(error, BadRule) and error.position is not None:
         details["position"] = error.position
     return error_response(error.http_status, error.code, message, details, headers)

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
+from resty_django.suggestions import did_you_mean
+
 from ..errors import BadRule, BadSalt
 from . import strftime
 from .checkdigit import CHECKS, WIDTHS
@@ -306,7 +308,8 @@ def parse_field(inside: str, at: int) -> _Part:
                 raise BadRule(f"{{{name}}} does not accept a format. Remove the colon and the text after it.", start)
             return _Part(name, at, width=WIDTHS.get(name, 0))
         case _:
-            raise BadRule(f"{{{name}}} is not a field. Use {FIELDS}.", at)
+            hint = did_you_mean(name, FIELDS.split(", "))
+            raise BadRule(f"{{{name}}} is not a field. {hint}{' ' if hint else ''}Use {FIELDS}.", at)
 
 
 def _counter(argument: str, at: int, start: int) -> _Part:

@@ -12,12 +12,13 @@ limit does not apply to. Long texts, and those with special characters, become a
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from django.utils.module_loading import import_string
+
+from resty_django.suggestions import did_you_mean
 
 from .settings import request_settings
 
@@ -147,8 +148,7 @@ def _single(text: str, dotted: bool) -> Part:
     if dotted and "." in text and all(name.isidentifier() for name in text.split(".")):
         return _imported(text)
     valid = [*_PLAIN, "user_or_ip", *(f"{name}:NAME" for name in _WITH_ARGUMENT)]
-    close = difflib.get_close_matches(text, valid, n=1, cutoff=0.6)
-    hint = f'Did you mean "{close[0]}"?' if close else f"There are {', '.join(valid)}, joined by + or |."
+    hint = did_you_mean(text, valid, f"There are {', '.join(valid)}, joined by + or |.", quote='"')
     raise ValueError(f"{text!r} is not a key of a limit. {hint}")
 
 

@@ -43,7 +43,10 @@ class ViewDecorator:
 
     def __call__(self, view: V) -> V:
         if isinstance(view, type):
-            raise TypeError(f'A limit of the class {view.__name__} is @method_decorator(..., name="dispatch") on it.')
+            raise TypeError(
+                f"A limit cannot decorate the class {view.__name__} itself. Write "
+                f'@method_decorator(..., name="dispatch") above the class, or decorate one of its methods.'
+            )
         owner = _owner(view)
         name = view_name(view, owner)
         enforcer = self._enforcers.get(name)
@@ -88,7 +91,7 @@ def _fast_path(
         may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
         if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
             response: HttpResponseBase = view(*args, **kwargs)
-            if settings.headers:
+            if settings.headers and response is not None:  # None is a mistake that Django explains
                 add_headers(response.headers, advertised, decision)
             return response
         check = LimitCheck(request)

@@ -50,7 +50,12 @@ def split_rate(rate: str) -> tuple[float, float]:
     match = _RATE.fullmatch(rate) if len(rate) <= LONGEST_TEXT else None
     if match is None:
         raise ValueError(f'{rate[:LONGEST_TEXT]!r} is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
-    count, seconds = float(match[1]), parse_duration(match[2])
+    try:
+        count, seconds = float(match[1]), parse_duration(match[2])
+    except ValueError:
+        raise ValueError(
+            f'{rate!r} is not a rate: {match[2]!r} is not a unit of time. Use ms, s, m, h, d or w, as in "10/s".'
+        ) from None
     if not (count > 0 and seconds > 0):
         raise ValueError(f"{rate!r}: a rate is greater than 0, and so is its time.")
     return count, seconds

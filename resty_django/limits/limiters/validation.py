@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from resty_django.suggestions import did_you_mean
 
 _CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -17,8 +18,7 @@ def unknown_option(title: str, name: str, call: Callable[..., Any], options: Ite
     """
     parameters = inspect.signature(call).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind not in _CATCH_ALL] + sorted(options)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(names)}."
+    hint = did_you_mean(name, names, f"It has {', '.join(names)}.")
     return f"{title} has no option {name!r}. {hint}"
 
 

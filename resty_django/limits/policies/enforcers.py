@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
+from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
 from ..enforcement.enforcer import Enforcer
@@ -47,7 +48,12 @@ def active_policy(name: str) -> Policy | None:
         return None if policy.mode == "off" else policy
     if name not in _unknown:
         _unknown.add(name)
-        log.error("unknown limit policy %r: requests that use it are not limited", name)
+        hint = did_you_mean(
+            name,
+            registry.all_policies(),
+            'Add it in the admin, or to RESTY_DJANGO["LIMITS"]["RULES"].',
+        )
+        log.error("unknown limit policy %r: requests that use it are not limited. %s", name, hint)
     return None
 
 

@@ -6,11 +6,12 @@ seconds or milliseconds by mistake. "" and None mean that a field is not set.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
+
+from resty_django.suggestions import did_you_mean
 
 from ..enforcement import keys
 from ..errors import CostTooHigh
@@ -138,8 +139,7 @@ def from_values(values: Mapping[str, object]) -> PolicySpec:
 
 
 def unknown_field(name: str) -> str:
-    close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.6)
-    return "A policy has no such field. " + (f'Did you mean "{close[0]}"?' if close else f"It has {', '.join(FIELDS)}.")
+    return "A policy has no such field. " + did_you_mean(name, FIELDS, f"It has {', '.join(FIELDS)}.", quote='"')
 
 
 def _typed(field: str, value: object) -> tuple[object, str]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
+from django.db.models import Model, QuerySet
 from django.utils.functional import Promise
 
 from ..errors import InvalidArgument, UnreadableReply
@@ -124,7 +125,13 @@ def _encode_other(value: Any) -> Any:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    raise TypeError(f"it contains a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot represent")
+    advice = "Pass text, numbers, lists and dicts"
+    if isinstance(value, Model):
+        advice = "Pass its primary key, and read the object from the database where the job runs"
+    elif isinstance(value, QuerySet):
+        advice = "Pass a list of primary keys, and read the objects from the database where the job runs"
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise TypeError(f"it contains a {kind}, which JSON cannot represent. {advice}")
 
 
 def _not_finite(value: Any) -> str:

@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -41,6 +40,7 @@ from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 
 from resty_django.conf import conf
+from resty_django.suggestions import did_you_mean
 from resty_django.txid import current
 
 from ..clients.client import Client
@@ -189,7 +189,10 @@ class Task(Runnable, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         if "<" in function.__qualname__:
-            raise TypeError(f"{function.__qualname__} cannot be a task. Define it at the top level of a module.")
+            raise TypeError(
+                f"{function.__qualname__} cannot be a task: workers find functions at the top of a module. Move it "
+                "there."
+            )
         self.function = function
         self.path = f"{function.__module__}.{function.__qualname__}"
         self.name = self.path if name is None else _checked_name(self.path, "name", name)
@@ -198,6 +201,7 @@ class Task(Runnable, Generic[P, R]):
                 f"{self.path}: aliases= is a list of names, not the text {aliases!r}. Write ({aliases!r},)."
             )
         self.aliases = tuple(_checked_name(self.path, "aliases", alias) for alias in aliases)
+        _check_options(self.path, retries, timeout)
         self.queue = queue
         self.retries = retries
         self.timeout = timeout
@@ -251,6 +255,8 @@ class Task(Runnable, Generic[P, R]):
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncResult[R]:
         """Enqueue the task like `delay`, with options."""
+        if options or type(args) is not tuple:
+            _check_call(self, args, options)
         sender = dispatcher()
         message = self.message(args, kwargs or {}, client=sender.client, **options)
         sender.send([(self, message)])
@@ -260,6 +266,8 @@ class Task(Runnable, Generic[P, R]):
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncResult[R]:
         """Do the same for asyncio."""
+        if options or type(args) is not tuple:
+            _check_call(self, args, options)
         sender = dispatcher()
         message = self.message(args, kwargs or {}, client=sender.client, **options)
         await sender.asend([(self, message)])
@@ -279,6 +287,8 @@ class Task(Runnable, Generic[P, R]):
         - `using`: the database of the transaction.
         - `robust`: if the job cannot be enqueued after the commit, log the error instead of raising it.
         """
+        if options or type(args) is not tuple:
+            _check_call(self, args, options)
         sender = dispatcher()
         message = self.message(args, kwargs or {}, client=sender.client, **options)
         sender.send_on_commit([(self, message)], using, robust)
@@ -436,15 +446,43 @@ def task(function: Any = None, /, **options: Any) -> Any:
     """
     for name in options:
         if name not in _OPTION_NAMES:
-            similar = get_close_matches(name, _OPTION_NAMES, 1)
-            hint = f"Did you mean {similar[0]!r}?" if similar else f"Options are {', '.join(sorted(_OPTION_NAMES))}."
-            raise TypeError(f"@task has no option {name!r}. {hint}")
+            raise TypeError(_unknown_option("@task", name, _OPTION_NAMES))
     if function is None:
         return functools.partial(_make, **options)
+    if not callable(function):
+        raise TypeError(f"@task takes its options by name, not {function!r}. Write @task(queue={function!r}).")
     return _make(function, **options)
 
 
 _OPTION_NAMES: Final = frozenset({*TaskOptions.__annotations__, "bind"})
+_ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
+
+
+def _unknown_option(call: str, name: str, names: Iterable[str]) -> str:
+    """Return the message for an option that the call does not have."""
+    hint = did_you_mean(name, names, f"Options are {', '.join(sorted(names))}.")
+    return f"{call} has no option {name!r}. {hint}"
+
+
+def _check_call(task: Task[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Raise `TypeError` where `apply_async` is called with one argument in place of a list, or a wrong option."""
+    if not isinstance(args, list | tuple) and (isinstance(args, str | bytes) or not isinstance(args, Sequence)):
+        raise TypeError(
+            f"{task.path}: args must be a list or a tuple, not {args!r:.80}. Write apply_async(({args!r:.80},))."
+        )
+    for name in options:
+        if name not in _ENQUEUE_OPTIONS:
+            raise TypeError(_unknown_option("apply_async()", name, _ENQUEUE_OPTIONS))
+
+
+def _check_options(path: str, retries: int | None, timeout: float | None) -> None:
+    """Raise `TypeError` for values that no run of the task could use."""
+    if retries is not None and (type(retries) is not int or retries < 0):
+        raise TypeError(f"{path}: retries= must be a whole number of at least 0, or None, not {retries!r}.")
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
+    ):
+        raise TypeError(f"{path}: timeout= must be seconds, more than 0, or None, not {timeout!r}.")
 
 
 def _make(function: Callable[..., Any], **options: Any) -> Task[..., Any]:

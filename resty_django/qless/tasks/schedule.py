@@ -91,7 +91,9 @@ def occurrences(cron: str, after: float, zone: tzinfo) -> Iterator[float]:
     try:
         moments = CronSim(cron, datetime.fromtimestamp(after, zone))
     except CronSimError as error:
-        raise ValueError(f"{cron!r} is not a cron expression: {error}.") from None
+        raise ValueError(
+            f"{cron!r} is not a cron expression: {error}. Its fields are minute hour day month weekday."
+        ) from None
     last = after
     for at in moments:
         if (

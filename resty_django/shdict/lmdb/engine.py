@@ -308,7 +308,9 @@ class LmdbDict(RevisionMixin, SharedDict):
                         head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
                     if record is None or generation != self._flushes[0] or 0 < expires <= now:
                         if init is None:
-                            raise NotFound(f"The key {key!r} is not there, and incr() was given no init.")
+                            raise NotFound(
+                                f"The key {key!r} does not exist, and incr() was given no init. Pass init=0."
+                            )
                         total, flags, expires = init + by, 0, now + life if life else 0
                     else:
                         if kind != INT and kind != FLOAT:

@@ -87,7 +87,7 @@ def number(value: Any) -> bytes:
 def total(data: bytes | None, key: object, by: Any) -> Any:
     """Return the sum that incr.lua replied. Raises `NotFound`, `NotANumber`, `BadValue`."""
     if data is None:
-        raise NotFound(f"The key {key!r} is not there, and incr() was given no init.")
+        raise NotFound(f"The key {key!r} does not exist, and incr() was given no init. Pass init=0.")
     if data == b"N":
         raise NotANumber(f"The value of the key {key!r} is not a number.")
     if data == b"O":

@@ -230,7 +230,7 @@ def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None
         ({"INTERVAL": -1}, '["INTERVAL"] must be at least 0, not -1.0.'),
         ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0.'),
         ({"KEEP": 10}, '["KEEP"] must be at least 100, not 10.'),
-        ({"AUTOSTART": "web"}, '["AUTOSTART"] must be True or False, not str.'),
+        ({"AUTOSTART": "web"}, "[\"AUTOSTART\"] must be True or False, not 'web' (str)."),
     ],
 )
 def test_wrong_settings_are_named(settings: Any, section: dict[str, Any], sentence: str) -> None:

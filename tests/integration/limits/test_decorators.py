@@ -639,7 +639,8 @@ def test_a_policy_that_is_not_there_limits_nothing_and_is_told_once(
     with caplog.at_level(logging.ERROR, "resty_django.limits"):
         assert [view(sync_requests.get("/")).status_code for _ in range(3)] == [200, 200, 200]
     assert [record.getMessage() for record in caplog.records] == [
-        "unknown limit policy 'tests.nowhere': requests that use it are not limited"
+        "unknown limit policy 'tests.nowhere': requests that use it are not limited. Add it in the admin, or to "
+        'RESTY_DJANGO["LIMITS"]["RULES"].'
     ]
 
 
@@ -754,7 +755,7 @@ def test_the_view_that_a_class_gives() -> None:
 
 
 def test_a_class_itself_is_not_decorated() -> None:
-    with pytest.raises(TypeError, match="limit of the class Dispatched is @method_decorator"):
+    with pytest.raises(TypeError, match=r"cannot decorate the class Dispatched itself\. Write @method_decorator"):
         limit_count(1, per="1h")(Dispatched)
 
 

@@ -44,7 +44,9 @@ def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -
 
 @pytest.mark.redis
 def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
-    with pytest.raises(UnknownDict, match=r"There is no shared dictionary 'oter'\. Add it to RESTY_DJANGO"):
+    with pytest.raises(
+        UnknownDict, match=r"There is no shared dictionary 'oter'\. Did you mean 'other'\? Or add it to RESTY_DJANGO"
+    ):
         shdicts["oter"]
     with pytest.raises(LookupError, match=r"which has default, .*other, remote"):
         shdicts["oter"]

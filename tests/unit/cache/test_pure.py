@@ -186,7 +186,7 @@ def test_a_wrong_option_is_named(name: str, value: Any) -> None:
 
 
 def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(BadOption, match=r"negttl is not an option of a cache\. There are ttl, neg_ttl"):
+    with pytest.raises(BadOption, match=r"negttl is not an option of a cache\. Did you mean neg_ttl\?"):
         Options().changed({"negttl": 1})
 
 

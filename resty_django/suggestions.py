@@ -1,0 +1,25 @@
+"""Suggestions for misspelt names in messages. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+LONGEST: Final = 80
+"""Characters; a longer name gets no suggestion."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that is most similar to `name`, whatever its case; None where none is similar."""
+    if len(name) > LONGEST:
+        return None
+    by_folded = {candidate.casefold(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.55)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", *, quote: str = "'") -> str:
+    """Return the question for the nearest of `names`, such as "Did you mean 'burst'?"; else `otherwise`."""
+    close = nearest(name, names)
+    return otherwise if close is None else f"Did you mean {quote}{close}{quote}?"
