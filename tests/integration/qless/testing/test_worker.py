@@ -124,7 +124,7 @@ def test_unknown_class_fails_with_the_reason(worker: TestWorker) -> None:
     assert [run.outcome for run in worker.drain()] == ["failed"]
     job = worker.client.jobs.get(jid)
     assert isinstance(job, Job)
-    assert "is in no module from which jobs may come" in job.failure["message"]
+    assert "is outside the modules from which jobs may come" in job.failure["message"]
 
 
 @pytest.mark.django_db
