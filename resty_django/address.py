@@ -22,3 +22,8 @@ def documentation(path: str, site: str = SITE) -> str:
     This is a URL if `SITE` is set, and otherwise the path itself.
     """
     return f"{site}/{path}" if site else path
+
+
+def see(path: str) -> str:
+    """Return the end of a message, ` See <URL>.`; nothing if `SITE` is empty, since the wheel contains no such file."""
+    return f" See {SITE}/{path}." if SITE else ""

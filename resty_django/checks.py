@@ -23,9 +23,9 @@ from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
-from resty_django.address import documentation
+from resty_django.address import see
 from resty_django.conf import SECTIONS, all_problems, conf, raw_section
-from resty_django.conf.schema import Kind, anchor, key_text
+from resty_django.conf.schema import Kind, key_text, see_key
 
 IDS: Final[dict[Kind, str]] = {
     "unknown": "resty_django.E001",
@@ -49,7 +49,7 @@ def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) ->
     return [
         Error(
             f"{config.name} is in INSTALLED_APPS, but the app it requires, {CORE}, is not.",
-            hint=f'Add "{CORE}" to INSTALLED_APPS, or add all apps with resty_django.ALL_APPS. See {anchor(())}.',
+            hint=f'Add "{CORE}" to INSTALLED_APPS, or add all apps with resty_django.ALL_APPS.{see_key(())}',
             id="resty_django.E005",
         )
         for config in apps.get_app_configs()
@@ -61,7 +61,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
     """Return one message per problem; an empty list if the settings are valid."""
     problems = all_problems()
     messages: list[CheckMessage] = [
-        Error(problem.message, hint=f"See {problem.anchor}.", id=IDS[problem.kind]) for problem in problems
+        Error(problem.message, hint=problem.reference.strip() or None, id=IDS[problem.kind]) for problem in problems
     ]
     messages += _sections_without_app()
     if not problems:
@@ -83,7 +83,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
                 f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Where resty_django uses this cache, it "
-                f"gives the connections {SECONDS:g} s. See {documentation('docs/redis.md')}."
+                f"gives the connections {SECONDS:g} s.{see('docs/redis.md')}"
             ),
             id="resty_django.W005",
         )
@@ -95,7 +95,7 @@ def _sections_without_app() -> list[CheckMessage]:
     return [
         Warning(
             f"{key_text((key,))} has no effect, because {entry.app} is not in INSTALLED_APPS.",
-            hint=f'Add "{entry.app}" to INSTALLED_APPS, or remove the section. See {anchor((key,))}.',
+            hint=f'Add "{entry.app}" to INSTALLED_APPS, or remove the section.{see_key((key,))}',
             id="resty_django.W001",
         )
         for key, entry in SECTIONS.items()
@@ -109,7 +109,7 @@ def _short_keys() -> list[CheckMessage]:
     return [
         Warning(
             f"{key_text(('IDS', 'UDP', 'KEYS'))} contains a key shorter than {SHORTEST_KEY} bytes.",
-            hint=f"Generate a key with secrets.token_hex(16). See {anchor(('IDS', 'UDP', 'KEYS'))}.",
+            hint=f"Generate a key with secrets.token_hex(16).{see_key(('IDS', 'UDP', 'KEYS'))}",
             id="resty_django.W002",
         )
     ]
@@ -123,7 +123,7 @@ def _open_host() -> list[CheckMessage]:
     return [
         Warning(
             f"{key_text(path)} is {udp.host!r}, so other hosts can reach it, but neither KEYS nor NETWORKS is set.",
-            hint=f"Set KEYS or NETWORKS, or set HOST to 127.0.0.1. See {anchor(path)}.",
+            hint=f"Set KEYS or NETWORKS, or set HOST to 127.0.0.1.{see_key(path)}",
             id="resty_django.W003",
         )
     ]

@@ -16,12 +16,12 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
-from resty_django.address import documentation
+from resty_django.address import see
 from resty_django.conf import all_problems, conf
 
 from .backend.options import BACKEND, Options, faults
 
-HINT: Final = f"See {documentation('docs/cache-backend.md')}."
+HINT: Final = see("docs/cache-backend.md").strip() or None
 
 
 def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:

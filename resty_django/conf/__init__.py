@@ -66,7 +66,7 @@ class Conf:
         problems += section_problems
         if values is None or problems:
             first = problems[0]
-            raise ImproperlyConfigured(f"{first.message} See {first.anchor}.")
+            raise ImproperlyConfigured(f"{first.message}{first.reference}")
         self.cache[section.key] = values
         return values
 

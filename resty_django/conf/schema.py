@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from resty_django import extras
-from resty_django.address import documentation
+from resty_django.address import see
 from resty_django.suggestions import did_you_mean
 
 SETTING: Final = "RESTY_DJANGO"
@@ -61,9 +61,9 @@ class Problem:
     message: str
 
     @property
-    def anchor(self) -> str:
-        """The location of the key's documentation; for an unknown key, of the section around it."""
-        return anchor(self.path[:-1] if self.kind == "unknown" else self.path)
+    def reference(self) -> str:
+        """The end of the message: a reference to the key, or for an unknown key to the section around it."""
+        return see_key(self.path[:-1] if self.kind == "unknown" else self.path)
 
 
 def setting(
@@ -108,10 +108,10 @@ def key_text(path: tuple[str, ...]) -> str:
     return SETTING + "".join(f'["{key}"]' for key in path)
 
 
-def anchor(path: tuple[str, ...]) -> str:
-    """Return the location of the key's documentation: `docs/settings.md#ids-step`."""
+def see_key(path: tuple[str, ...]) -> str:
+    """Return the end of a message, ` See <URL>.`, with the URL of the key's documentation; nothing without a site."""
     keys = [key for key in path if not isinstance(key, Name)]
-    return documentation("docs/settings.md#" + ("-".join(keys).lower() or "settings"))
+    return see("docs/settings.md#" + ("-".join(keys).lower() or "settings"))
 
 
 def nearest(key: str, candidates: typing.Iterable[str]) -> str:

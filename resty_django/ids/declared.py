@@ -23,7 +23,7 @@ from django.db.models import Field
 from django.db.models.signals import post_migrate
 
 from resty_django.conf import conf
-from resty_django.conf.schema import anchor, key_text
+from resty_django.conf.schema import key_text, see_key
 from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
@@ -99,7 +99,8 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     except ImproperlyConfigured:
         return []  # the settings check reports it
     return [
-        Error(f"{key_text(PATH)}: {problem}", hint=f"See {anchor(PATH)}.", id="resty_ids.E001") for problem in sentences
+        Error(f"{key_text(PATH)}: {problem}", hint=see_key(PATH).strip() or None, id="resty_ids.E001")
+        for problem in sentences
     ]
 
 

@@ -18,9 +18,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from resty_django.conf import conf
-from resty_django.conf.schema import anchor
+from resty_django.conf.schema import see_key
 
-HINT: Final = f"See {anchor(('LIMITS', 'RULES'))}."
+HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
 def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -48,7 +48,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         messages.append(
             Warning(
                 'RESTY_DJANGO["LIMITS"]["RULES"] matches requests, but LimitMiddleware is not in MIDDLEWARE.',
-                hint='Add "resty_django.limits.middleware.LimitMiddleware", or name the policies by @limit(). ' + HINT,
+                hint='Add "resty_django.limits.middleware.LimitMiddleware", or name the policies by @limit().',
                 id="resty_limits.W001",
             )
         )

@@ -24,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
 from resty_django.conf import conf, raw_section
-from resty_django.conf.schema import anchor, key_text
+from resty_django.conf.schema import key_text, see_key
 
 from .errors import CLAUSE
 from .settings import QlessSettings
@@ -44,9 +44,9 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
 def _missing_package() -> CheckMessage:
     """Return an Error if jobs are configured, a Warning if a cache is on Redis that jobs could use, else an Info."""
     text = str(extras.MissingExtra(CLAUSE, "redis"))
-    hint = f'Without jobs, remove "resty_django.qless" from INSTALLED_APPS. See {anchor(("QLESS",))}.'
+    hint = f'Without jobs, remove "resty_django.qless" from INSTALLED_APPS.{see_key(("QLESS",))}'
     if raw_section("QLESS"):
-        return Error(text, hint=f"See {anchor(('QLESS',))}.", id="resty_qless.E006")
+        return Error(text, hint=see_key(("QLESS",)).strip() or None, id="resty_qless.E006")
     if any("redis" in str(cache.get("BACKEND", "")).lower() for cache in settings.CACHES.values()):
         return Warning(text, hint=hint, id="resty_qless.W001")
     return Info(text, hint=hint, id="resty_qless.I001")
@@ -89,4 +89,4 @@ def _modules(section: QlessSettings) -> Iterator[CheckMessage]:
 
 
 def _error(number: str, path: tuple[str, ...], text: str, hint: str) -> Error:
-    return Error(text, hint=f"{hint} See {anchor(path)}.", id=number)
+    return Error(text, hint=f"{hint}{see_key(path)}", id=number)

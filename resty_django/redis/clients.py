@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from redis import Redis, RedisCluster
 from redis import asyncio as aio
 
-from resty_django.address import documentation
+from resty_django.address import see
 from resty_django.conf import on_change
 from resty_django.forks import after_fork
 
@@ -63,7 +63,7 @@ def _no_redis(alias: str, why: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(
         f"The cache {alias!r} in CACHES does not provide a Redis client for resty_django: {why}. "
         f'Set CACHES[{alias!r}]["BACKEND"] to "django_redis.cache.RedisCache" with the LOCATION of one server, '
-        f"of Sentinel or of a cluster. See {documentation('docs/redis.md')}."
+        f"of Sentinel or of a cluster.{see('docs/redis.md')}"
     )
 
 
