@@ -83,7 +83,9 @@ def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> Non
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf, 1.1e11])
 def test_times_out_of_range(seconds: float) -> None:
-    with pytest.raises(ValueError, match=r"A time to live is 0 \(for ever\) or a number of seconds up to 1e11, not"):
+    with pytest.raises(
+        ValueError, match=r"A time to live must be 0 \(forever\) or a number of seconds up to 1e11, not"
+    ):
         codec.milliseconds(seconds)
 
 
