@@ -1,20 +1,20 @@
-"""Loads what neither L1 nor L2 has: the lock of the key, a second look, the callback, storing.
+"""Loads values that are in neither level: lock the key, read L2 again, call the callback, store the value.
 
 A load is a generator of steps (`resty_django.sansio`). Wherever it has to wait it yields a `Step`: a call, its twin for
 asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
-generator, or raise there what the call raised. So the order of the work and the answer to each error stand here once,
-for sync code and for asyncio. A generator that is closed (`GeneratorExit`) has no caller left that could make its
+generator, or raise there what the call raised. So the order of the work and the handling of each error are written
+once, for sync code and for asyncio. A generator that is closed (`GeneratorExit`) has no caller left that could make its
 calls, and must not yield any more.
 
-The work has the numbers of docs/cache.md, "The way of a call":
+The steps are numbered as in docs/cache.md, "Lookup order":
 
-| number | what | where |
+| number | step | code |
 |---|---|---|
 | 1 to 3 | L1, L2, no callback | `MLCache.get`, `MLCache.lookup` |
-| before 4 | a stale value at once, refreshed in the background | `Loader._load_or_refresh` |
-| 4, 5, 8 | take the lock, look into L2 again, release the lock | `Loader._load_locked` |
-| 6 | the lock was not free in time | `Loader._timed_out` |
-| 7 | call the source, store its value | `Loader._call_source` |
+| before 4 | serve a stale value at once and refresh it in the background | `Loader._load_or_refresh` |
+| 4, 5, 8 | acquire the lock, read L2 again, release the lock | `Loader._load_locked` |
+| 6 | handle a lock that was not free in time | `Loader._timed_out` |
+| 7 | call the callback, store its value | `Loader._call_source` |
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ log = logger("resty_django.cache")
 
 LOCK: Final = "lua-resty-mlcache:lock:"
 JITTER: Final = 0.5
-"""Of the pauses between tries for a lock. Callers that tried in step would get it one by one, half a second apart."""
+"""Jitter of the pauses between tries for a lock. Without it, callers acquire it one by one, half a second apart."""
 MAX_REFRESHES: Final = 16
-"""Refreshes that one cache has under way in a process. Keys beyond that are refreshed by later calls."""
+"""Maximum number of concurrent refreshes per cache and process. Further keys are refreshed by later calls."""
 
 Callback = Callable[..., Any]
 R = TypeVar("R")
@@ -58,10 +58,10 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class LoadRequest:
-    """One key to be loaded. Raises `BadOption`.
+    """A key to be loaded. Raises `BadOption`.
 
-    `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record that may be
-    served in place of an answer of the source.
+    `unwrap`: raise the callback's own error instead of `CallbackFailed`. `stale`: an expired record that may be served
+    instead of a new value.
     """
 
     key: str
@@ -77,12 +77,12 @@ class LoadRequest:
 
     @property
     def uses_stale(self) -> bool:
-        """Whether an expired value is of any use."""
+        """Return whether an expired value may be served."""
         return self.options.resurrect_ttl is not None or self.options.stale_while_revalidate > 0
 
 
 class Loader:
-    """Asks the source for what the levels of one cache do not have. `locks`: the dictionary of the locks."""
+    """Loads values that a cache's levels do not have. `locks`: the dictionary for locks."""
 
     def __init__(self, levels: Levels, locks: SharedDict, counter: Counter) -> None:
         self.levels = levels
@@ -91,7 +91,7 @@ class Loader:
         self._counter = counter
 
     def load(self, request: LoadRequest) -> Steps[Answer]:
-        """Return the value from the source, or what another process has stored meanwhile, or a stale one."""
+        """Return the value from the callback, a value that another process stored meanwhile, or a stale one."""
         if request.uses_stale:
             steps = self._load_or_refresh(request)
         else:
@@ -99,7 +99,7 @@ class Loader:
         return unwrapped(steps) if request.unwrap else steps
 
     def _load_or_refresh(self, request: LoadRequest) -> Steps[Answer]:
-        """Find the stale value before the lock is taken, which may push it out of a full dictionary."""
+        """Read the stale value before acquiring the lock, which may evict it from a full dictionary."""
         l2_records = yield from self.levels.look(request.key, with_stale=True)
         if l2_records.fresh is not None:
             return self._promote(request, l2_records.fresh, l2_records.version)
@@ -111,7 +111,7 @@ class Loader:
         return (yield from self._load_locked(request, lock))
 
     def _may_serve_stale(self, stale: Record, options: Options) -> bool:
-        """Whether a value may be served as it is while it is refreshed. One that was purged may not."""
+        """Return whether a stale value may be served while it is refreshed. A purged one may not."""
         overdue = self.levels.clock() - stale.stored - stale.ttl
         return stale.ttl > 0 and 0 <= overdue < options.stale_while_revalidate
 
@@ -120,9 +120,9 @@ class Loader:
         try:
             yield from self._load_locked(request, lock)
         except LockTimeout:
-            pass  # another process refreshes it
+            pass  # another process is refreshing it
         except Exception as error:
-            log.warning("the key %r of %r could not be refreshed: %s", request.key, self.levels.prefix, error)
+            log.warning("The key %r of %r could not be refreshed: %s", request.key, self.levels.prefix, error)
 
     # --- 4 to 6 and 8: under the lock ---
 
@@ -166,11 +166,11 @@ class Loader:
         return serialized(request.stale.value, request.options.l1_serializer), STALE
 
     def _release(self, lock: Lock, key: str) -> Steps[None]:
-        """Release the lock. One whose time was over is not an error: the work is done by then."""
+        """Release the lock. An expired lock is not an error, because the work is already done."""
         try:
             yield Step(lock.release, lock.arelease)
         except (LockError, SharedDictError) as error:
-            log.info("the lock of the key %r of %r was not released: %s", key, self.levels.prefix, error)
+            log.info("The lock of the key %r of %r was not released: %s", key, self.levels.prefix, error)
 
     # --- 7: the source ---
 
@@ -182,7 +182,7 @@ class Loader:
             if stale is None or options.resurrect_ttl is None:
                 raise
             log.warning(
-                "the callback of the key %r of %r failed, its stale value is served: %s",
+                "The callback for the key %r of %r failed; serving the stale value: %s",
                 request.key,
                 self.levels.prefix,
                 error,
@@ -193,9 +193,9 @@ class Loader:
         return (yield from self.levels.add(request.key, value, ttl, options)), L3
 
     def fetch(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
-        """Call the source. Returns its value, and the seconds that it lives: 0 forever, below 0 not at all.
+        """Call the callback. Return its value and time to live in seconds (0: forever, negative: not stored).
 
-        Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
+        Raise `SourceError` if the source is unavailable, and `CallbackFailed` for other errors.
         """
         options, counter = request.options, self._counter
         started = time.perf_counter()
@@ -223,7 +223,7 @@ class Loader:
 
 
 def unwrapped(steps: Steps[R]) -> Steps[R]:
-    """Take the same steps. They raise the callback's error itself, without the cache in its context."""
+    """Run the same steps, but raise the callback's own error, without the cache in its context."""
     try:
         return (yield from steps)
     except CallbackFailed as failed:
@@ -239,11 +239,11 @@ def _call(callback: Callback, args: tuple[Any, ...]) -> Any:
         return async_to_sync(_awaited)(value)
     finally:
         if inspect.iscoroutine(value):
-            value.close()  # one that could not start, since a loop runs in this thread
+            value.close()  # it could not start, because a loop runs in this thread
 
 
 async def _acall(callback: Callback, args: tuple[Any, ...]) -> Any:
-    """Call the callback: a plain function may wait, so it runs in the thread that Django has for sync code."""
+    """Call the callback. A sync function may block, so it runs in Django's thread for sync code."""
     if is_async(callback):
         return await callback(*args)
     value, error = await sync_to_async(_caught)(callback, args)
@@ -253,7 +253,7 @@ async def _acall(callback: Callback, args: tuple[Any, ...]) -> Any:
 
 
 def _caught(callback: Callback, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
+    """Return the value or the error, because a `StopIteration` raised in a thread would never reach the loop."""
     try:
         return callback(*args), None
     except Exception as error:
@@ -268,7 +268,7 @@ Work = Callable[[], Steps[None]]
 
 
 class Refresher:
-    """Work in the background: a daemon thread for sync code, a task of the loop for asyncio; one for each key.
+    """Background refreshes, one per key: in daemon threads for sync code, in tasks for asyncio.
 
     The work handles its own errors.
     """
@@ -277,13 +277,13 @@ class Refresher:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Forget the work of the parent, whose threads do not exist in the child."""
+        """Drop the parent's work in a forked child, where its threads do not exist."""
         self.keys: set[str] = set()
-        """The keys whose work is under way."""
+        """The keys that are being refreshed."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, key: str, work: Work) -> Step:
-        """Return the step that starts work, unless some is under way for this key. It does not wait for the end."""
+        """Return the step that starts the work in the background, unless this key is already being refreshed."""
         return Step(self._start, self._astart, (key, work))
 
     def _start(self, key: str, work: Work) -> None:

@@ -140,7 +140,7 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     for name in ("default", "products", "coded"):
         assert "<td>cache</td>" in row(text, name)
     assert "<td>cache of Django</td>" in row(text, "django-cache/pages")
-    assert "<td>cache of other processes</td>" in row(text, "elsewhere")
+    assert "<td>cache in other processes</td>" in row(text, "elsewhere")
     assert "7 calls in the last hour: L1 100.0 %" in row(text, "elsewhere")
     page = html(admin_client, f"{LIST}elsewhere/change/")
     assert "This process has not made the cache." in plain(page)
@@ -303,7 +303,7 @@ def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
     shdicts["default"].set("default:foreign", b"\x00<b>")
     shdicts["default"].rpush("default:list", 1)
     visible = plain(html(admin_client, f"{PAGE}?key=foreign"))
-    assert "Not written by this cache: reading it is a miss." in visible
+    assert "Not written by this cache; reading it counts as a miss." in visible
     assert "&lt;b&gt;" in visible
     assert "L2 has no such key" in html(admin_client, f"{PAGE}?key=list")
     assert "foreign" in html(admin_client, f"{PAGE}?find=")
@@ -320,7 +320,7 @@ def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) 
     cache = MLCache("special", serializer=Never(), lru=LRU(9))
     cache.set("k", {1, 2})
     visible = plain(html(admin_client, f"{LIST}special/change/?key=k"))
-    assert "As the serializer of the cache wrote it. encoded {1, 2}" in visible
+    assert "Shown as encoded by the cache&#x27;s serializer. encoded {1, 2}" in visible
 
 
 class Trap:
@@ -422,7 +422,7 @@ def test_purge(admin_client: Client, free: bool) -> None:
     assert admin_client.post(f"{LIST}default/purge/", data).status_code == 302
     assert cache.get("k") is None
     assert (cache.peek("k", stale=True) is None) is free
-    assert logged() == ["Purged the cache, and freed its memory." if free else "Purged the cache."]
+    assert logged() == ["Purged the cache and freed its memory." if free else "Purged the cache."]
 
 
 def test_purge_a_cache_of_django(admin_client: Client, of_django: Any) -> None:
@@ -461,7 +461,7 @@ def test_a_cache_that_cannot_tell_others_is_left_alone(admin_client: Client) -> 
     cache.get("k", value("v"))
     for action, data in (("delete-key", {"key": "k"}), ("purge", {"confirmation": "quiet"})):
         reply = admin_client.post(f"{LIST}quiet/{action}/", data)
-        assert "needs a channel to the other processes" in plain(reply.content.decode())
+        assert "needs a channel to other processes" in plain(reply.content.decode())
     assert cache.get("k") == "v"
     assert logged() == []
 
@@ -483,7 +483,7 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
     assert mlcaches["wide"].get("k") is None
     admin_client.post(f"{LIST}wide/purge/", {"confirmation": "wide", "free": "on"})
     assert mlcaches["wide"].get("l", value("again")) == "again"
-    assert logged() == ["Deleted the key “k”.", "Purged the cache, and freed its memory."]
+    assert logged() == ["Deleted the key “k”.", "Purged the cache and freed its memory."]
 
 
 # --- who may do what ----------------------------------------------------------------------------------------------

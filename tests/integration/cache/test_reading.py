@@ -255,7 +255,7 @@ async def test_a_value_that_l2_cannot_hold(make: Make, shared: Shared) -> None:
     got, error, level = await a.lookup("k", value({1, 2}))
     assert (got, level) == (None, None)
     assert error is not None
-    assert error.startswith("A value of type set cannot be cached as it is.")
+    assert error.startswith("A value of type set cannot be cached. Use None,")
     assert await a.lookup("k", value((1, "x"))) == ([1, "x"], None, 3), "the lock is free again"
     with pytest.raises(BadValue):
         await a.do("set", "k", object())

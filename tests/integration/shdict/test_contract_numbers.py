@@ -72,7 +72,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
 
 
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
-    with pytest.raises(NotFound, match="The key 'k' is not there, and incr\\(\\) was given no init"):
+    with pytest.raises(NotFound, match="The key 'k' does not exist"):
         await calls.incr("k", 1)
     assert await calls.incr("k", 5, init=10) == 15
     assert await calls.ttl("k") == 0

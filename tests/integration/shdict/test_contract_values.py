@@ -190,7 +190,7 @@ BAD_KEYS: list[tuple[Any, str]] = [
     (None, "The key is None"),
     ("", "The key has 0 bytes"),
     (b"", "The key has 0 bytes"),
-    ("k" * 65536, "The key has 65536 bytes; a key has 1 to 65535."),
+    ("k" * 65536, "The key has 65536 bytes. Use 1 to 65535 bytes."),
     ("é" * 32768, "The key has 65536 bytes"),
     ("\ud800", "The key cannot be written as UTF-8"),
 ]

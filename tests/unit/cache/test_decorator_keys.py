@@ -117,9 +117,9 @@ def test_a_class_made_inside_of_a_function_is_an_error() -> None:
     class Inner:
         pass
 
-    with pytest.raises(TypeError, match="made inside of a function"):
+    with pytest.raises(TypeError, match="defined inside a function"):
         path_of(Inner)
-    with pytest.raises(TypeError, match=r"'value'.*made inside of a function"):
+    with pytest.raises(TypeError, match=r"'value'.*defined inside a function"):
         one(Inner)
 
 

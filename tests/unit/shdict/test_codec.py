@@ -38,7 +38,7 @@ def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any)
 
 @given(st.integers(codec.MAX_INT + 1) | st.integers(max_value=codec.MIN_INT - 1))
 def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
-    with pytest.raises(BadValue, match=f"A whole number of {number.bit_length()} bits is too large"):
+    with pytest.raises(BadValue, match=f"An integer of {number.bit_length()} bits is too large"):
         codec.encode(number)
 
 
