@@ -244,7 +244,7 @@ def _begin(inherited: EventService | None = None) -> Starter:
 
 
 def reset() -> None:
-    """Stop, and drop all handlers except those of `on_event`. For tests."""
+    """Stop, and drop all handlers not declared with `on_event`. For tests."""
     global _service
     stop()
     _service = _new_service()

@@ -22,7 +22,7 @@ PAUSE: Final = 0.0005
 
 
 class _Sender:
-    """Identifies the broadcasts of this process among those of other processes and machines."""
+    """Identifies this process's broadcasts among the broadcasts of all processes and machines."""
 
     def __init__(self) -> None:
         self.after_fork()

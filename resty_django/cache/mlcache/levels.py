@@ -133,7 +133,7 @@ class Levels:
                 continue
             record = self.record(raw, key)
             if record is None:
-                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # so that a new one can be added
+                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # makes way for a new one
             elif not expired:
                 return L2Records(version, fresh=record)
             else:

@@ -111,7 +111,7 @@ class Loader:
         return (yield from self._load_locked(request, lock))
 
     def _may_serve_stale(self, stale: Record, options: Options) -> bool:
-        """Return whether a stale value may be served while it is refreshed. A purged one may not."""
+        """Return whether a stale value may be served while it is refreshed. Purged values may not."""
         overdue = self.levels.clock() - stale.stored - stale.ttl
         return stale.ttl > 0 and 0 <= overdue < options.stale_while_revalidate
 

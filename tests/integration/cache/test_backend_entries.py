@@ -273,7 +273,7 @@ async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplo
         assert await api.get("k") is None
         assert await api.add("k", large) is False
         assert await api.set_many({"small": 1, "large": large}) == ["large"]
-    assert "is not in" in caplog.text
+    assert "was not stored in" in caplog.text
     assert await api.get("small") == 1
 
 

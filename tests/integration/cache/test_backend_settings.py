@@ -40,8 +40,8 @@ def test_a_right_cache_has_nothing_to_tell() -> None:
         ({"OPTIONS": {"LRU_SIZE": -1}}, "LRU_SIZE must be an integer of at least 0, not -1"),
         ({"OPTIONS": {"LRU_SIZE": True}}, "LRU_SIZE must be"),
         ({"OPTIONS": {"LRU_TTL": "1"}}, "LRU_TTL must be a number of seconds of at least 0, not '1'"),
-        ({"OPTIONS": {"MAX_ENTRIES": 5}}, "MAX_ENTRIES is no option of this cache. There are LRU_SIZE, LRU_TTL."),
-        ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is no option of this cache"),
+        ({"OPTIONS": {"MAX_ENTRIES": 5}}, "MAX_ENTRIES is not an option of this cache. Options: LRU_SIZE, LRU_TTL."),
+        ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is not an option of this cache"),
     ],
 )
 def test_what_is_wrong_is_told(settings: Any, changed: dict[str, Any], fault: str) -> None:

@@ -217,7 +217,7 @@ def test_a_listener_that_fails_is_logged_and_the_rest_goes_on(two: Two, caplog: 
     become("B")
     channel.poll()
     assert heard == ["2"]
-    assert "the listener of 'bad' failed for '1'" in caplog.text
+    assert "The listener of 'bad' failed for '1'" in caplog.text
 
 
 def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:

@@ -246,7 +246,7 @@ async def test_a_serializer_for_other_types(make: Make, caplog: pytest.LogCaptur
         await without.do("set", "k", "no pair at all")
         await b.update()
         assert await b.lookup("k", value(3j)) == (3j, None, 3), "what it cannot read is a miss"
-    assert "cannot read the key 'k'" in caplog.text
+    assert "cannot decode the key 'k'" in caplog.text
     assert await make("D", serializer=Complexes()).lookup("k") == (3j, None, 2)
 
 

@@ -514,7 +514,7 @@ async def test_a_value_without_room_in_l2(
         a = make(shm_locks=locks)
         large = "x" * MIB
         assert await a.lookup("k", value(large)) == (large, None, 3)
-        assert "the key 'k' of 'c:' is not in L2" in caplog.text
+        assert "The key 'k' of 'c:' was not stored in L2" in caplog.text
         assert await a.lookup("k") == (large, None, 1)
         with pytest.raises(NoMemory):
             await a.do("set", "k", large)
