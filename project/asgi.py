@@ -9,7 +9,7 @@ from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-# Django streams static files from disk with an iterator that is not async, and says so at the first one.
+# Django streams static files from disk with a sync iterator, and warns about it once.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 application = ASGIStaticFilesHandler(get_asgi_application())

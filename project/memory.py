@@ -18,7 +18,7 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
 LOCK = "demo.lock"
-"""The file in the folder for variable data that a running demo holds a lock on."""
+"""The lock file of a running demo, in the folder for variable data."""
 
 
 class InUse(Exception):
@@ -26,32 +26,32 @@ class InUse(Exception):
 
 
 def folders(secret_key: str, settings_module: str) -> list[Path]:
-    """The folders that a site of this user keeps its dictionaries in, named as in `resty_django.shdict.lmdb.files`."""
+    """Return the folders of a site's dictionaries for this user, named as in `resty_django.shdict.lmdb.files`."""
     identity = hashlib.sha256(f"{secret_key}\0{settings_module}".encode()).hexdigest()[:12]
     return [base / f"resty-{os.geteuid()}-{identity}" for base in (MEMORY, Path(tempfile.gettempdir()))]
 
 
 def free(secret_key: str, settings_module: str) -> None:
-    """Remove the dictionaries of a site. Raises `InUse`, and removes nothing, while a process uses one of them."""
+    """Remove a site's dictionaries. Raise `InUse` and remove nothing while a process uses one of them."""
     with contextlib.ExitStack() as locks:
         own_folders = [folder for folder in folders(secret_key, settings_module) if _is_own(folder)]
         manifests = [locks.enter_context(_locked(path)) for folder in own_folders for path in folder.glob("*.card")]
         for manifest in manifests:
-            os.ftruncate(manifest, 0)  # a process that has opened it and waits for the lock notices that it is void
+            os.ftruncate(manifest, 0)  # a process that is waiting for the lock notices that the file is no longer valid
         for folder in own_folders:
             shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
 def running(var: Path) -> Iterator[None]:
-    """Mark a demo with its data in `var` as running. Raises `InUse` when another one is."""
+    """Mark a demo with its data in `var` as running. Raise `InUse` if another one is."""
     with _locked(var / LOCK):
         yield
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Hold the exclusive lock on a file, which is created where needed, and yield its file descriptor."""
+    """Hold an exclusive lock on a file, created if necessary, and yield its file descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

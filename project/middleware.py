@@ -1,4 +1,4 @@
-"""The strict content security policy under which every page of the demo and of the apps must work."""
+"""Middleware for the strict content security policy with which all pages of the demo and of the apps must work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out whether a port can be had, and whether something answers on it."""
+"""Checks of ports: whether they are free, and whether a server responds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def is_free(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> bool:
-    """Whether a server could bind the port now. Raises OSError when the host is not one of this machine."""
+    """Return whether a server could bind the port now. Raise OSError if the host is not an address of this machine."""
     family = socket.getaddrinfo(host, port, type=kind)[0][0]
     with socket.socket(family, kind) as probe:
         if kind is socket.SOCK_STREAM:
@@ -25,14 +25,14 @@ def is_free(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) 
 
 
 def find_free(host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """A port that was free a moment ago."""
+    """Return a port that was free a moment ago."""
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 def accepts(host: str, port: int) -> bool:
-    """Whether a TCP server takes connections there."""
+    """Return whether a TCP server accepts connections there."""
     try:
         socket.create_connection((host, port), timeout=0.2).close()
     except OSError:
@@ -41,7 +41,7 @@ def accepts(host: str, port: int) -> bool:
 
 
 def ask_ids(host: str, port: int, request: dict[str, object], timeout: float = 0.2) -> dict[str, object] | None:
-    """One request to a UDP ID server; None when no reply came in time."""
+    """Send a request to a UDP ID server and return the reply; None if there is no reply in time."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.settimeout(timeout)
         try:

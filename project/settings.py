@@ -1,7 +1,7 @@
-"""The demo site. What may differ is an environment variable:
+"""Settings of the demo site, configurable through environment variables:
 
 DJANGO_DEBUG=1            error pages for developers (default: off)
-DJANGO_SECRET_KEY         the secret key (default: made once, kept in the folder for variable data)
+DJANGO_SECRET_KEY         the secret key (default: generated once, stored in the folder for variable data)
 RESTY_VAR                 the folder for variable data (default: ./var)
 RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
@@ -35,7 +35,7 @@ def _secret_key() -> str:
         draft = VAR / f"secret_key.{os.getpid()}"
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(50))
-        with contextlib.suppress(FileExistsError):  # another process was first; its key is the one
+        with contextlib.suppress(FileExistsError):  # another process was first; use its key
             os.link(draft, path)
         draft.unlink()
     return path.read_text()
@@ -53,13 +53,13 @@ def _database() -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": os.environ.get("RESTY_DB_NAME", VAR / "db.sqlite3"),
-            # Left at synchronous=FULL: with NORMAL a power cut may take back a committed reservation.
+            # Left at synchronous=FULL: with NORMAL, a power failure may undo a committed reservation.
             "OPTIONS": {
                 "timeout": 20,
                 "transaction_mode": "IMMEDIATE",
                 "init_command": "PRAGMA journal_mode=WAL",
             },
-            # A file, because a database in memory is locked as a whole by each thread that uses it.
+            # A file, because an in-memory database is locked as a whole by each thread that uses it.
             "TEST": {"NAME": VAR / f"test-{os.getpid()}.sqlite3"},
         }
     if kind == "mysql":
@@ -152,7 +152,7 @@ TEMPLATES = [
 ]
 
 JOBS = bool(REDIS_URL)
-"""Whether there is a Redis for the job queue."""
+"""Whether a Redis is configured for the job queue."""
 
 DATABASES = {"default": _database()}
 CACHES = {"default": _cache()}
@@ -222,12 +222,12 @@ RESTY_DJANGO: dict[str, Any] = {
     "SHARED_DICTS": _shared_dicts(),
     **({"QLESS": {"LINKS": "project.shop.tasks.order_links"}} if JOBS else {}),
     "LIMITS": {
-        # The simulated visitors name their addresses; on a real site: its load balancers.
+        # The simulated visitors set their addresses; on a real site, list the load balancers.
         "PROXIES": ["127.0.0.0/8", "::1/128"] if DEMO_TRAFFIC else [],
         "RULES": [
             {
                 "name": "order-pages",
-                "description": "So that nobody finds orders by trying out their numbers.",
+                "description": "Prevents guessing of order numbers.",
                 "algorithm": "sliding_window",
                 "limit": 60,
                 "window": "1min",

@@ -1,7 +1,7 @@
-"""Run several processes as one: start them, start again what dies, end them all together.
+"""Run several processes as one: start them, restart those that die, and end them together.
 
-For the demo. A child gets a process group of its own, so that Ctrl-C in the terminal reaches the supervisor alone,
-which then ends the children in order. On Linux the kernel ends them when the supervisor itself is killed.
+For the demo. Each child has its own process group, so that Ctrl-C in the terminal reaches only the supervisor, which
+then ends the children in order. On Linux, the kernel ends them if the supervisor itself is killed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from resty_django.supervisor import end_with_parent
 GRACE: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 LONGEST_WAIT: Final = 30.0
-"""Most seconds between two starts of a child that keeps dying."""
+"""Maximum seconds between restarts of a child that keeps dying."""
 STABLE: Final = 10.0
-"""A child that lived this many seconds is started again at once when it dies."""
+"""A child that lived for this number of seconds is restarted immediately when it dies."""
 TICK: Final = 0.2
 
 
@@ -36,9 +36,9 @@ class Child:
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     store: bool = False
-    """It is ended last, after all that may still write to it."""
+    """Whether it is ended last, after all children that may still write to it."""
     late: bool = False
-    """It is started once the others are ready."""
+    """Whether it is started after the others are ready."""
     log: Path | None = None
     """The file for its output, which is emptied when the supervisor starts. None: the supervisor's own output."""
 
@@ -55,7 +55,7 @@ class _Running:
 class Supervisor:
     """Keep `children` running until SIGINT or SIGTERM. Only for the main thread of a process without other threads.
 
-    `ready` is asked several times a second; once it is true, `announce` is called, once.
+    `ready` is called several times per second; when it returns True, `announce` is called once.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Supervisor:
     def run(self, *preparations: Callable[[], object]) -> None:
         """Call the preparations, then run the children. Return after all children have ended.
 
-        A signal during a preparation skips the rest, one during the end changes nothing. An exception of a preparation
-        is raised before any child is started.
+        A signal during a preparation skips the rest; a signal during shutdown has no effect. An exception of a
+        preparation is raised before any child is started.
         """
         with self._signals() as wake:
             for prepare in preparations:
@@ -100,7 +100,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
-        """Note signals, and write a byte to the yielded file descriptor at each, which ends a wait for it."""
+        """Record signals, and write a byte to the yielded file descriptor at each, which ends a wait on it."""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
@@ -150,7 +150,7 @@ class Supervisor:
         pause = min(LONGEST_WAIT, 0.5 * 2 ** (service.deaths - 1)) if service.deaths else 0.0
         service.process, service.start_at = None, now + pause
         see = "" if service.child.log is None else f" See {service.child.log}."
-        self._log(f"{service.child.name} {how}; it starts again in {pause:.1f} s.{see}")
+        self._log(f"{service.child.name} {how}; restarting it in {pause:.1f} s.{see}")
 
     def _end(self, services: list[_Running]) -> None:
         living = [(service.child.name, service.process) for service in services if service.process is not None]
@@ -161,7 +161,7 @@ class Supervisor:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self._log(f"{name} did not end within {GRACE:.0f} s; it is killed.")
+                self._log(f"{name} did not end within {GRACE:.0f} s; killing it.")
                 process.kill()
                 process.wait()
 

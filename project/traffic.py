@@ -1,7 +1,7 @@
-"""Simulated visitors, so that the demo's pages have something to show: they order, look at orders and ask for prices.
+"""Simulated visitors that keep the demo's pages lively: they place orders, view orders and request prices.
 
 Each visitor has an address from a range that is reserved for documentation. The site believes it, because the demo
-trusts this machine as a proxy while there is traffic. A switch in a shared dictionary turns the traffic off and on.
+trusts this machine as a proxy while there is traffic. A switch in a shared dictionary turns traffic off and on.
 
 `python -m project.traffic` visits a site until Ctrl-C or SIGTERM. It is not a management command because it needs the
 settings but none of the apps, whose import would take most of its start.
@@ -27,17 +27,17 @@ from resty_django.shdict import SharedDictError, shdicts
 ITEMS: Final = ("Tea", "Coffee", "Cocoa")
 VISITORS: Final = 12
 PAUSE: Final = 0.5
-"""Seconds between two visits, on average."""
+"""Average seconds between visits."""
 ADDRESSES: Final = "203.0.113."
-"""What the visitors' addresses begin with."""
+"""Prefix of the visitors' addresses."""
 SWITCH: Final = "demo:no-traffic"
-"""The key in the dictionary `default` that stops it."""
+"""The key in the dictionary `default` that turns traffic off."""
 TOKEN: Final = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 NUMBER: Final = re.compile(r'href="/orders/([^"/]+)/"')
 
 
 def is_on() -> bool:
-    """Whether the switch lets visitors come; they also come where the dictionary cannot be used."""
+    """Return whether traffic is on; also true if the dictionary cannot be used."""
     try:
         return shdicts["default"].get(SWITCH) is None
     except SharedDictError:
@@ -45,7 +45,7 @@ def is_on() -> bool:
 
 
 def switch(on: bool) -> None:
-    """Turn it on or off, for all processes. Raises `SharedDictError`."""
+    """Turn traffic on or off for all processes. Raise `SharedDictError`."""
     if on:
         shdicts["default"].delete(SWITCH)
     else:
@@ -53,7 +53,7 @@ def switch(on: bool) -> None:
 
 
 class PeopleFilter(logging.Filter):
-    """Drop the log records of requests by simulated visitors, so that a log shows what people did."""
+    """A log filter that drops records of simulated visitors' requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         headers = getattr(getattr(record, "request", None), "headers", {})
@@ -61,7 +61,7 @@ class PeopleFilter(logging.Filter):
 
 
 class Visitor:
-    """One visitor, who comes from an address and keeps a cookie."""
+    """A visitor with an address and a cookie."""
 
     def __init__(self, host: str, http_port: int, udp_port: int, address: str, chance: random.Random) -> None:
         self.host, self.http_port, self.udp_port = host, http_port, udp_port
@@ -77,7 +77,7 @@ class Visitor:
         )
 
     def visit(self) -> None:
-        """Do one thing. A site that does not answer is left alone."""
+        """Perform one action. Ignore a site that does not respond."""
         actions, weights = zip(*self.visits, strict=True)
         try:
             self.chance.choices(actions, weights)[0]()
@@ -85,7 +85,7 @@ class Visitor:
             time.sleep(1)
 
     def order(self) -> None:
-        """Most orders are small. A large one takes the shop longer."""
+        """Place an order. Most are small; large ones take the shop longer."""
         match = TOKEN.search(self.request("GET", "/")[1])
         if match:
             quantity = self.chance.choice((1, 1, 1, 2, 2, 3, 5, 20))
@@ -101,7 +101,7 @@ class Visitor:
         self.request("GET", "/items/")
 
     def ask_for_prices(self) -> None:
-        """Now and then oftener than the API lets anybody."""
+        """Request prices, sometimes more often than the API allows."""
         for _ in range(self.chance.choice((1, 1, 1, 14))):
             self.request("GET", "/api/prices/")
 
@@ -110,7 +110,7 @@ class Visitor:
         ports.ask_ids(self.host, self.udp_port, {"action": "get", "rule_name": rule, "app_name": "till", "seq": 1}, 2)
 
     def request(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
-        """The status and the text of an answer."""
+        """Return the status and the text of a response."""
         headers = {"X-Forwarded-For": self.address, "Cookie": self.cookie}
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -128,7 +128,7 @@ class Visitor:
 
 
 def run(host: str, http_port: int, udp_port: int) -> None:
-    """Let visitors come, without end."""
+    """Simulate visitors indefinitely."""
     chance = random.Random()  # noqa: S311
     guests = [Visitor(host, http_port, udp_port, f"{ADDRESSES}{10 + number}", chance) for number in range(VISITORS)]
     while True:

@@ -82,8 +82,8 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         Warning(
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
-                f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Where resty_django uses this cache, it "
-                f"gives the connections {SECONDS:g} s.{see('docs/redis.md')}"
+                f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Without them, resty_django "
+                f"sets {SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
             ),
             id="resty_django.W005",
         )

@@ -317,14 +317,16 @@ def locked(
 
 
 def _template(text: str, signature: inspect.Signature) -> Callable[..., str]:
-    """Return a function that builds the key from a call's arguments. Fields are plain names: `{id}`, not `{user.id}`,
-    `{id!r}` or `{id:05d}`."""
+    """Return a function that builds the key from a call's arguments.
+
+    Fields are plain names: `{id}`, not `{user.id}`, `{id!r}` or `{id:05d}`."""
     parts = list(string.Formatter().parse(text))
     for _, field, spec, conversion in parts:
         if field is not None and (spec or conversion or field not in signature.parameters):
             raise ValueError(
-                f"The key {text!r} of a lock has the field {field!r}; a field is the plain name of an argument, "
-                f"one of {', '.join(signature.parameters) or 'none'}. Give a function for anything else."
+                f"The key {text!r} of a lock has the field {field!r}; a field must be the plain name of an "
+                f"argument (here: {', '.join(signature.parameters) or 'none'}). Pass a function for other "
+                "keys."
             )
 
     def key_of(*args: Any, **kwargs: Any) -> str:

@@ -1,4 +1,4 @@
-"""The prices, for programs: an API view with a throttle."""
+"""The price API, with a throttle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRICES = {"Tea": "3.20", "Coffee": "4.10", "Cocoa": "3.90"}
 
 
 class PricesView(APIView):
-    """The price of each item. A client may ask as often as DEFAULT_THROTTLE_RATES says."""
+    """Return the price of each item. DEFAULT_THROTTLE_RATES limits each client."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -1,4 +1,4 @@
-"""What the parts of the package do just now, for the start page. Here everybody may see it; a site has the admin."""
+"""Live figures for the demo's public start page. Real sites use the overview in the admin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = {
 
 @cached(ttl=2, stale_while_revalidate=60)
 def figures() -> list[dict[str, Any]]:
-    """The parts with their figures as text, two seconds old at most where somebody looks."""
+    """Return the components with their figures as text, at most two seconds old."""
     panels = [panel for panel in overview.panels() if panel.name in SHOWN]
     return [
         {

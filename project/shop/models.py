@@ -1,4 +1,4 @@
-"""The orders of the demo shop."""
+"""Models of the demo shop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from resty_django.txid.fields import TxidField
 
 
 class Order(models.Model):
-    """One order.
+    """An order.
 
     `number` comes from the rule `order_id`, `invoice` from the gapless rule `invoice`, `txid` from the request that
     placed it.

@@ -1,4 +1,4 @@
-"""What the shop does after an order is placed. Run by `manage.py runqless`."""
+"""Background tasks of the shop after an order is placed. Run by `manage.py runqless`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOCK_OF_COCOA = 4
 
 @task(retries=3, backoff=1, retry_on=OSError, timeout=30)
 def write_invoice(order: int) -> str:
-    """Write the invoice of an order into the folder `invoices`; gives the file. A second run writes the same."""
+    """Write an order's invoice into the folder `invoices` and return the file. Idempotent."""
     placed = Order.objects.get(pk=order)
     folder = settings.VAR / "invoices"
     folder.mkdir(exist_ok=True)
@@ -35,15 +35,15 @@ def write_invoice(order: int) -> str:
 
 
 class OutOfStock(Exception):
-    """There is not so much of an item."""
+    """The ordered quantity is not in stock."""
 
 
 @task(bind=True, queue="packing", retries=1, backoff=5, tags=("parcel",))
 def pack(self: TaskContext, order: int) -> str:
-    """Pack an order, piece by piece; gives what is in the parcel. Of cocoa there is never enough for a large one."""
+    """Pack an order piece by piece and return the parcel's content. Large orders of cocoa fail."""
     placed = Order.objects.get(pk=order)
     if placed.item == "Cocoa" and placed.quantity > STOCK_OF_COCOA:
-        raise OutOfStock(f"{placed.quantity} x Cocoa were ordered, and there are {STOCK_OF_COCOA}.")
+        raise OutOfStock(f"{placed.quantity} x Cocoa were ordered, but only {STOCK_OF_COCOA} are in stock.")
     for piece in range(1, placed.quantity + 1):
         time.sleep(SECONDS_A_PIECE)
         self.update_progress(piece / placed.quantity, f"{piece} of {placed.quantity} pieces")
@@ -52,14 +52,14 @@ def pack(self: TaskContext, order: int) -> str:
 
 @task(every=60, queue="reports")
 def count_sales() -> dict[str, int]:
-    """How many of each item were ordered so far."""
+    """Count the ordered pieces of each item."""
     return dict(Order.objects.order_by().values_list("item").annotate(Sum("quantity")))
 
 
 def after_order(order: Order) -> None:
-    """Put the jobs of an order when it is committed, where the site has a Redis.
+    """Enqueue an order's jobs when it is committed, if the site has a Redis.
 
-    Their IDs are `invoice-` and `parcel-` with the number of the order; nothing is packed before the invoice is there.
+    Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice.
     """
     if settings.JOBS:
         invoice = f"invoice-{order.number}"
@@ -68,7 +68,7 @@ def after_order(order: Order) -> None:
 
 
 def order_links(job: Job) -> list[tuple[str, str]]:
-    """What the admin shows with a job: its order."""
+    """Return links for a job's page in the admin: its order."""
     kind, _, number = job.jid.partition("-")
     if kind not in ("invoice", "parcel"):
         return []
@@ -76,12 +76,12 @@ def order_links(job: Job) -> list[tuple[str, str]]:
 
 
 def invoice_job(order: Order) -> Job | None:
-    """The job that writes its invoice; None where it is gone, or nobody can be asked."""
+    """Return the job that writes the order's invoice; None if it is gone or the server is unavailable."""
     if not settings.JOBS:
         return None
     try:
         job = client.jobs.get(f"invoice-{order.number}")
     except (QlessError, StoreError) as error:
-        log.warning("the job of the invoice of %s is unknown: %s", order.number, error)
+        log.warning("The job for the invoice of %s is unavailable: %s", order.number, error)
         return None
     return job if isinstance(job, Job) else None

@@ -1,4 +1,4 @@
-"""Place an order and see its number, and ask for the stock: so often and no oftener."""
+"""Views to place and show orders, with limits and caching."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(item: str, quantity: int) -> Order:
     """Store an order.
 
     The order number is taken before the transaction: gaps do not matter there. The invoice number is taken within
-    it, so that an order which fails leaves no gap between the invoices. Raises `IdError` when a rule gives none.
+    it, so that a failed order leaves no gap between invoices. Raise `IdError` if no ID is available.
     """
     number = next_id("order_id", app=SHOP)
     with transaction.atomic():
@@ -45,18 +45,18 @@ def place(item: str, quantity: int) -> Order:
 
 @cached(ttl=300)
 def units_sold(item: str) -> int:
-    """How many of an item were ordered so far, over all processes as of the last order."""
+    """Return the number of ordered pieces of an item, cached for all processes until the next order."""
     return Order.objects.filter(item=item).aggregate(Sum("quantity"))["quantity__sum"] or 0
 
 
 def forget_sold(item: str) -> None:
-    """After the commit of an order. Whoever asks next counts again."""
+    """Invalidate the count after the commit of an order."""
     units_sold.invalidate(item)
     invalidate_view("shop:items")
 
 
 def count_visit() -> int | None:
-    """How often the front page was asked for, over all processes; None where the dictionary cannot be used."""
+    """Count a visit and return the total over all processes; None if the dictionary cannot be used."""
     try:
         count: int = shdicts["default"].incr("shop:visits", 1, init=0)
     except SharedDictError:
@@ -108,7 +108,7 @@ def stock(request: HttpRequest) -> HttpResponse:
 @cache_view(300, query=(), max_age=0, stale_while_revalidate=60)
 @require_http_methods(["GET", "HEAD"])
 def items(request: HttpRequest) -> HttpResponse:
-    """What there is to buy. The page is made again after an order, and browsers ask whether it is still the same."""
+    """List the items. The page is rendered again after an order, and browsers revalidate it."""
     return render(request, "shop/items.html", {"items": [(item, units_sold(item)) for item in ITEMS]})
 
 

@@ -8,9 +8,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 Column = Sequence[tuple[str, float]]
-"""The parts of a bar, the lowest first: the kind, which gives the CSS class `resty-<kind>`, and the count."""
+"""The parts of a bar from bottom to top: the kind, for the CSS class `resty-<kind>`, and the count."""
 BELOW = 16
-"""Pixels of the line below the bars, where there are marks."""
+"""Height in pixels of the line of marks below the bars."""
 
 
 def bars(

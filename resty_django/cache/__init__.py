@@ -1,4 +1,4 @@
-"""A cache in two levels over a source: the memory of the process, a shared dictionary, and one callback at a time.
+"""A two-level cache over a source: process memory, a shared dictionary, and one callback at a time per key.
 
 from resty_django.cache import mlcaches
 
@@ -112,7 +112,7 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Django imports this package at the start of a site, which may use nothing of it, or only the backend.
+    # Lazy imports: Django imports this package at startup, although a site may use only the backend or nothing at all.
     if name in _MODULES:
         value = getattr(import_module(_MODULES[name], __name__), name)
         globals()[name] = value

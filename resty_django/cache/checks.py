@@ -2,9 +2,9 @@
 
 | id | meaning |
 |---|---|
-| `resty_cache.E001` | a LOCATION that is not a shared dictionary, or wrong OPTIONS |
-| `resty_cache.E002` | caches of one LOCATION with different OPTIONS |
-| `resty_cache.W001` | a LOCATION that is used for something else too, though `clear()` empties it |
+| `resty_cache.E001` | LOCATION is not a shared dictionary, or OPTIONS are invalid |
+| `resty_cache.E002` | caches with the same LOCATION have different OPTIONS |
+| `resty_cache.W001` | the dictionary is also used for something else, although `clear()` empties it |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HINT: Final = see("docs/cache-backend.md").strip() or None
 
 
 def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """One message for each problem; none where `RESTY_DJANGO` itself is wrong, which is reported elsewhere."""
+    """Return one message per problem. Problems of `RESTY_DJANGO` itself are reported elsewhere."""
     if all_problems():
         return []
     options_by_location: dict[object, Options] = {}
@@ -49,8 +49,8 @@ def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
 
 def _differs(alias: str, location: str) -> Error:
     return Error(
-        f"CACHES[{alias!r}] has the LOCATION {location!r} of another cache, and other OPTIONS.",
-        hint=f"Give both the same LRU_SIZE and LRU_TTL, or a dictionary each. {HINT}",
+        f"CACHES[{alias!r}] has the same LOCATION {location!r} as another cache, but different OPTIONS.",
+        hint=f"Set the same LRU_SIZE and LRU_TTL for both, or use separate dictionaries. {HINT}",
         id="resty_cache.E002",
     )
 
@@ -59,16 +59,16 @@ def _shared(alias: str, location: str) -> Iterator[CheckMessage]:
     users = _users()
     if location in users:
         yield Warning(
-            f"CACHES[{alias!r}] has the LOCATION {location!r}, which {users[location]} uses as well: "
-            "clear() of the cache empties it.",
-            hint=f"Give the cache a dictionary of its own. {HINT}",
+            f"CACHES[{alias!r}] has the LOCATION {location!r}, which is also used by {users[location]}. The "
+            "cache's clear() would empty it.",
+            hint=f"Use a separate dictionary for the cache. {HINT}",
             id="resty_cache.W001",
         )
 
 
 def _users() -> Mapping[str, str]:
-    """Return the dictionaries whose items must be kept, each with its user."""
-    users = {"default": "everything that names no other dictionary", conf.events.dict: "EVENTS"}
+    """Return the dictionaries that contain data to be kept, each with its user."""
+    users = {"default": "everything without a configured dictionary", conf.events.dict: "EVENTS"}
     for name, cache in conf.caches.items():
         for dictionary in (cache.shm, cache.shm_miss, cache.shm_locks, cache.shm_stats):
             if dictionary is not None:

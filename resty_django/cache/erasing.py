@@ -1,4 +1,4 @@
-"""Erases one key from the lists of the slowest keys of caches."""
+"""Erases a key from the caches' lists of slowest keys."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from resty_django.sansio import run
 from .inventory import all_caches
 
 KEPT: Final = (
-    "Values and pages in caches: they end with their time to live, or by delete() and purge() of the cache.",
-    "Keys of caches longer than 200 characters, which the lists have cut.",
+    "Values and pages in caches: they expire, or are deleted by the cache's delete() and purge().",
+    "Cache keys longer than 200 characters, which the lists contain only in shortened form.",
 )
 
 
 def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Erased]:
-    """Erase the slowest keys that have the key as a word. Raises `SharedDictError`."""
+    """Erase slowest keys that contain the key as a word. Raise `SharedDictError`."""
     word = re.compile(rf"(?<![\w.]){re.escape(key)}(?![\w.])")
 
     def matches(listed: str) -> bool:

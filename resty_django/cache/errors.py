@@ -1,8 +1,7 @@
-"""The errors of caches. Messages begin with the words of lua-resty-mlcache where it has any.
+"""Errors of caches. Messages begin like those in lua-resty-mlcache where it has an equivalent.
 
-Calls may also raise `resty_django.lock.LockTimeout` when another process holds the lock of the callback for too long,
-and the errors of `resty_django.shdict`: `Unavailable` when L2 cannot be used, and, in `set`, `NoMemory` when it has no
-room.
+Calls may also raise `resty_django.lock.LockTimeout` if another process holds the callback's lock for too long, and
+errors of `resty_django.shdict`: `Unavailable` if L2 cannot be used, and, in `set`, `NoMemory` if it is full.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 
 class CacheError(Exception):
-    """The base of all errors of caches."""
+    """Base class of all cache errors."""
 
 
 class BadOption(CacheError, ValueError):
@@ -23,13 +22,13 @@ class BadKey(CacheError, ValueError):
 
 
 class BadValue(CacheError, TypeError):
-    """A value of a type that L2 cannot hold, and no serializer was given."""
+    """The value's type cannot be stored in L2, and the cache has no serializer."""
 
 
 class SourceError(CacheError):
-    """Raised by a callback: the source cannot answer now, serve a stale value if one exists.
+    """Raised by a callback if its source is unavailable, so that a stale value is served if possible.
 
-    `get` raises it again where no stale value may be served. `value`: a partial answer of the callback.
+    `get` reraises it if no stale value may be served. `value`: a partial result of the callback.
     """
 
     def __init__(self, error: object, value: Any = None) -> None:
@@ -38,7 +37,7 @@ class SourceError(CacheError):
 
 
 class CallbackFailed(CacheError):
-    """A callback raised `error`, which is not a `SourceError`, and is the cause."""
+    """A callback raised `error`, which is not a `SourceError`; it is also the cause."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"callback threw an error: {error}")
@@ -46,15 +45,15 @@ class CallbackFailed(CacheError):
 
 
 class SerializerFailed(CacheError):
-    """`l1_serializer` raised, or returned None. The value is in L2, and not in L1."""
+    """`l1_serializer` raised, or returned None. The value is in L2, but not in L1."""
 
 
 class LockFailed(CacheError):
-    """The lock of the callback is not available: the dictionary of the locks does not answer."""
+    """The callback's lock is unavailable, because the dictionary for locks is."""
 
 
 class NoChannel(CacheError, RuntimeError):
-    """A call has to tell other processes, but the cache has no channel to them."""
+    """The call must notify other processes, but the cache has no channel."""
 
 
 class ChannelFailed(CacheError):

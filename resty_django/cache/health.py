@@ -1,4 +1,4 @@
-"""The probe of the caches for `manage.py resty_check`."""
+"""Health probe for caches, for `manage.py resty_check`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .inventory import CacheInfo, all_caches
 from .statistics.counts import summed
 
 MINUTES: Final = 10
-"""How long a failed callback is reported."""
+"""Minutes for which a failed callback is reported."""
 TIMEOUT: Final = 0.3
-"""Seconds to wait for a missing event."""
+"""Maximum seconds to wait for a missing event."""
 PROBED: Final = "mlcache:probe"
 
 
 def probe() -> Iterator[Finding]:
-    """Report caches that cannot be created, dictionaries and channels that do not answer, and callbacks that failed in
-    any process.
+    """Report caches that cannot be created, unavailable dictionaries and channels, and callbacks that failed in any
+    process.
     """
     healthy = 0
     caches = all_caches()
@@ -36,19 +36,19 @@ def probe() -> Iterator[Finding]:
     yield from channels
     if healthy == len(caches) and not channels:
         count = _cache_count(healthy)
-        yield Finding("ok", "cache", f"{count} can be used; no callback failed in the last {MINUTES} minutes.")
+        yield Finding("ok", "cache", f"{count} can be used. No callback failed in the last {MINUTES} minutes.")
 
 
 def _check(info: CacheInfo) -> Iterator[Finding]:
     subject = f"cache {info.name}"
     if info.counter is None:
-        yield Finding("error", subject, f"It cannot be made: {info.error}")
+        yield Finding("error", subject, f"The cache cannot be created: {info.error}")
         return
     for dictionary in dict.fromkeys([info.counter.dictionary, *_dictionaries(info)]):
         try:
             dictionary.get(PROBED)
         except Exception as error:
-            yield Finding("error", subject, f"Its dictionary {dictionary.name} does not answer: {error}")
+            yield Finding("error", subject, f"Its dictionary {dictionary.name} is unavailable: {error}")
             return
     recent = summed(run(info.counter.history()).minutes[-MINUTES:])
     if recent.callback_errors:
@@ -66,7 +66,7 @@ def _dictionaries(info: CacheInfo) -> list[SharedDict]:
 
 
 def _channels(caches: dict[str, CacheInfo]) -> Iterator[Finding]:
-    """Poll each channel once, which brings this process up to date; all channels over events count as one."""
+    """Poll each channel once, which also updates this process. All channels over events count as one."""
     polled: set[object] = set()
     for info in caches.values():
         channel = None if info.cache is None else info.cache.channel
@@ -78,7 +78,7 @@ def _channels(caches: dict[str, CacheInfo]) -> Iterator[Finding]:
             run(to_poll(channel, TIMEOUT))
         except Exception as error:
             yield Finding(
-                "error", f"channel of {info.name}", f"What other processes tell to forget cannot be heard: {error}"
+                "error", f"channel of {info.name}", f"Invalidations from other processes cannot be received: {error}"
             )
 
 

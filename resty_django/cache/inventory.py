@@ -1,4 +1,4 @@
-"""Inventory of the caches in this process: configured, created in code, and known by their counts alone."""
+"""Inventory of caches: configured, created in code, and known only by their counts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from .statistics.reporter import Counter, listed
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """A cache. Without `cache` either `error` says why it cannot be created, or only other processes use it, and
-    `counter` has the counts that they flush."""
+    """A cache. Without `cache`, either `error` says why it cannot be created, or only other processes use it and
+    `counter`
+    reads the counts that they flush."""
 
     name: str
     cache: MLCache | Store | None = None
@@ -30,7 +31,7 @@ class CacheInfo:
 
 
 def all_caches() -> dict[str, CacheInfo]:
-    """All of them by name; never raises."""
+    """Return all caches by name. Never raise."""
     caches: dict[str, CacheInfo] = {}
     for name, create in _configured():
         if name not in caches:
@@ -45,10 +46,10 @@ def all_caches() -> dict[str, CacheInfo]:
 
 
 def _configured() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Return the names in the settings, and the functions that return the caches."""
+    """Return the names in the settings, and functions that return the caches."""
     try:
         names = list(mlcaches)
-    except Exception:  # wrong settings, which other probes and checks report
+    except Exception:  # invalid settings are reported by other probes and checks
         return
     for name in names:
         yield name, partial(mlcaches.__getitem__, name)
@@ -71,7 +72,7 @@ def _info(name: str, create: Callable[[], Any]) -> CacheInfo:
 
 
 def _dictionaries(caches: Iterable[CacheInfo]) -> list[SharedDict]:
-    """Return the dictionaries that may have counts."""
+    """Return the dictionaries that may contain counts."""
     dictionaries = {info.counter.dictionary for info in caches if info.counter is not None}
     try:
         names = list(shdicts)
@@ -88,5 +89,5 @@ def _dictionaries(caches: Iterable[CacheInfo]) -> list[SharedDict]:
 def _listed(dictionary: SharedDict) -> list[str]:
     try:
         return listed(dictionary)
-    except Exception:  # down, or a value of another program
+    except Exception:  # unavailable, or a value of another program
         return []

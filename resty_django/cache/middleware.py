@@ -1,10 +1,10 @@
-"""Drops values that other processes have invalidated before a request reads them, and flushes counts.
+"""Applies invalidations from other processes at the start of each request, and flushes counts.
 
 MIDDLEWARE = ["resty_django.cache.middleware.UpdateMiddleware", ...]
 
-For the caches of `RESTY_DJANGO`, and for those in Django's `CACHES` that use this package's backend. Each request costs
-one look into the memory, or one round trip to Redis, for all caches over events together, and one for each other
-channel. Without it a process hears within the interval of the events.
+It covers the caches in `RESTY_DJANGO` and the caches in Django's `CACHES` that use this package's backend. Each request
+costs one memory access, or one round trip to Redis, for all caches that use events, and one for each other channel.
+Without it, a process receives invalidations within the interval of the events.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logger("resty_django.cache")
 PAUSE: Final = 1.0
 """Seconds before a channel that failed is polled again."""
 TIMEOUT: Final = 0.3
-"""Seconds to wait at most for a missing event."""
+"""Maximum seconds to wait for a missing event."""
 
 
 class UpdateMiddleware:
-    """Updates the caches in use before the view. A channel that fails is logged and fails no request; the others are
-    polled."""
+    """Updates the caches in use before the view. A failing channel is logged; the request and other channels are not
+    affected."""
 
     sync_capable = True
     async_capable = True
@@ -45,7 +45,7 @@ class UpdateMiddleware:
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
         self.down: dict[object, float] = {}
-        """When to poll the channels that failed again, by the monotonic clock."""
+        """Monotonic time at which failed channels are polled again."""
         self._async = iscoroutinefunction(get_response)
         if self._async:
             markcoroutinefunction(self)
@@ -80,7 +80,7 @@ class UpdateMiddleware:
             self.down.pop(identity, None)
         except ChannelFailed as error:
             if identity not in self.down:
-                log.error("requests may see old values until the channel of the caches is back: %s", error)
+                log.error("Requests may see old values until the channel of the caches is back: %s", error)
             self.down[identity] = time.monotonic() + PAUSE
 
 
@@ -89,7 +89,7 @@ def _in_use() -> list[MLCache | Store]:
 
 
 def _channels() -> dict[object, Channel]:
-    """Return the channels of the caches in use by identity; only one over events, since that one hears for all."""
+    """Return the channels of the caches in use by identity; only one over events, because it covers all of them."""
     channels: dict[object, Channel] = {}
     for cache in _in_use():
         channel = cache.channel

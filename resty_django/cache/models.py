@@ -1,4 +1,4 @@
-"""The model for Django's permissions and admin. It has no table."""
+"""A model without a table, for Django's permissions and admin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from resty_django.models import NoRows
 
 
 class Cache(models.Model):
-    """A cache in the admin: its name and the permissions."""
+    """A cache in the admin: its name and its permissions."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 

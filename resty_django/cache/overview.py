@@ -1,4 +1,4 @@
-"""The caches in the overview and in the metrics."""
+"""Overview panel and metrics for caches."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
 
 
 def histories() -> Iterator[tuple[str, History | Exception]]:
-    """Return the history of each cache, or why it is unavailable."""
+    """Return the history of each cache, or the reason why it is unavailable."""
     for name, info in all_caches().items():
         try:
             if info.error is not None:
                 raise info.error
             assert info.counter is not None  # noqa: S101
             yield name, run(info.counter.history())
-        except Exception as error:  # one cache that cannot be used hides no other
+        except Exception as error:  # a cache that cannot be used must not hide the others
             yield name, error
 
 
 def panel() -> Tile:
-    """Return the calls of the last hour, and the share of each level."""
+    """Return the panel with the calls in the last hour and the share of each level."""
     rows, total, calls_by_minute = [], Stats(), []
     for name, history in histories():
         if isinstance(history, Exception):
@@ -46,7 +46,7 @@ def panel() -> Tile:
         _figures(total),
         [row for _calls, row in rows],
         bars=[sum(column) for column in zip(*calls_by_minute, strict=True)],
-        bars_label=_("Calls by minute, the last hour"),
+        bars_label=_("Calls per minute in the last hour"),
         notes=[_("Of the last hour.")],
     )
 
@@ -71,14 +71,14 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_cache_calls",
         "counter",
-        "Calls by who answered: l1 (memory), l2 (shared dictionary), l3 (the source), stale, misses, errors.",
+        "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors.",
         ("cache", "level"),
         [Sample((name, level), getattr(total, level)) for name, total in totals for level in LEVELS],
     )
     yield Family(
         "resty_cache_callback_seconds",
         "summary",
-        "Callbacks that asked the source, and the seconds that they took.",
+        "Callbacks that called the source, and their duration in seconds.",
         ("cache",),
         [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals],
     )

@@ -1,4 +1,4 @@
-"""The settings of caches: `RESTY_DJANGO["CACHES"]`."""
+"""Settings for caches: `RESTY_DJANGO["CACHES"]`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from resty_django.conf.schema import above, at_least, section, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLockSettings:
-    """The lock of a callback: `exptime` is when it frees itself, `timeout` the longest wait, both in seconds; tries are
-    `step` seconds apart at first, then `ratio` times longer each, up to `max_step`."""
+    """The lock of a callback. `exptime`: seconds until it expires. `timeout`: maximum wait in seconds. `step`: first
+    pause
+    between tries in seconds; each following pause is `ratio` times longer, up to `max_step`."""
 
     exptime: float = setting(30.0, check=above(0))
     timeout: float = setting(5.0, check=at_least(0))
@@ -24,14 +25,14 @@ class CacheLockSettings:
 class CacheSettings:
     """One cache.
 
-    `shm`: the shared dictionary of L2; `shm_miss`: another for cached None; `shm_locks`: another for the locks;
-    `shm_stats`: another for the counts. `lru_size`: items in the memory of each process. `ttl`, `neg_ttl`: seconds
-    that a value and a cached None live (0: forever). `resurrect_ttl`: seconds that an expired value is served for
-    when the source fails (None: not at all). `stale_while_revalidate`: seconds after its time in which a value is
-    served while it is refreshed. `jitter`: the share of up to which times to live are shortened at random.
-    `shm_set_tries`: attempts to store in L2. `ipc`: whether other processes are told by events. `serializer`,
-    `l1_serializer`: dotted paths of an object with `encode` and `decode`, and of a function. `failures`: dotted paths
-    of exceptions of callbacks that count as a failing source. `lock`: the lock of a callback.
+    `shm`: the shared dictionary for L2; separate dictionaries for cached None (`shm_miss`), locks (`shm_locks`) and
+    counts (`shm_stats`). `lru_size`: maximum number of items in L1. `ttl`, `neg_ttl`: time to live of a value and of a
+    cached None in seconds (0: forever). `resurrect_ttl`: seconds for which an expired value is served if the source
+    fails (None: never). `stale_while_revalidate`: seconds after expiry during which a value is served while it is
+    refreshed. `jitter`: maximum share by which times to live are randomly shortened. `shm_set_tries`: attempts to store
+    in L2. `ipc`: whether other processes are notified through events. `serializer`, `l1_serializer`: dotted paths of an
+    object with `encode` and `decode`, and of a function. `failures`: dotted paths of callback exceptions that count as
+    a failure of the source. `lock`: the lock of a callback.
     """
 
     shm: str = setting("default", check=validators.known_dict)

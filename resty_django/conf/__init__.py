@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Conf:
-    """The typed settings. Each attribute is a section; reading one may raise `ImproperlyConfigured`."""
+    """The typed settings. Each attribute is a section; access may raise `ImproperlyConfigured`."""
 
     ids: Section[IdsSettings] = Section("IDS", "resty_django.ids.settings.IdsSettings", "resty_django.ids")
     shared_dicts: NamedSections[SharedDictSettings] = NamedSections(

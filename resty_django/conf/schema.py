@@ -279,7 +279,7 @@ def _dicts(value: object, path: tuple[str, ...]) -> tuple[tuple[dict[str, Any], 
     return tuple(dict(item) for item in value), []
 
 
-def _bad_item(item: object, path: tuple[str, ...], expected: str = "texts") -> Problem:
+def _bad_item(item: object, path: tuple[str, ...], expected: str = "strings") -> Problem:
     actual = "None" if item is None else type(item).__name__
     return Problem(
         "type", path, f"{key_text(path)} must be a list of {expected}; it contains an item of type {actual}."

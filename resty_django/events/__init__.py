@@ -1,4 +1,4 @@
-"""Events between processes: each process hears all of them, in the same order.
+"""Events between processes: each process receives all events in the same order.
 
 from resty_django.events import on_event, post
 

@@ -1,4 +1,4 @@
-"""Starting with the first request of a web worker: a thread under WSGI, a task of the server's loop under ASGI."""
+"""Starts the listener with a web worker's first request: a thread under WSGI, a task of the loop under ASGI."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UID = "resty_django.events.autostart"
 
 
 def connect() -> None:
-    """Wait for the first request, where the settings allow it; more than once does no harm."""
+    """Wait for the first request, if the settings allow it. May be called repeatedly."""
     request_started.connect(on_request, dispatch_uid=_UID)
 
 
 def on_request(scope: object = None, **kwargs: Any) -> None:
-    """Start listening; log a failure, since no request may fail because of it."""
+    """Start listening. Log failures instead of raising, so that they do not affect the request."""
     if in_tests():
         return
     request_started.disconnect(dispatch_uid=_UID)
@@ -36,10 +36,10 @@ def on_request(scope: object = None, **kwargs: Any) -> None:
         else:
             async_to_sync(runtime.astart)()  # runs in the loop that waits for this call
     except Exception:
-        log.exception("events are not heard in this process")
+        log.exception("This process cannot receive events")
 
 
 def in_tests() -> bool:
-    """Return whether a test runner has set up its environment: tests start what they want themselves."""
+    """Return whether a test runner has set up its environment; tests start listeners themselves."""
     utils = sys.modules.get("django.test.utils")
     return utils is not None and hasattr(utils._TestState, "saved_data")

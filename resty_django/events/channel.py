@@ -1,4 +1,4 @@
-"""Channels: carry events between processes, as records in one order for all."""
+"""Channels: transport of events between processes, as records in the same order for all."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from resty_django.shdict import SharedDict
 
 Position: TypeAlias = int | bytes
-"""The id of an event. Ids of one channel have an order, and each is greater than those before it."""
+"""The ID of an event. IDs of a channel increase strictly."""
 
 
 class Batch(NamedTuple):
-    """Records by id, in order; None where a record is missing. `last` is the position after them."""
+    """Records by ID, in order; None for a missing record. `last` is the position after them."""
 
     last: Any
     records: list[tuple[Any, bytes | None]]
 
 
 class Channel(ABC):
-    """The calls raise the errors of `resty_django.shdict`. Those with an `a` before the name never block a loop."""
+    """The interface of a channel. Calls raise errors of `resty_django.shdict`; async calls never block the loop."""
 
     wakes: ClassVar[bool]
-    """Whether `wait` returns as soon as there is news; else it must not be called."""
+    """Whether `wait` is supported: it returns as soon as there is a new event."""
 
     def __init__(self, dictionary: SharedDict) -> None:
         self.dictionary = dictionary
@@ -33,29 +33,29 @@ class Channel(ABC):
 
     @abstractmethod
     def between(self, position: Any, last: Any) -> int:
-        """Return how many events there are after `position`, up to `last`."""
+        """Return the number of events after `position`, up to `last`."""
 
     @abstractmethod
     def append(self, record: bytes, retries: int) -> None:
-        """Store an event behind all others, as one step: all processes see it, or none.
+        """Append an event atomically: all processes see it, or none.
 
-        `retries`: further attempts where there is no room. Raises `NoMemory`.
+        `retries`: further attempts if there is no space. Raise `NoMemory`.
         """
 
     @abstractmethod
     def read(self, position: Any) -> Batch | None:
-        """Return the events after `position`, not always all of them; None when there are none."""
+        """Return events after `position`, possibly not all of them; None if there are none."""
 
     @abstractmethod
     def fetch(self, number: Any) -> bytes | None:
-        """Return a record that was missing, if it is there now."""
+        """Return a record that was missing, if it has arrived."""
 
     @abstractmethod
     def wait(self, position: Any, seconds: float) -> None:
         """Return when there is an event after `position`, or after `seconds`."""
 
     def claim(self, unique: str, pid: int, seconds: float) -> bool:
-        """Take a unique value for some time. False when somebody has it."""
+        """Claim a unique value for some seconds. Return False if another process has claimed it."""
         return bool(self.dictionary.add(f"unique:{unique}", pid, seconds))
 
     @abstractmethod

@@ -1,10 +1,10 @@
-"""Errors of events. The messages begin with the words of lua-resty-worker-events."""
+"""Errors of events. The messages begin like those in lua-resty-worker-events."""
 
 from __future__ import annotations
 
 
 class EventError(Exception):
-    """The base of all errors of events."""
+    """Base class of all event errors."""
 
 
 class BadEvent(EventError, ValueError):
@@ -16,23 +16,23 @@ class BadOption(EventError, ValueError):
 
 
 class NotConfigured(EventError, RuntimeError):
-    """`poll` in a process that did not start."""
+    """`poll` was called in a process that has not started."""
 
 
 class UnknownEvent(EventError, KeyError, AttributeError):
-    """A name that is not in the list of events of its source."""
+    """The name is not in its source's list of events."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class NotEncodable(EventError, TypeError):
-    """Data that JSON cannot hold. Nothing was posted."""
+    """The data cannot be encoded as JSON. Nothing was posted."""
 
 
 class NoRoom(EventError, MemoryError):
-    """The dictionary has no room for the event. Nothing was posted."""
+    """The dictionary has no space for the event. Nothing was posted."""
 
 
 class Unavailable(EventError):
-    """The memory or the server that carries the events cannot be used now."""
+    """The memory or the server for events cannot be used at the moment."""

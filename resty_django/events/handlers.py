@@ -1,4 +1,4 @@
-"""Calling a handler: a function, a coroutine function or a Django signal, from sync and from async code."""
+"""Calls of handlers (functions, coroutine functions or Django signals) from sync and async code."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _short.maxstring = _short.maxother = 200
 
 
 def check(callback: object) -> None:
-    """Raise `TypeError` for what is neither callable nor a signal."""
+    """Raise `TypeError` unless the argument is callable or a signal."""
     if not callable(callback) and not isinstance(callback, Signal):
-        raise TypeError(f"callback is not callable: {callback!r}. Give a function, a coroutine function or a Signal.")
+        raise TypeError(f"callback is not callable: {callback!r}. Pass a function, a coroutine function or a Signal.")
 
 
 def is_async(callback: Any) -> bool:
-    """Return whether calling it gives a coroutine."""
+    """Return whether a call returns a coroutine."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     return iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
 class Dispatcher:
-    """Calls the handlers of one process one after the other. What a handler raises is logged and goes no further."""
+    """Calls the handlers of a process one after the other. Exceptions of handlers are logged and not propagated."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.exiting = False
-        """The interpreter ends: it starts no more threads, which coroutine functions would need."""
+        """The interpreter is shutting down and cannot start the threads that coroutine functions need."""
         self._thread: ThreadPoolExecutor | None = None
 
     def call(self, callback: Any, event: Event) -> None:
-        """Call it here. A coroutine function runs in a separate loop until it ends."""
+        """Call a handler in this thread. A coroutine function runs to completion in a separate loop."""
         self.calls += 1
         try:
             if isinstance(callback, Signal):
@@ -63,7 +63,7 @@ class Dispatcher:
             _report(callback, event)
 
     async def acall(self, callback: Any, event: Event) -> None:
-        """Call a coroutine function here, and any other in the one thread for that."""
+        """Await a coroutine function in this loop; run any other handler in the dedicated thread."""
         self.calls += 1
         try:
             if isinstance(callback, Signal):
@@ -98,7 +98,7 @@ def _keywords(event: Event) -> dict[str, Any]:
 
 def _report(callback: Any, event: Event) -> None:
     log.exception(
-        "the handler %r failed for the event %r of %r from process %s with the data %s",
+        "Handler %r failed for the event %r of %r from process %s with the data %s",
         callback,
         event.event,
         event.source,

@@ -1,4 +1,4 @@
-"""The health probe of events, for `manage.py resty_check`."""
+"""Health probe for events, for `manage.py resty_check`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .channel import channel_of
 
 
 def probe() -> Iterator[Finding]:
-    """Yield a finding on whether events can be read."""
+    """Yield a finding that says whether events can be read."""
     settings = conf.events
     subject = f"dictionary {settings.dict}"
     started = time.perf_counter()
@@ -23,4 +23,4 @@ def probe() -> Iterator[Finding]:
         yield Finding("error", subject, f"Events cannot be read: {error}")
     else:
         took = (time.perf_counter() - started) * 1000
-        yield Finding("ok", subject, f"Events can be read; the last one was found in {took:.1f} ms.")
+        yield Finding("ok", subject, f"Events can be read; the store responded in {took:.1f} ms.")

@@ -1,4 +1,4 @@
-"""Polling in the background: a thread, or a task of an event loop. Both take the same steps."""
+"""Background polling in a thread or in a task of an event loop, with the same steps."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from .service import EventService
 log = logger("resty_django.events")
 
 SLICE: Final = 0.5
-"""Seconds: the longest pause without a look at whether to stop, and whether the interval has changed."""
+"""Maximum pause (seconds) between checks for a stop or a changed interval."""
 SHORT: Final = 0.05
-"""Seconds: a pause that the end of the process can wait for."""
+"""Pause (seconds) that is short enough to delay the end of the process."""
 FULL: Final = 1.0
-"""Seconds between two polls that look at more than whether the counter has moved."""
+"""Seconds between full polls, which check more than the counter."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds without a try after the store failed: the first time, and at most (the pause doubles in between)."""
+"""First and maximum pause (seconds) after a failure of the store; the pause doubles in between."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""Seconds for the last event and the last poll of a task that is cancelled."""
+"""Time limit (seconds) for the last event and the last poll of a cancelled task."""
 
 
 class Starter(NamedTuple):
-    """How to start the service where it has not started."""
+    """Functions that start the service if it has not started."""
 
     call: Callable[[], None]
     acall: Callable[[], Awaitable[None]]
 
 
 class Listener(Protocol):
-    """What `start` has started."""
+    """A running listener, created by `start`."""
 
     started: threading.Event
 
@@ -49,11 +49,11 @@ class Listener(Protocol):
     def running(self) -> bool: ...
 
     def stop(self, timeout: float) -> None:
-        """Post `stopping`, poll once more, end; wait at most `timeout` seconds for that."""
+        """Post `stopping`, poll once more and end. Wait at most `timeout` seconds."""
 
 
 class PollLoop:
-    """The steps of a listener: start, poll, pause; after a failure the same again, with a growing pause."""
+    """The steps of a listener: start, poll, pause. After a failure they are repeated with a growing pause."""
 
     def __init__(self, service: EventService, starter: Starter) -> None:
         self.service = service
@@ -71,7 +71,7 @@ class PollLoop:
                 self.started.set()
                 outcome = yield Step(self._poll, service.apoll)
                 self._recovered()
-                if outcome == "recursive":  # somebody else polls, perhaps for long
+                if outcome == "recursive":  # another thread polls, perhaps for a long time
                     yield self._pause_for(min(0.01, service.interval or SLICE))
                 else:
                     yield self._wait()
@@ -79,7 +79,7 @@ class PollLoop:
                 yield self._pause_for(self._failed(error))
 
     def shutdown(self) -> Steps[None]:
-        """Post `stopping`, and poll once more for what was posted until now."""
+        """Post `stopping`, and poll once more for events posted so far."""
         service = self.service
         if not service.configured:
             return
@@ -87,7 +87,7 @@ class PollLoop:
             yield Step(service.post, service.apost, (events.source, events.stopping))
             yield Step(self._poll, service.apoll)
         except Exception as error:
-            log.debug("the end of this process could not be told: %s", error)
+            log.debug("The event `stopping` of this process could not be posted: %s", error)
 
     def _poll(self) -> str:
         before = self.service.dispatcher.calls
@@ -97,7 +97,7 @@ class PollLoop:
         return outcome
 
     def _wait(self) -> Step:
-        """Wait until there is something to poll for."""
+        """Wait until a poll is due."""
         service = self.service
         channel = service.channel
         if channel is None or not channel.wakes or not service.interval:
@@ -117,9 +117,9 @@ class PollLoop:
                 return
 
     def _nap(self, interval: float) -> None:
-        """Look at one number after each short sleep: that is what idle processes do all day, so it is to cost little.
+        """Check one number after each short sleep. Idle processes do this all the time, so it must be cheap.
 
-        To sleep costs less than to wait for `stopping`.
+        Sleeping is cheaper than waiting for `stopping`.
         """
         has_news, is_stopping, sleep = self.service.has_news, self.stopping.is_set, time.sleep
         for _ in range(math.ceil(FULL / interval)):
@@ -135,7 +135,7 @@ class PollLoop:
                 return
 
     def _must_poll(self, waited: float) -> bool:
-        """With an interval of 0 that is never, but it may be changed."""
+        """Return whether a full poll is due. Never with an interval of 0, which may be changed later."""
         interval = self.service.interval
         if 0 < interval <= SLICE:
             return waited >= FULL or self.service.has_news()
@@ -145,20 +145,20 @@ class PollLoop:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))
 
     def _failed(self, error: Exception) -> float:
-        """Log the failure if it is the first, and return the seconds until the next try."""
+        """Log the first failure, and return the seconds until the next attempt."""
         if not self._pause:
-            log.error("events are not heard until the store is back: %s: %s", type(error).__name__, error)
+            log.error("Events are not received until the store is back: %s: %s", type(error).__name__, error)
         self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
         return self._pause
 
     def _recovered(self) -> None:
         if self._pause:
-            log.warning("events are heard again")
+            log.warning("Events are received again")
             self._pause = 0.0
 
 
 class ThreadListener:
-    """A daemon thread. `delay`: seconds before it does anything, so that a child that ends at once is left alone."""
+    """A listener thread (daemon). `delay`: seconds before it starts, so that short-lived children are not affected."""
 
     def __init__(self, service: EventService, starter: Starter, delay: float = 0.0) -> None:
         self._poll_loop = PollLoop(service, starter)
@@ -183,13 +183,13 @@ class ThreadListener:
 
 
 class TaskListener:
-    """A task of the running loop. It ends with the loop."""
+    """A listener task in the running loop. It ends with the loop."""
 
     def __init__(self, service: EventService, starter: Starter) -> None:
         self._poll_loop = PollLoop(service, starter)
         self.started = self._poll_loop.started
         self._loop = asyncio.get_running_loop()
-        # Its own context: the first request's ends with the request.
+        # A separate context, because the first request's context ends with the request.
         self._task = self._loop.create_task(self._run(), name="resty-events", context=contextvars.Context())
         self._ended = threading.Event()
         self._task.add_done_callback(lambda task: self._ended.set())
@@ -207,7 +207,7 @@ class TaskListener:
                     self._ended.wait(timeout)
 
     async def astop(self, timeout: float) -> None:
-        """As `stop`, within the loop of the task."""
+        """Do the same as `stop`, within the task's loop."""
         self._task.cancel()
         await asyncio.wait([self._task], timeout=timeout)
 

@@ -1,12 +1,12 @@
-"""Events in a shared dictionary of one machine: a counter, and a record for each event.
+"""Events in an LMDB dictionary: a counter, and a record per event.
 
-A poster stores its record under the number after the counter, where none is yet, and then moves the counter there. The
-first of the two makes the event; a process that finds the counter behind moves it. So a poster that is killed between
-the two leaves neither a gap nor a lost event, and all processes see one order. Old records leave as the least recently
-used ones.
+A poster stores its record under the first free number after the counter, and then advances the counter to that number.
+The record makes the event; any process that finds the counter behind advances it. So a process that is killed between
+the two steps leaves neither a gap nor a lost event, and all processes see the same order. Old records are evicted as
+the least recently used items.
 
-The first number of an empty dictionary is made of the time. So a dictionary that was emptied is always noticed, even if
-more events were posted since than before.
+The first number in an empty dictionary is derived from the time. So an emptied dictionary is always noticed, even if
+more events were posted since then than before.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .channel import Batch, Channel
 LAST: Final = "last"
 PATIENCE: Final = 1.0
 _NUMBERS: Final = 2**21
-"""Numbers for each millisecond in which a dictionary may begin. One that lives longer goes on into the next."""
+"""Numbers reserved per millisecond of a dictionary's start. Later events use the numbers of following milliseconds."""
 _FAR: Final = 2**20
-"""A counter of another millisecond that is this far ahead has begun anew."""
+"""A counter from another millisecond that is this far ahead has restarted."""
 
 
 class MemoryChannel(Channel):
-    """Positions are numbers. Reading costs two looks into the memory where there is no news."""
+    """A channel in memory. Positions are numbers. A read without new events costs two memory accesses."""
 
     wakes: ClassVar[bool] = False
 
@@ -39,7 +39,7 @@ class MemoryChannel(Channel):
         return 0 if last in (0, position) else last - begin_of(position, last)
 
     def append(self, record: bytes, retries: int) -> None:
-        """`retries` end after `PATIENCE` seconds, too."""
+        """Append an event. Retries also end after `PATIENCE` seconds."""
         until = time.monotonic() + PATIENCE
         for attempt in range(retries + 1):
             try:
@@ -52,23 +52,25 @@ class MemoryChannel(Channel):
     def _append(self, record: bytes) -> None:
         last = self.dictionary.get(LAST)
         if last is None:
-            time.sleep(0.001)  # so that it is not the millisecond in which the dictionary began before it was emptied
+            time.sleep(0.001)  # avoid the start millisecond of the dictionary before it was emptied
             self.dictionary.add(LAST, int(time.time() * 1000) * _NUMBERS)
             last = self.dictionary.get(LAST)
             if last is None:
-                raise NoMemory(f"The shared dictionary {self.dictionary.name!r} does not even keep a number.")
+                raise NoMemory(
+                    f"The shared dictionary {self.dictionary.name!r} is too small for an event number. Raise its SIZE."
+                )
         number = last + 1
         while not self.dictionary.add(_key(number), record):
             number += 1
         self.move_to(number)
 
     def move_to(self, number: int) -> None:
-        """Move the counter to `number`, unless it is there or further."""
+        """Advance the counter to `number`, unless it has already passed it."""
         self.dictionary.update(LAST, lambda last: Keep() if last is not None and last >= number else Change(number, 0))
 
     def read(self, position: int) -> Batch | None:
         last: int | None = self.dictionary.get(LAST)
-        if last is None:  # emptied, and nothing posted since
+        if last is None:  # emptied, and nothing was posted since
             return None
         if last == position:
             return self._untold(last)
@@ -76,7 +78,7 @@ class MemoryChannel(Channel):
         return Batch(last, [(number, self.fetch(number)) for number in range(begin + 1, last + 1)])
 
     def _untold(self, last: int) -> Batch | None:
-        """Return the event after the last, if its poster did not get to moving the counter."""
+        """Return the event after the last one, if its poster has not advanced the counter."""
         record = self.fetch(last + 1)
         if record is None:
             return None
@@ -90,7 +92,7 @@ class MemoryChannel(Channel):
     def wait(self, position: int, seconds: float) -> None:
         raise NotImplementedError
 
-    # A call takes microseconds and waits for no network.
+    # Calls take microseconds and never wait for a network.
 
     async def alast(self) -> int:
         return self.last()
@@ -109,7 +111,7 @@ class MemoryChannel(Channel):
 
 
 def begin_of(position: int, last: int) -> int:
-    """Return the position, or where the dictionary began anew since then."""
+    """Return the position, or the new start if the dictionary was emptied since."""
     begin = last - last % _NUMBERS
     if position < last and (begin <= position or last < position + _FAR):
         return position

@@ -1,9 +1,9 @@
-"""One poll for each request, where no thread may run in the background, or where a request must not see old data.
+"""Polls once per request, for sites without background threads, or where requests must not see outdated data.
 
 MIDDLEWARE = ["resty_django.events.middleware.PollMiddleware", ...]
 
-Costs one look into the memory, or one round trip to Redis, in each request. Without a listener (INTERVAL 0 or AUTOSTART
-False) the first request starts hearing events.
+Each request costs one memory access, or one round trip to Redis. Without a listener (INTERVAL 0 or AUTOSTART False),
+the process receives events from its first request on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .errors import EventError, NotConfigured
 log = logger("resty_django.events")
 
 PAUSE: Final = 1.0
-"""Seconds for which a store that failed is not asked again."""
+"""Seconds before a store that failed is polled again."""
 
 
 class PollMiddleware:
-    """Polls before the view. A store that is down fails no request: it is logged, and left alone for a while."""
+    """Polls before the view. If the store is down, that is logged, no request fails, and polling pauses."""
 
     sync_capable = True
     async_capable = True
@@ -64,9 +64,9 @@ class PollMiddleware:
             yield may_ask
             self._down = self._down and not may_ask
         except NotConfigured:
-            pass  # somebody else is about to start
+            pass  # another thread is starting
         except EventError as error:
             if not self._down:
-                log.error("requests do not hear of events until the store is back: %s", error)
+                log.error("Requests do not receive events until the store is back: %s", error)
             self._down = True
             self.closed_until = time.monotonic() + PAUSE

@@ -1,4 +1,4 @@
-"""Lists of the events of a source, so that a misspelt name is an error and not an event that nobody hears. Pure."""
+"""Lists of event names by source, so that a misspelt name is an error instead of an event without handlers. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .errors import UnknownEvent
 
 
 class EventNames(Mapping[str, str]):
-    """The events of one source: `names.started == names["started"] == "started"`; `names.source` is the source.
+    """The event names of a source: `names.started == names["started"] == "started"`; `names.source` is the source.
 
-    Any other name raises `UnknownEvent`. Iterates over the names of the events alone.
+    Other names raise `UnknownEvent`. Iteration yields only the event names.
     """
 
     __slots__ = ("_names", "source")
@@ -38,10 +38,10 @@ class EventNames(Mapping[str, str]):
         return self[name]
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("A list of events cannot be changed. Make another with event_list().")
+        raise AttributeError("A list of events cannot be changed. Create another one with event_list().")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("A list of events cannot be changed. Make another with event_list().")
+        raise AttributeError("A list of events cannot be changed. Create another one with event_list().")
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -69,4 +69,4 @@ def event_list(source: str, *names: str) -> EventNames:
 
 
 events: Final = event_list("resty-worker-events", "started", "stopping")
-"""The events of this package itself."""
+"""The built-in events."""

@@ -1,4 +1,4 @@
-"""The options of `configure`. Pure."""
+"""Options of `configure`. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE: Final = frozenset({"retries"})
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Seconds, but for `retries`. They mean the same as the settings of the same names."""
+    """The options have the same meaning as the settings; all but `retries` are in seconds."""
 
     timeout: float
     interval: float
@@ -29,7 +29,7 @@ class Options:
         return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})
 
     def changed(self, **changes: object) -> Options:
-        """Return these options with some changes; None leaves one as it is. Raises `BadOption`."""
+        """Return a copy with some options changed; None keeps a value. Raise `BadOption`."""
         changes = {name: value for name, value in changes.items() if value is not None}
         for name, value in changes.items():
             _check(name, value)

@@ -1,4 +1,4 @@
-"""The events' panel of the overview, and their metrics."""
+"""Overview panel and metrics for events."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from resty_django.overview import Figure, Tile
 from .runtime import Lag, lag
 
 LATE = 1000
-"""Waiting events from which on the panel warns."""
+"""Number of waiting events that causes a warning."""
 
 
 def panel() -> Tile:
-    """Return how far this process is behind the last event."""
+    """Return the panel with this process's lag."""
     lag_now: Lag = lag()
-    note = "" if lag_now.listening else _("This process does not listen.")
+    note = "" if lag_now.listening else _("This process does not listen for events.")
     return overview.tile(
         [
-            Figure("waiting", _("Events that wait"), lag_now.waiting, level=_late(lag_now), note=note),
-            Figure("store_seconds", _("Answer of the store"), lag_now.seconds, "seconds"),
+            Figure("waiting", _("Waiting events"), lag_now.waiting, level=_late(lag_now), note=note),
+            Figure("store_seconds", _("Response time of the store"), lag_now.seconds, "seconds"),
         ],
-        notes=[_("Of the process that made this page; the dictionary is %(name)s.") % {"name": conf.events.dict}],
+        notes=[
+            _("Figures are for the process that rendered this page; the dictionary is %(name)s.")
+            % {"name": conf.events.dict}
+        ],
     )
 
 
@@ -39,7 +42,7 @@ def families() -> Iterator[Family]:
     """Yield the metrics of the events."""
     lag_now = lag()
     waiting = [] if lag_now.waiting is None else [Sample((), lag_now.waiting)]
-    text = "Events that were posted and not yet heard by the process that is scraped."
+    text = "Events that were posted and not yet received by the scraped process."
     yield Family("resty_events_waiting", "gauge", text, (), waiting)
-    text = "How long the store of the events took to tell the last one."
+    text = "Response time of the events' store."
     yield Family("resty_events_store_seconds", "gauge", text, (), [Sample((), lag_now.seconds)])

@@ -1,8 +1,8 @@
-"""Registered callbacks, and the order in which they are called. Pure.
+"""Registered callbacks and their order. Pure.
 
-For one event: the callbacks for every event, then those for its source, then those for its source and name; in each of
-these the weak ones before the strong ones; among these in the order of registration. A callback that is removed leaves
-a hole, which the next run fills with the last one of the list.
+Callbacks for all events are called first, then callbacks for the event's source, then callbacks for source and name.
+Within each group, weak callbacks precede strong ones, in the order of registration. A removed callback leaves a hole,
+which the next run fills with the last callback of the list.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Strong:
         return bool(matches)
 
     def fill(self, index: int) -> Any:
-        """Return the callback at this index, after filling a hole from the end; `HOLE` behind the end of the list."""
+        """Return the callback at this index, after filling a hole from the end; `HOLE` beyond the end of the list."""
         while index < len(self.entries):
             callback = self.at(index)
             if callback is not HOLE:
@@ -49,7 +49,7 @@ class _Strong:
 
 
 class _Weak(_Strong):
-    """The same, but what nobody else refers to any more is a hole."""
+    """Weakly referenced callbacks in order; a callback that was garbage-collected is a hole."""
 
     def add(self, callback: Any) -> None:
         self.entries.append(weakref.WeakMethod(callback) if isinstance(callback, MethodType) else weakref.ref(callback))
@@ -61,29 +61,29 @@ class _Weak(_Strong):
 
 
 class Registry:
-    """Only one run at a time may iterate over `matching`; the other calls may come from any thread meanwhile."""
+    """Only one run at a time may iterate over `matching`; other methods may be called from any thread meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lists: dict[_Scope, tuple[_Weak, _Strong]] = {}
 
     def add(self, callback: object, source: str | None = None, *names: str, weak: bool = False) -> None:
-        """Register, once for each name; twice the same callback runs twice.
+        """Register a callback for each name. A callback that is registered twice runs twice.
 
-        Raises `TypeError` for a weak callback that cannot be referred to weakly.
+        Raise `TypeError` for a weak callback that does not support weak references.
         """
         with self._lock:
             for scope in _scopes(source, names):
                 self._lists.setdefault(scope, (_Weak(), _Strong()))[0 if weak else 1].add(callback)
 
     def remove(self, callback: object, source: str | None = None, *names: str) -> bool:
-        """Remove all entries of the callback there, weak and strong. True if there was one."""
+        """Remove all matching entries of the callback, weak and strong. Return whether there was one."""
         with self._lock:
             lists = [entries for scope in _scopes(source, names) for entries in self._lists.get(scope, ())]
             return sum(entries.remove(callback) for entries in lists) > 0
 
     def matching(self, source: str, event: str) -> Iterator[Any]:
-        """Yield the callbacks for an event, in order; what is registered or removed meanwhile counts already."""
+        """Yield the callbacks for an event in order. Registrations and removals during the iteration take effect."""
         for scope in ((), (source,), (source, event)):
             for entries in self._lists.get(scope, ()):
                 index = 0
@@ -93,14 +93,14 @@ class Registry:
                     if callback is HOLE:
                         break
                     yield callback
-                    del callback  # a weak one may go while it is not running
+                    del callback  # lets a weak callback be collected while it is not running
                     index += 1
 
 
 def _scopes(source: str | None, names: tuple[str, ...]) -> Iterator[_Scope]:
     if source is None:
         if names:
-            raise ValueError("source is required where names of events are given.")
+            raise ValueError("source is required if event names are given. Pass the source.")
         yield ()
     elif not names:
         yield (source,)

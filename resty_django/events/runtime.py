@@ -1,8 +1,8 @@
-"""The events of this process: one service, one listener, made anew in the child of a fork.
+"""The event service and listener of this process, recreated in forked children.
 
-A child begins without the callbacks of its parent, but for those that `on_event` declares. Where the parent was
-listening the child listens too, with the options of the parent, and goes on after the last event that the parent had
-handled: what the child inherited in memory is as old as that.
+A child drops its parent's callbacks, except those declared with `on_event`. If the parent was listening, the child
+listens too, with the parent's options. It continues after the last event that the parent handled, because the memory
+that it inherited is from that time.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .settings import EventsSettings
 log = logger("resty_django.events")
 
 CHILD_DELAY = 0.05
-"""Seconds before a child of a fork listens; one that runs another program at once never gets there."""
+"""Seconds before a forked child listens, so that a child that immediately executes another program never does."""
 
 FORK_PATIENCE = 5.0
-"""Seconds that a fork waits for a thread that is about to begin."""
+"""Maximum seconds that a fork waits for a starting thread."""
 
 C = TypeVar("C")
 
 
 class Lag(NamedTuple):
-    """How far this process is behind the last event.
+    """The lag of this process behind the last event.
 
-    `waiting`: the number of events that it has not handled yet, as far as they are kept (None: it does not listen).
-    `seconds`: how long the store took to return the last position.
+    `waiting`: the number of stored events that it has not handled yet (None: it does not listen). `seconds`: response
+    time of the store.
     """
 
     waiting: int | None
@@ -56,8 +56,8 @@ class Lag(NamedTuple):
 declarations: list[tuple[Any, str | None, tuple[str, ...]]] = []
 _lock = threading.RLock()
 _beginning = threading.Lock()
-"""Held by a thread that begins, which imports the engine of the dictionary, and by a fork: a child could never import
-what another thread of its parent is importing."""
+"""Held by a starting thread, which imports the dictionary's engine, and by a fork: a child would hang on a module that
+another thread of its parent is importing."""
 _listener: Listener | None = None
 
 
@@ -65,7 +65,7 @@ _site: tuple[EventsSettings, SharedDict, Channel, Options] | None = None
 
 
 def configured_channel() -> tuple[Channel, Options]:
-    """Return the channel and the options that the settings name; made once for the same settings."""
+    """Return the channel and the options from the settings, cached until they change."""
     global _site
     settings = conf.events
     dictionary = shdicts[settings.dict]
@@ -90,7 +90,7 @@ def service() -> EventService:
     return _service
 
 
-# --- the start and the end -------------------------------------------------------------------------------------------
+# --- start and end -------------------------------------------------------------------------------------------
 
 
 def configure(
@@ -102,11 +102,11 @@ def configure(
     wait_max: float | None = None,
     retries: int | None = None,
 ) -> None:
-    """Start the events of this process, or change their options.
+    """Start events in this process, or change their options.
 
-    What is left out is as the settings say, or as it was. The first call hears everything from now on, posts `started`
-    and starts a thread that polls. A later one changes the options and polls once; the dictionary cannot change.
-    Raises `BadOption`, `Unavailable`; nothing has changed then.
+    Options that are left out keep their value or the settings' value. The first call receives all events from now on,
+    posts `started` and starts a polling thread. Later calls change the options and poll once; the dictionary cannot be
+    changed. Raise `BadOption` or `Unavailable`, in which case nothing has changed.
     """
     changes = {
         "timeout": timeout,
@@ -123,7 +123,7 @@ def configure(
             _listen()
             return
         if dictionary is not None:
-            raise BadOption("the shm cannot be changed after the start: leave dictionary out.")
+            raise BadOption("the shm cannot be changed after the start. Omit the argument dictionary.")
         service.options = service.options.changed(**changes)
     service.poll()
 
@@ -137,12 +137,12 @@ def _channel(dictionary: str | None) -> Channel:
 
 
 def configured() -> bool:
-    """Return whether the events of this process have started."""
+    """Return whether events have started in this process."""
     return _service.configured
 
 
 def running() -> bool:
-    """Return whether something polls in the background; with INTERVAL 0 nothing does."""
+    """Return whether a background listener polls; never with INTERVAL 0."""
     options = _service.options
     return _listens() and (conf.events.interval if options is None else options.interval) > 0
 
@@ -152,10 +152,10 @@ def _listens() -> bool:
 
 
 def start(wait: float = 1.0) -> None:
-    """Listen from now on with a thread, where this process does not listen yet.
+    """Start a listener thread, unless this process already listens.
 
-    Where the store does not answer it is tried again in the background; `wait` is how many seconds at most the call
-    takes. Never raises for a store that is down.
+    If the store does not respond, the thread retries in the background; the call never raises for that. `wait`: maximum
+    duration of the call in seconds.
     """
     with _lock:
         _listen()
@@ -165,9 +165,9 @@ def start(wait: float = 1.0) -> None:
 
 
 async def astart() -> None:
-    """As `start`, with a task of the running loop in place of a thread, and without waiting for its start.
+    """Start a listener task in the running loop, without waiting for its start; see `start`.
 
-    Coroutine functions then run in this loop, other handlers in one thread.
+    Coroutine functions then run in this loop, other handlers in a single thread.
     """
     global _listener
     with _lock:
@@ -176,9 +176,9 @@ async def astart() -> None:
 
 
 def stop(timeout: float = 2.0) -> None:
-    """Post `stopping`, poll once more and listen no longer; takes at most `timeout` seconds where somebody listens.
+    """Post `stopping`, poll once more and stop listening. Wait at most `timeout` seconds for a listener.
 
-    Registered handlers stay; a later `start` or `configure` begins anew.
+    Handlers stay registered; `start` or `configure` may be called again later.
     """
     global _listener
     with _lock:
@@ -190,12 +190,12 @@ def stop(timeout: float = 2.0) -> None:
             service.post(events.source, events.stopping)
             service.poll()
         except EventError as error:
-            log.debug("the end of this process could not be told: %s", error)
+            log.debug("The event `stopping` of this process could not be posted: %s", error)
     service.end()
 
 
 async def astop(timeout: float = 2.0) -> None:
-    """As `stop`, for the loop in which `astart` was called."""
+    """Do the same as `stop`, in the loop in which `astart` was called."""
     global _listener
     with _lock:
         service, listener = _service, _listener
@@ -207,7 +207,7 @@ async def astop(timeout: float = 2.0) -> None:
 
 
 def ensure() -> None:
-    """Hear events from now on, where nothing does so: for callers that poll by themselves. Raises `Unavailable`."""
+    """Receive events from now on, unless already started; for callers that poll explicitly. Raise `Unavailable`."""
     if not _service.configured and not _listens():
         _service.begin(*configured_channel())
 
@@ -225,7 +225,7 @@ def _listen() -> None:
 
 
 def _begin(inherited: EventService | None = None) -> Starter:
-    """Return how the service of this process begins: as the settings say, or where another was."""
+    """Return the start parameters of the service: from the settings, or from the parent's service."""
     service = _service
 
     def start_arguments() -> tuple[Channel, Options, Any]:
@@ -244,7 +244,7 @@ def _begin(inherited: EventService | None = None) -> Starter:
 
 
 def reset() -> None:
-    """Stop, and forget what is registered, but for `on_event`: for tests."""
+    """Stop, and drop all handlers not declared with `on_event`. For tests."""
     global _service
     stop()
     _service = _new_service()
@@ -254,7 +254,7 @@ def reset() -> None:
 
 
 def lag() -> Lag:
-    """Return the lag of this process. Raises `SharedDictError`."""
+    """Return the lag of this process. Raise `SharedDictError`."""
     channel, _ = configured_channel()
     started = time.perf_counter()
     last = channel.last()
@@ -269,32 +269,32 @@ def lag() -> Lag:
 
 
 def register(callback: Any, source: str | None = None, *names: str) -> None:
-    """Call `callback(data, event, source, pid)` for every event, those of a source, or those of these names of it.
+    """Call `callback(data, event, source, pid)` for all events, for a source's events, or only for the given names.
 
     `callback` is a function, a coroutine function, or a Django signal, which is sent with `sender=Event` and the
-    keyword arguments source, event, data and pid. Registered twice it is called twice.
+    keyword arguments source, event, data and pid. A callback that is registered twice is called twice.
     """
     handlers.check(callback)
     _service.registry.add(callback, source, *names)
 
 
 def register_weak(callback: Any, source: str | None = None, *names: str) -> None:
-    """As `register`, but the callback is forgotten when nobody else refers to it. A lambda is so at once."""
+    """Register a callback by weak reference. A lambda without another reference is dropped immediately."""
     handlers.check(callback)
     _service.registry.add(callback, source, *names, weak=True)
 
 
 def unregister(callback: Any, source: str | None = None, *names: str) -> bool:
-    """Take back what was registered with the same source and names, weak and strong. True if there was something."""
+    """Remove the callback registered with the same source and names, weak or strong. Return whether there was one."""
     handlers.check(callback)
     declarations[:] = [declared for declared in declarations if declared != (callback, source, names)]
     return _service.registry.remove(callback, source, *names)
 
 
 def on_event(source: str | None = None, *names: str) -> Callable[[C], C]:
-    """Return a decorator that registers a function, in this process and in every child of a fork.
+    """Return a decorator that registers a function in this process and in every forked child.
 
-    It may be called before the apps are ready. Gives the function back unchanged; a signal is declared by a plain call,
+    It may be used before the apps are ready, and returns the function unchanged. To declare a signal, call it directly:
     `on_event("orders", "paid")(order_paid)`.
     """
 
@@ -310,35 +310,36 @@ def on_event(source: str | None = None, *names: str) -> Callable[[C], C]:
 
 
 def post(source: str, event: str, data: Any = None, unique: object = None) -> None:
-    """Tell all processes of an event, this one too; its handlers run in the next polls, never in here.
+    """Send an event to all processes, including this one. Handlers run in the next polls, never in this call.
 
-    `data`: anything that JSON holds. `unique`: the event is run by one process alone, and events with the same value
-    are ignored until `timeout` seconds after that. Works in a process that did not start, too. Raises `BadEvent`,
-    `NotEncodable`, `NoRoom`, `Unavailable`.
+    `data`: JSON data. `unique`: only one process handles the event, and events with the same value are ignored for
+    `timeout` seconds after that. Also works in processes that have not started. Raise `BadEvent`, `NotEncodable`,
+    `NoRoom` or `Unavailable`.
     """
     _service.post(source, event, data, unique)
 
 
 async def apost(source: str, event: str, data: Any = None, unique: object = None) -> None:
-    """As `post`, without blocking the event loop."""
+    """Do the same as `post`, without blocking the event loop."""
     await _service.apost(source, event, data, unique)
 
 
 def post_local(source: str, event: str, data: Any = None) -> None:
-    """Tell this process alone, in its next poll. Handlers get the very object `data`, and None as the pid."""
+    """Send an event to this process only, for its next poll. Handlers receive `data` itself, and None as `pid`."""
     _service.post_local(source, event, data)
 
 
 def poll() -> Outcome:
-    """Run the handlers of all events that were posted until now, and of those that are posted meanwhile.
+    """Run the handlers of all events posted so far, and of events posted meanwhile.
 
-    "recursive" where a poll of this process is running: it will run them. Raises `NotConfigured`, `Unavailable`.
+    Return "done", or "recursive" if a poll of this process is already running and will handle them. Raise
+    `NotConfigured` or `Unavailable`.
     """
     return _service.poll()
 
 
 async def apoll() -> Outcome:
-    """As `poll`, for asyncio."""
+    """Do the same as `poll`, for asyncio."""
     return await _service.apoll()
 
 
@@ -346,7 +347,7 @@ async def apoll() -> Outcome:
 
 
 _inherited: list[object] = []
-"""What a child keeps of its parent, since the end of a task that waits in a loop of the parent would be reported."""
+"""Objects of the parent kept alive in a child: destroying the parent's pending tasks would be reported."""
 
 
 _fork_holds = False

@@ -1,4 +1,4 @@
-"""The events of one process: posting, polling, and calling the handlers."""
+"""The event service of a process: posting, polling, and calling handlers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ UNKNOWN: Final = object()
 
 
 class EventService:
-    """See the module. A test may create several, each with its own clock.
+    """The event service of a process. Tests may create several, each with its own clock.
 
-    `configured_channel` returns the channel and the options that hold until `begin` receives others; it is called for
-    each event that is posted before that.
+    `configured_channel` returns the channel and the options to use until `begin` sets others; it is called for each
+    event that is posted before that.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class EventService:
         self.options: Options | None = None
         self.position: Any = UNKNOWN
         self.handled: Any = UNKNOWN
-        """The id of the last event whose handlers are through: what a child of a fork goes on from."""
+        """The ID of the last event whose handlers have finished; a forked child continues after it."""
         self._configured = configured_channel
         self._clock = clock
         self.sleep = sleep
         self.asleep = asleep
         self.uses_local = False
-        """Whether this process has ever posted a local event, which is in no channel."""
+        """Whether this process has ever posted a local event; local events are not in the channel."""
         self._local: deque[Event] = deque()
         self._polling = threading.Lock()
         self._beginning = threading.Lock()
@@ -68,15 +68,15 @@ class EventService:
 
     @property
     def interval(self) -> float:
-        """Seconds between two polls in the background; 0: none."""
+        """Seconds between background polls; 0: none."""
         return self.options.interval if self.options is not None else 0.0
 
     # --- the start ---
 
     def begin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
-        """Hear everything from now on (or from `position`), and say that this process has started.
+        """Receive all events from now on (or from `position`), and post `started`.
 
-        Does nothing where that is done, or where another thread or task is about to.
+        Does nothing if the service has started, or if another thread or task is starting it.
         """
         run(self._begin(channel, options, position))
 
@@ -103,7 +103,7 @@ class EventService:
             self._beginning.release()
 
     def end(self) -> None:
-        """Poll no more. What is registered stays."""
+        """Stop polling. Handlers stay registered."""
         self.channel = None
 
     # --- posting ---
@@ -124,7 +124,7 @@ class EventService:
         try:
             yield Step(channel.append, channel.aappend, (record, options.retries))
         except NoMemory as error:
-            log.warning("an event of %d bytes could not be posted: %s", len(record), error)
+            log.warning("An event of %d bytes could not be posted: %s", len(record), error)
             raise NoRoom(failed(event, source, f"no memory for its {len(record)} bytes: {error}")) from error
         except SharedDictError as error:
             raise Unavailable(failed(event, source, error)) from error
@@ -137,7 +137,7 @@ class EventService:
     # --- polling ---
 
     def has_news(self) -> bool:
-        """Return whether a poll is likely to find something: one read of one shared value. For channels in memory."""
+        """Return whether a poll is likely to find events, with one read of a shared value. For channels in memory."""
         channel = self.channel
         return (channel is not None and channel.last() != self.position) or len(self._local) > 0
 
@@ -167,7 +167,7 @@ class EventService:
 
     def _ready(self) -> tuple[Channel, Options]:
         if self.channel is None or self.options is None:
-            raise NotConfigured("poll() needs a start in this process: call start() or configure().")
+            raise NotConfigured("Events have not started in this process. Call start() or configure() before poll().")
         return self.channel, self.options
 
     def _drain(self, channel: Channel, options: Options) -> Steps[None]:
@@ -188,7 +188,7 @@ class EventService:
             while record is None and self._clock() < deadline:
                 yield Step(self.sleep, self.asleep, (options.wait_interval,))
                 record = yield Step(channel.fetch, channel.afetch, (number,))
-            self.position = number  # whatever happens from here on, this one is not run again
+            self.position = number  # from here on, this event is never handled again
             if record is None:
                 dropped += 1
             else:
@@ -197,7 +197,7 @@ class EventService:
         if dropped:
             log.error(
                 "dropping %d events up to %s: waiting for event data timed out. Raise the SIZE of the shared "
-                "dictionary %r if it holds less than is posted in one interval.",
+                "dictionary %r if it cannot hold the events of one interval.",
                 dropped,
                 batch.last,
                 channel.dictionary.name,

@@ -1,4 +1,4 @@
-"""The settings of events: `RESTY_DJANGO["EVENTS"]`."""
+"""Settings for events: `RESTY_DJANGO["EVENTS"]`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from resty_django.conf.schema import above, at_least, setting
 class EventsSettings:
     """Events between processes.
 
-    `dict`: the shared dictionary that carries them. `interval`: seconds between two looks for events (0: none in the
-    background); Redis announces them by itself. `timeout`: seconds for which a unique value is taken. `wait_interval`
-    and `wait_max`: seconds between two looks for an event whose data is missing, and until it is dropped. `retries`:
-    further attempts to post where the dictionary is full. `keep`: about how many events a stream in Redis holds.
-    `autostart`: the first request of a web worker starts it.
+    `dict`: the shared dictionary for events. `interval`: polling interval in seconds (0: no background polling), not
+    needed with Redis, which notifies listeners. `timeout`: seconds during which a unique value is claimed.
+    `wait_interval`, `wait_max`: polling interval for an event whose data is missing, and seconds until it is dropped.
+    `retries`: retries of `post` while the dictionary is full. `keep`: approximate number of events in a Redis stream.
+    `autostart`: whether a web worker's first request starts the listener.
     """
 
     dict: str = setting("events", check=validators.known_dict)

@@ -1,4 +1,4 @@
-"""Events in a stream of Redis: posting is one round trip, and waiting processes receive it at once."""
+"""Events in a Redis stream: posting takes one round trip, and waiting processes receive events immediately."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .channel import Batch, Channel
 FIELD: Final = b"e"
 NOTHING: Final = b"0-0"
 COUNT: Final = 500
-"""Events in one reply."""
+"""Maximum number of events per reply."""
 LATE: Final = 0.2
-"""Seconds: so much too late may a server end a blocking call, since it looks at its clock ten times a second."""
+"""Maximum delay (seconds) of a blocking call's timeout: the server checks its clock ten times per second."""
 SHORT: Final = 0.05
-"""Seconds between two looks where the client is too impatient for a blocking call."""
+"""Polling interval (seconds) if the client's timeout is too short for a blocking call."""
 CHECK_SECONDS: Final = 5.0
-"""How long a stream that begins anew below the position may go unnoticed."""
+"""Maximum seconds until a stream that restarted below the position is noticed."""
 
 
 class StreamChannel(Channel):
-    """Positions are the ids of the stream. It keeps about the last `keep` events.
+    """A channel in a stream with about the last `keep` events. Positions are stream IDs.
 
-    The key of the stream is the prefix of the dictionary, which is the key of no item.
+    The stream's key is the dictionary's prefix, which is never an item's key.
     """
 
     wakes: ClassVar[bool] = True
@@ -102,10 +102,10 @@ class StreamChannel(Channel):
                 return
         await asyncio.sleep(min(seconds, SHORT))
 
-    # --- what both share ---
+    # --- shared by both ---
 
     def fetch(self, number: bytes) -> bytes | None:
-        return None  # what the stream has shown it has shown whole
+        return None  # the stream always returns complete records
 
     async def afetch(self, number: bytes) -> bytes | None:
         return None
@@ -137,9 +137,9 @@ def _batch(entries: Any) -> Batch | None:
 
 
 def _anew(position: bytes, last: bytes) -> Batch | None:
-    """Continue from the current end of a stream that ends before the position: it lost its end, as after a failover.
+    """Continue from the current end of a stream that ends before the position, for example after a failover.
 
-    One that is empty says nothing: what will be posted has the time in its id, which is later than the position.
+    An empty stream needs no change: new IDs contain the time, which is later than the position.
     """
     return Batch(last, []) if last != NOTHING and _parts(last) < _parts(position) else None
 
@@ -150,6 +150,6 @@ def _parts(number: bytes) -> tuple[int, int]:
 
 
 def _patience(client: Any, seconds: float) -> float:
-    """For how long the server may hold back its reply, so that the client does not give up."""
+    """Return how many seconds the server may block without exceeding the client's timeout."""
     timeout = client.get_connection_kwargs().get("socket_timeout")
     return seconds if timeout is None else min(seconds, timeout - LATE)

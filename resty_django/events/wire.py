@@ -1,4 +1,4 @@
-"""Events and their records: JSON with the fields of lua-resty-worker-events. Pure."""
+"""Event records: JSON with the fields of lua-resty-worker-events. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _to_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encod
 class Event(NamedTuple):
     """One event.
 
-    `pid` is the process of the poster, None for a local event. An event with a text in `unique` is run by one process.
+    `pid` is the posting process, None for a local event. An event with a `unique` value is handled by one process only.
     """
 
     source: str
@@ -26,18 +26,18 @@ class Event(NamedTuple):
 def check(source: object, event: object) -> None:
     """Raise `BadEvent` for an event without a source or a name."""
     if not isinstance(source, str) or not source:
-        raise BadEvent(f"source is required: a text that is not empty, not {source!r}.")
+        raise BadEvent(f"source is required: it must be a non-empty string, not {source!r}.")
     if not isinstance(event, str) or not event:
-        raise BadEvent(f"event is required: a text that is not empty, not {event!r}.")
+        raise BadEvent(f"event is required: it must be a non-empty string, not {event!r}.")
 
 
 def failed(event: str, source: str, why: object) -> str:
-    """Return the message of an event that could not be posted."""
+    """Return the error message for an event that could not be posted."""
     return f'failed posting event "{event}" by "{source}"; {why}'
 
 
 def encode(event: Event) -> bytes:
-    """Return the event as JSON. Raises `NotEncodable`."""
+    """Return the event as JSON. Raise `NotEncodable`."""
     try:
         return _to_json(event._asdict()).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -45,7 +45,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(record: bytes) -> Event:
-    """Return the event that `encode` received. Raises `ValueError` for any other record."""
+    """Return the event that `encode` received. Raise `ValueError` for any other record."""
     fields = json.loads(record)
     if not isinstance(fields, dict):
         raise ValueError(f"an event is a JSON object, not {type(fields).__name__}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class AddResult(enum.Enum):
-    """What `Buffer.add` did with a message."""
+    """The result of `Buffer.add`."""
 
     KEPT = "kept"
     FLUSH = "kept; a flush is due"

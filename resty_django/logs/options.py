@@ -21,7 +21,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of `SocketHandler`; names and units are those of lua-resty-logger-socket.
+    """The options of `SocketHandler`; names and units follow lua-resty-logger-socket.
 
     `host` and `port` are the server's address, or `path` its Unix stream socket; if all are set, `path` is ignored.
     `sock_type` is "tcp" or "udp". `flush_limit`: buffer size in bytes that triggers a flush. `drop_limit`: maximum

@@ -1,4 +1,4 @@
-"""Shared dictionaries: one memory for all processes of a machine (LMDB) or of many machines (Redis).
+"""Shared dictionaries for all processes of one machine (LMDB) or of several machines (Redis).
 
 from resty_django.shdict import shdicts
 

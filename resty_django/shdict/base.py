@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 class Outcome(enum.Enum):
-    """The outcome of a storing call. True where the value was stored.
+    """The outcome of a call that stores; true if the value was stored.
 
-    `FORCED`: stored, but items that had not expired were evicted for it: the dictionary is too small.
+    `FORCED`: stored, but items that had not expired were evicted, so the dictionary is too small.
     """
 
     STORED = "stored"
@@ -29,7 +29,7 @@ class Outcome(enum.Enum):
 
     @property
     def forcible(self) -> bool:
-        """Whether items that had not expired were evicted for it."""
+        """Whether items that had not expired were evicted."""
         return self is Outcome.FORCED
 
 
@@ -45,10 +45,10 @@ class Item(NamedTuple):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """The change that the function of `update` returns.
+    """A change, returned by the function passed to `update`.
 
-    `value`: the new value (None: delete the key). `ttl`: seconds to live (0: forever, None: leave the expiry as it
-    is). `result`: what `update` returns.
+    `value`: the new value (None: delete the key). `ttl`: time to live in seconds (0: forever, None: keep the expiry).
+    `result`: the return value of `update`.
     """
 
     value: Any
@@ -57,39 +57,39 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class Keep(Struct, frozen=True, gc=False):
-    """Returned by the function of `update` to change nothing."""
+    """Returned by the function passed to `update` to leave the item unchanged."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The figures of a dictionary. None: the engine does not know."""
+    """The figures of a dictionary; None: unknown to the engine."""
 
     keys: int | None
     capacity: int
     free_space: int
     forcible: int | None
-    """Items evicted before they expired, since the dictionary was created."""
+    """Number of items evicted before they expired, since the dictionary was created."""
 
 
 class SharedDict(ABC):
-    """A dictionary that all processes share. Each call is atomic.
+    """A dictionary shared by all processes. Each call is atomic.
 
-    **Keys** are texts of 1 to 65535 bytes; other types are turned into text; bytes are taken as they are.
-    **Values** are texts, whole numbers of 64 bits, floats, booleans, bytes, and lists and dicts of these; each comes
-    back as the type it was (a tuple as a list). **Times** are seconds with a resolution of one millisecond; 0 is
-    forever, and an item has expired when its time is over to the millisecond. **Flags** are a whole number of 32 bits.
+    **Keys** are strings of 1 to 65535 bytes; other types are converted with `str()`, and bytes are used unchanged.
+    **Values** are str, 64-bit integers, floats, bool, bytes, and lists and dicts of these; types are preserved (but a
+    tuple becomes a list). **Times** are seconds with millisecond precision; 0 means forever. **Flags** are a 32-bit
+    integer.
 
-    Any call may raise `BadKey`, or `Unavailable` when the memory or the server behind it cannot be used; calls that
-    store may raise `BadValue` and, when there is no room, `NoMemory`.
+    Any call may raise `BadKey`, or `Unavailable` if the memory or the server cannot be used. Calls that store may raise
+    `BadValue`, and `NoMemory` if there is no space.
 
-    The twins with an `a` before the name are for asyncio. They never block the loop on a network.
+    Async twins have the prefix `a`. They never block the event loop on network I/O.
     """
 
     engine: ClassVar[str]
     stats_search: ClassVar[bool] = False
-    """Whether `stats()` looks through all keys of a server to count those of the dictionary."""
+    """Whether `stats()` must scan all keys of a server to count the dictionary's keys."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,108 +101,108 @@ class SharedDict(ABC):
 
     @abstractmethod
     def get(self, key: object, default: Any = None) -> Any:
-        """Return the value, or `default` when the key is absent or expired. Raises `WrongKind` for a list."""
+        """Return the value, or `default` if the key is absent or expired. Raise `WrongKind` for a list."""
 
     @abstractmethod
     def get_item(self, key: object) -> Item | None:
-        """Return the value with its flags, or None."""
+        """Return the value with its flags; None if the key is absent or expired."""
 
     @abstractmethod
     def get_stale(self, key: object) -> Item | None:
-        """Return what `get_item` does, or an expired item (`stale` is then true) as long as it is still in memory."""
+        """Like `get_item`, but also return an expired item (`stale` is then true) while it is still in memory."""
 
     @abstractmethod
     def ttl(self, key: object) -> float | None:
-        """Return the seconds until the item expires, 0 if it never does; None when it is absent or expired."""
+        """Return the seconds until the item expires; 0 if it never does, None if it is absent or expired."""
 
     @abstractmethod
     def llen(self, key: object) -> int:
-        """Return the length of a list; 0 when it is absent. Raises `WrongKind`."""
+        """Return the length of a list; 0 if it is absent. Raise `WrongKind`."""
 
     @abstractmethod
     def get_keys(self, limit: int = 1024) -> list[str]:
         """Return keys that have not expired, at most `limit` (0: all).
 
-        LMDB lists those first that it would evict first. Redis has no order, and looks through all keys of its server.
+        LMDB returns keys in eviction order. Redis has no order, and scans all keys of the server.
         """
 
     # --- writing ---
 
     @abstractmethod
     def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store, and evict items for it if need be. The value None deletes the key."""
+        """Store a value, evicting items if necessary. The value None deletes the key."""
 
     @abstractmethod
     def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """As `set`, but raises `NoMemory` rather than evict items that have not expired."""
+        """Like `set`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
     def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store only where the key is absent or expired; else `Outcome.EXISTS`, which is false."""
+        """Store only if the key is absent or expired; else return `Outcome.EXISTS`, which is false."""
 
     @abstractmethod
     def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """As `add`, but raises `NoMemory` rather than evict items that have not expired."""
+        """Like `add`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
     def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store only where the key is present; else `Outcome.NOT_FOUND`, which is false."""
+        """Store only if the key exists; else return `Outcome.NOT_FOUND`, which is false."""
 
     @abstractmethod
     def delete(self, key: object) -> bool:
-        """Delete a value or a list. True if it was there and had not expired."""
+        """Delete a value or a list. Return whether it existed and had not expired."""
 
     @abstractmethod
     def delete_if(self, key: object, value: Any) -> bool:
-        """Delete only if the key holds just this value, of the same type. True if it did."""
+        """Delete the key only if it has exactly this value, of the same type. Return whether it did."""
 
     @abstractmethod
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
         """Add `by` and return the new number.
 
-        The expiry and the flags stay. A key that is absent or expired becomes `init + by` and lives `init_ttl`
-        seconds; without `init` it raises `NotFound`. Whole numbers stay whole where `by` is whole. Raises
-        `NotANumber`, `BadValue` when the sum needs more than 64 bits, `ValueError` for `init_ttl` without `init`.
+        Expiry and flags are kept. If the key is absent or expired, store `init + by` for `init_ttl` seconds, or without
+        `init` raise `NotFound`. Integers stay integers if `by` is one. Raise `NotANumber`, `BadValue` if the sum needs
+        more than 64 bits, and `ValueError` for `init_ttl` without `init`.
         """
 
     @abstractmethod
     def expire(self, key: object, ttl: float) -> bool:
-        """Give the item a new time to live. False when it is absent or expired."""
+        """Set a new time to live in seconds. Return False if the key is absent or expired."""
 
     @abstractmethod
     def expire_if(self, key: object, value: Any, ttl: float) -> bool:
-        """As `expire`, but only if the key holds just this value, of the same type."""
+        """Like `expire`, but only if the key has exactly this value, of the same type."""
 
     @abstractmethod
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
-        """Read, change and write one key as one step, and return the result that `function` gives.
+        """Read, change and write one key atomically, and return the `result` of the function's `Change` or `Keep`.
 
-        `function` gets the value (None when absent or expired) and returns a `Change`, or `Keep` to write nothing.
-        It must be quick, must not use a shared dictionary and must not fork. LMDB calls it inside the write
-        transaction, and again if room had to be made for its value; Redis calls it again when somebody else changed
-        the key meanwhile. So it must have no other effect. When it raises, nothing changes.
+        `function` takes the value (None if absent or expired) and returns a `Change`, or `Keep` to write nothing. It
+        must be fast, must not use a shared dictionary and must not fork. LMDB calls it inside the write transaction,
+        and again if items had to be evicted first; Redis calls it again if another process changed the key meanwhile.
+        So it must not have side effects. If it raises, nothing changes.
         """
 
     @abstractmethod
     def lpush(self, key: object, value: Any) -> int:
-        """Put a text, number or bytes at the head of a list and return its length.
+        """Add a str, number or bytes at the head of a list and return its length.
 
-        An absent key becomes a list without expiry. Never evicts items. Raises `WrongKind`, `NoMemory`.
+        An absent key becomes a list without expiry. Never evicts items. Raise `WrongKind` or `NoMemory`.
         """
 
     @abstractmethod
     def rpush(self, key: object, value: Any) -> int:
-        """As `lpush`, at the tail."""
+        """Like `lpush`, at the tail."""
 
     @abstractmethod
     def lpop(self, key: object) -> Any:
-        """Take the head of a list; None when it is absent. The last pop removes the key. Raises `WrongKind`."""
+        """Remove and return the head of a list; None if absent. The last pop deletes the key. Raise `WrongKind`."""
 
     @abstractmethod
     def rpop(self, key: object) -> Any:
-        """As `lpop`, from the tail."""
+        """Like `lpop`, from the tail."""
 
-    # --- the whole ---
+    # --- the whole dictionary ---
 
     @abstractmethod
     def flush_all(self) -> None:
@@ -210,22 +210,22 @@ class SharedDict(ABC):
 
     @abstractmethod
     def flush_expired(self, limit: int = 0) -> int:
-        """Free the memory of expired items, at most `limit` (0: all). Returns how many."""
+        """Free the memory of at most `limit` expired items (0: all). Return their number."""
 
     @abstractmethod
     def capacity(self) -> int:
-        """Return the configured size in bytes; for Redis the bound of its server's memory (0: none is set)."""
+        """Return the configured size in bytes; for Redis, the server's `maxmemory` (0: not set)."""
 
     @abstractmethod
     def free_space(self) -> int:
-        """Return the bytes in whole free pages; 0 does not mean full. For Redis the memory that its server has left."""
+        """Return the bytes in whole free pages; 0 does not mean full. For Redis, the free memory of the server."""
 
     @abstractmethod
     def stats(self) -> Stats:
-        """Return figures for operators."""
+        """Return the figures of the dictionary."""
 
     def quick_stats(self) -> Stats:
-        """Return `stats()` without the figures that would need a scan of all keys of a server: those are None."""
+        """Return `stats()` with None for figures that would need a scan of all keys of a server."""
         if self.stats_search:
             return Stats(None, self.capacity(), self.free_space(), None)
         return self.stats()
@@ -235,10 +235,10 @@ class SharedDict(ABC):
         """Release the memory or the connections; the next call opens them again."""
 
     def faults(self) -> list[str]:
-        """Return faults of the memory that do not make calls fail, as sentences for operators."""
+        """Return descriptions of faults that do not make calls fail, for operators."""
         return []
 
-    # --- the same for asyncio: engines that may wait for a network override these ---
+    # --- the same for asyncio; engines with network I/O override these ---
 
     async def aget(self, key: object, default: Any = None) -> Any:
         return self.get(key, default)

@@ -1,7 +1,7 @@
-"""Values as bytes: each with a kind, so that it comes back as the type it was. Pure.
+"""Encoding of values as bytes with a kind, so that their type is preserved. Pure.
 
-Text, whole numbers of 64 bits, floats, booleans and bytes have their own kinds; lists, tuples and dicts travel as
-msgpack, so a tuple comes back as a list. Nothing here runs code that came from the store.
+str, 64-bit integers, floats, bool and bytes have separate kinds; lists, tuples and dicts are stored as msgpack, so a
+tuple is returned as a list. Decoding never runs code from the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOOL: Final = 3
 BYTES: Final = 4
 PACKED: Final = 5
 LIST: Final = 6
-"""The kind of a list made by `lpush` and `rpush`: its items are stored next to it."""
+"""The kind of a list created by `lpush` or `rpush`, whose items are stored separately."""
 
 LONGEST_KEY: Final = 65535
 SHORTEST_TTL: Final = 0.001
@@ -33,16 +33,16 @@ MAX_INT: Final = 2**63 - 1
 PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
 WHOLE: Final = struct.Struct("<q")
-"""The bytes of a whole number."""
+"""Format of an integer."""
 _FLOAT: Final = struct.Struct("<d")
 UNREADABLE: Final = (struct.error, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What decoding raises for bytes that `encode` has not made."""
+"""Errors of decoding bytes that `encode` did not create."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
 
 def encode(value: object) -> tuple[int, bytes]:
-    """Return the kind of `value` and its bytes. Raises `BadValue`."""
+    """Return the kind of `value` and its bytes. Raise `BadValue`."""
     kind = type(value)
     if kind is str:
         try:
@@ -54,7 +54,7 @@ def encode(value: object) -> tuple[int, bytes]:
             return INT, WHOLE.pack(value)
         except struct.error:
             bits = value.bit_length()  # type: ignore[attr-defined]
-            raise BadValue(f"A whole number of {bits} bits is too large: it has at most 63, and a sign.") from None
+            raise BadValue(f"An integer of {bits} bits is too large. Use at most 63 bits and a sign.") from None
     if kind is float:
         return FLOAT, _FLOAT.pack(value)
     if kind is bool:
@@ -76,13 +76,13 @@ def _encode_other(value: object) -> tuple[int, bytes]:
         if isinstance(value, plain):
             return encode(made_plain(value))
     raise BadValue(
-        f"A value of type {type(value).__name__} cannot be stored. "
-        "Give a text, a number, True or False, bytes, or lists and dicts of these."
+        f"A value of type {type(value).__name__} cannot be stored. Use str, numbers, bool, bytes, or lists "
+        "and dicts of these."
     )
 
 
 def decode(kind: int, data: bytes) -> Any:
-    """Return the value that `encode` received. Raises `Unreadable`."""
+    """Return the value that `encode` received. Raise `Unreadable`."""
     try:
         if kind == TEXT:
             return data.decode()
@@ -103,11 +103,11 @@ def decode(kind: int, data: bytes) -> Any:
 
 def unreadable(error: object) -> Unreadable:
     """Return the error for an item that another program wrote."""
-    return Unreadable(f"The item cannot be read: {error}. Delete it, or set it anew.")
+    return Unreadable(f"The item cannot be read: {error}. Delete or overwrite it.")
 
 
 def encode_key(key: object) -> bytes:
-    """Return a key as bytes: text as UTF-8, bytes as they are, anything else as its text. Raises `BadKey`."""
+    """Return a key as bytes: str as UTF-8, bytes unchanged, other types converted with `str()`. Raise `BadKey`."""
     if type(key) is str:
         try:
             name = key.encode()
@@ -116,11 +116,11 @@ def encode_key(key: object) -> bytes:
     elif isinstance(key, bytes):
         name = key
     elif key is None:
-        raise BadKey("The key is None. Give a text.")
+        raise BadKey("The key is None. Use a str.")
     else:
         name = _escaped(str(key))
     if not 0 < len(name) <= LONGEST_KEY:
-        raise BadKey(f"The key has {len(name)} bytes; a key has 1 to {LONGEST_KEY}.")
+        raise BadKey(f"The key has {len(name)} bytes. Use 1 to {LONGEST_KEY} bytes.")
     return name
 
 
@@ -128,22 +128,22 @@ def _escaped(key: str) -> bytes:
     try:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise BadKey(f"The key cannot be written as UTF-8: {error}. Give it as bytes.") from None
+        raise BadKey(f"The key cannot be written as UTF-8: {error}. Pass it as bytes.") from None
 
 
 def decode_key(name: bytes) -> str:
-    """Return a key as text; bytes that are not UTF-8 come as lone surrogates, which `encode_key` takes back."""
+    """Return a key as str; invalid UTF-8 becomes lone surrogates, which `encode_key` converts back."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def milliseconds(ttl: float) -> int:
-    """Return a time to live as whole milliseconds: 0 is forever, less than one millisecond counts as one."""
+    """Return a time to live (seconds) in whole milliseconds: 0 is forever; less than one millisecond counts as one."""
     if not 0 <= ttl <= LONGEST_TTL:
-        raise ValueError(f"A time to live is 0 (for ever) or a number of seconds up to 1e11, not {ttl!r}.")
+        raise ValueError(f"A time to live must be 0 (forever) or a number of seconds up to 1e11, not {ttl!r}.")
     return int(ttl * 1000 + ROUNDING) or (1 if ttl else 0)
 
 
 def check_flags(flags: int) -> int:
     if not 0 <= flags <= 0xFFFFFFFF:
-        raise ValueError(f"Flags are a whole number from 0 to 4294967295, not {flags!r}.")
+        raise ValueError(f"Flags must be an integer from 0 to 4294967295, not {flags!r}.")
     return flags

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 
 class SharedDictError(Exception):
-    """The base of all errors of shared dictionaries."""
+    """Base class of all errors of shared dictionaries."""
 
 
 class BadKey(SharedDictError, ValueError):
-    """An empty key, or one of more than 65535 bytes."""
+    """The key is empty, None, or longer than 65535 bytes."""
 
 
 class BadValue(SharedDictError, TypeError):
-    """A value of a type that cannot be stored, or a number that needs more than 64 bits."""
+    """The value's type cannot be stored, or a number needs more than 64 bits."""
 
 
 class NotFound(SharedDictError, KeyError):
-    """`incr` without `init` of a key that is absent or expired."""
+    """`incr` was called without `init` for a key that is absent or expired."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class NotANumber(SharedDictError, TypeError):
-    """`incr` of a key that holds something else than a number."""
+    """`incr` was called for a value that is not a number."""
 
 
 class WrongKind(SharedDictError, TypeError):
-    """A list where a plain value is wanted, or the other way round."""
+    """The key has a list where a plain value is expected, or vice versa."""
 
 
 class Unreadable(SharedDictError, ValueError):
-    """An item whose bytes another program has written or changed. It can be deleted and written anew."""
+    """Another program has written or changed the item's bytes. Delete or overwrite it."""
 
 
 class NoMemory(SharedDictError, MemoryError):
-    """The dictionary is full, and the call may not throw out items, or eviction did not help."""
+    """The dictionary is full, and the call may not evict items, or eviction did not help."""
 
 
 class Unavailable(SharedDictError):
-    """The memory or the server behind the dictionary cannot be used now."""
+    """The memory or the server of the dictionary cannot be used at the moment."""
 
 
 class DiskFull(Unavailable):
-    """There is no room for the file of the dictionary."""
+    """There is no space for the dictionary's file."""
 
 
 class WrongOwner(Unavailable):
-    """The folder of the dictionary belongs to another user, or others may write to it."""
+    """The dictionary's folder belongs to another user, or other users may write to it."""
 
 
 class SizeChanged(Unavailable):
-    """Running processes use the dictionary with another size than the settings of this process."""
+    """Running processes use the dictionary with a different SIZE."""

@@ -1,7 +1,7 @@
 """Fork hooks of the engines, which also run when an engine is imported during a fork.
 
-Python calls the hooks that were there when the fork began. One of those may wait for a thread that imports an engine,
-so the engine's own would come too late: it has them called from here.
+Python calls only hooks that were registered before the fork began. One of them may wait for a thread that imports an
+engine, so hooks registered by that engine would come too late. Therefore the engines register their hooks here.
 """
 
 from __future__ import annotations

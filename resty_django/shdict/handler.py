@@ -1,4 +1,4 @@
-"""The dictionaries of a site by name, as `django.core.cache.caches` provides the caches."""
+"""The site's dictionaries by name, similar to `django.core.cache.caches`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SharedDicts(dict[str, SharedDict]):
     """A mapping of all dictionaries in the settings: `shdicts["name"]`, each opened on first use.
 
     `list(shdicts)` lists the configured names, and `"name" in shdicts` is true before the first use. A process has one
-    object for each dictionary. When settings change, open dictionaries are closed and forgotten; one with the same
-    settings as before is the same object again, since a process cannot open one file twice.
+    object per dictionary. When settings change, open dictionaries are closed and dropped. A dictionary whose settings
+    did not change keeps its object, because a process cannot open the same file twice.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SharedDicts(dict[str, SharedDict]):
         key = name, configured[name]
         return self.setdefault(name, self._instances.get(key) or self._instances.setdefault(key, make(*key)))
 
-    # The dict below holds the open dictionaries, so that a lookup is one step; all else is about the settings.
+    # The underlying dict contains the open dictionaries, so that a lookup is one step; all methods use the settings.
 
     def __iter__(self) -> Iterator[str]:
         return iter(conf.shared_dicts)
@@ -55,7 +55,7 @@ class SharedDicts(dict[str, SharedDict]):
         return len(conf.shared_dicts)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the dictionary, or `default` when the name is not in the settings."""
+        """Return the dictionary, or `default` if the name is not in the settings."""
         if name in self:
             return self[name]
         return default
@@ -70,7 +70,7 @@ class SharedDicts(dict[str, SharedDict]):
         return ItemsView(self)
 
     def close_all(self) -> None:
-        """Close the open dictionaries and forget them."""
+        """Close and drop the open dictionaries."""
         while True:
             try:
                 _, dictionary = self.popitem()
@@ -80,7 +80,7 @@ class SharedDicts(dict[str, SharedDict]):
 
 
 def make(name: str, settings: SharedDictSettings) -> SharedDict:
-    """Return a new dictionary, of the engine that the settings name; `shdicts` does not keep it."""
+    """Return a new dictionary with the engine from the settings, without adding it to `shdicts`."""
     if settings.engine == "redis":
         extras.require(f"{key_text(('SHARED_DICTS', name, 'ENGINE'))} needs", "redis")
         from .redis import RedisDict

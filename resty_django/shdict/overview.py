@@ -1,4 +1,4 @@
-"""The shared dictionaries' panel of the overview, and their metrics."""
+"""Overview panel and metrics for shared dictionaries."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def _all_stats() -> Iterator[tuple[str, Stats | Exception]]:
     for name in shdicts:
         try:
             yield name, shdicts[name].quick_stats()
-        except Exception as error:  # one that cannot be used hides no other
+        except Exception as error:  # a dictionary that cannot be used must not hide the others
             yield name, error
 
 
 def panel() -> Tile:
-    """Return how full each dictionary is."""
+    """Return the panel with the used share of each dictionary."""
     stats_by_name = list(_all_stats())
     fills = [used for _name, stats in stats_by_name if isinstance(stats, Stats) and (used := _used(stats)) is not None]
     figures = [
         Figure("dictionaries", _("Dictionaries"), len(stats_by_name)),
-        Figure("fill", _("The fullest"), max(fills, default=None), "share"),
+        Figure("fill", _("Fullest dictionary"), max(fills, default=None), "share"),
         Figure(
             "forcible",
             _("Forcible evictions"),
             sum(stats.forcible or 0 for _name, stats in stats_by_name if isinstance(stats, Stats)),
-            note=_("Items thrown out before their time: usual in a cache, a loss elsewhere."),
+            note=_("Items evicted before they expired. This is normal for caches, but a loss for other data."),
         ),
     ]
     rows = [
@@ -62,9 +62,9 @@ def families() -> Iterator[Family]:
     """Yield the metrics of the dictionaries."""
     stats_by_name = [(name, stats) for name, stats in _all_stats() if isinstance(stats, Stats)]
     rows: dict[str, tuple[str, Callable[[Stats], int | None]]] = {
-        "resty_dict_capacity_bytes": ("Bytes that a dictionary may take.", lambda stats: stats.capacity or None),
-        "resty_dict_free_bytes": ("Bytes that are free in it.", lambda stats: stats.free_space),
-        "resty_dict_keys": ("Keys in it, where they are known without a search.", lambda stats: stats.keys),
+        "resty_dict_capacity_bytes": ("Size of a dictionary in bytes.", lambda stats: stats.capacity or None),
+        "resty_dict_free_bytes": ("Free bytes in a dictionary.", lambda stats: stats.free_space),
+        "resty_dict_keys": ("Number of keys in a dictionary, if known without a scan.", lambda stats: stats.keys),
     }
     for name, (text, read) in rows.items():
         samples = [
@@ -72,4 +72,4 @@ def families() -> Iterator[Family]:
         ]
         yield Family(name, "gauge", text, ("dict",), samples)
     samples = [Sample((dict_name,), stats.forcible) for dict_name, stats in stats_by_name if stats.forcible is not None]
-    yield Family("resty_dict_evictions", "counter", "Items thrown out before their time.", ("dict",), samples)
+    yield Family("resty_dict_evictions", "counter", "Items evicted before they expired.", ("dict",), samples)

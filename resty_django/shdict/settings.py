@@ -1,4 +1,4 @@
-"""The settings of shared dictionaries: `RESTY_DJANGO["SHARED_DICTS"]`."""
+"""Settings for shared dictionaries: `RESTY_DJANGO["SHARED_DICTS"]`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from resty_django.conf.schema import Needs, at_least, one_of, setting
 class SharedDictSettings:
     """One shared dictionary.
 
-    `engine`: "lmdb", one machine and no server, or "redis". For lmdb, `size` is the bytes of memory that it takes and
-    `path` the folder of its files (None: memory where there is room, else the folder for temporary files). For redis,
-    `alias` is the cache of django-redis whose connection it uses, `prefix` what its keys begin with (None: made
-    of its name), and `stale` the seconds that an expired item stays readable for `get_stale`.
+    `engine`: "lmdb" (one machine, no server) or "redis". For lmdb, `size` is the size in bytes and `path` the folder of
+    the files (None: memory if there is space, else the folder for temporary files). For redis, `alias` is the cache
+    whose connection is used, `prefix` the prefix of the keys (None: derived from the name), and `stale` the seconds
+    that an expired item stays readable for `get_stale`.
     """
 
     engine: str = setting("lmdb", check=one_of("lmdb", "redis"), needs={"redis": Needs(("redis", "django_redis"))})

@@ -25,7 +25,7 @@ _FOREIGN: Final = re.compile("[^0-9a-vA-V]")
 
 
 class InvalidTxid(ValueError):
-    """The value is not a txid; the message gives the reason."""
+    """The value is not a txid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def test_visitors_come_and_can_be_turned_off(tmp_path: pathlib.Path) -> None:
 def test_a_server_that_dies_is_started_again(demo: Demo) -> None:
     (pid,) = [pid for pid, line in demo.descendants().items() if "runidserver" in line]
     os.kill(pid, signal.SIGKILL)
-    demo.wait_for("ids was ended by SIGKILL; it starts again in ")  # at once where it had run for a while
+    demo.wait_for("ids was ended by SIGKILL; restarting it in ")  # at once where it had run for a while
     assert f" s. See {demo.var}/log/ids.log." in demo.text()
     deadline = time.monotonic() + 30
     while ports.ask_ids(HOST, demo.udp, {"action": "monitor", "rule_name": "o2o", "app_name": ""}) is None:
@@ -322,5 +322,5 @@ def test_a_port_in_use_is_named_with_its_option(
         port = listener.getsockname()[1]
         demo = Demo(tmp_path, option, str(port))
         assert demo.process.wait(60) != 0
-    expected = f"CommandError: {name} port {port} on {HOST} is in use; choose another with {option}."
+    expected = f"CommandError: {name} port {port} on {HOST} is in use. Choose another port with {option}."
     assert demo.text().strip() == expected

@@ -222,7 +222,7 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
         f"order {order.number} is placed": mine,
         f"invoice {order.invoice} is written": mine,
     }
-    assert f"{job.jid}</span>, with that ID too. It is waiting." in page
+    assert f"{job.jid}</span>, with the same ID. State: waiting." in page
     assert mine in page
     assert (tmp_path / "invoices" / f"{order.pk}.txt").read_text().splitlines() == [
         f"Invoice {order.invoice}",
@@ -256,4 +256,4 @@ def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any
     client.post("/", {"item": "Tea", "quantity": "2"})
     page = client.get(f"/orders/{Order.objects.get().number}/")
     assert page.status_code == 200
-    assert "with that ID too" not in page.content.decode()
+    assert "with the same ID" not in page.content.decode()

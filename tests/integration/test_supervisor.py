@@ -118,13 +118,13 @@ def test_a_child_that_dies_is_started_again(start: Callable[..., Run]) -> None:
     run.wait_for(lambda: len(run.children()) == 1)
     os.kill(run.children()[0], signal.SIGKILL)
     run.wait_for(lambda: len(run.children()) == 2)
-    assert "log sleeper was ended by SIGKILL; it starts again in 0.5 s." in run.read()
+    assert "log sleeper was ended by SIGKILL; restarting it in 0.5 s." in run.read()
 
 
 def test_a_child_that_keeps_dying_is_started_ever_more_slowly(start: Callable[..., Run]) -> None:
     run = start("failing")
     run.wait_for(lambda: run.read().count("log failing") >= 3)
-    assert re.findall(r"exit code 3; it starts again in ([\d.]+) s", run.read())[:3] == ["0.5", "1.0", "2.0"]
+    assert re.findall(r"exit code 3; restarting it in ([\d.]+) s", run.read())[:3] == ["0.5", "1.0", "2.0"]
 
 
 def test_a_late_child_is_started_when_the_others_are_ready(start: Callable[..., Run], tmp_path: pathlib.Path) -> None:
@@ -147,7 +147,7 @@ def test_a_child_with_a_log_writes_there_alone(start: Callable[..., Run], tmp_pa
     run.wait_for(lambda: log.read_text().startswith(first) and log.read_text().count("child ") == 2)
     run.process.terminate()
     assert run.process.wait(10) == 0
-    death = f"log logging was ended by SIGKILL; it starts again in 0.5 s. See {log}."
+    death = f"log logging was ended by SIGKILL; restarting it in 0.5 s. See {log}."
     assert run.read().splitlines() == ["log announced", death, "log end"]
 
 

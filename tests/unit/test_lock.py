@@ -120,7 +120,7 @@ def test_a_function_may_make_the_key() -> None:
     "template", ["{id.real}", "{id[0]}", "{id!r}", "{id:05d}", "{}", "{0}", "{nobody}", "{id:{kind}}"]
 )
 def test_fields_are_plain_names_of_arguments(template: str) -> None:
-    with pytest.raises(ValueError, match=r"a field is the plain name of an argument"):
+    with pytest.raises(ValueError, match=r"a field must be the plain name of an argument"):
         locked(template)(report)
 
 

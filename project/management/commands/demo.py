@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor has a handler of its own
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor installs its handler
         try:
             with memory.running(settings.VAR):
                 self._run(options)
@@ -67,7 +67,8 @@ class Command(BaseCommand):
 
         self._log("Preparing the database, then starting Valkey, the web site, the ID server and a worker ...")
         try:
-            # The supervisor notes signals. A KeyboardInterrupt here could be lost: Python ignores those of finalizers.
+            # The supervisor records signals. A KeyboardInterrupt here could be lost, because Python ignores it in
+            # finalizers.
             Supervisor(children, log=self._log, ready=ready, announce=announce).run(
                 lambda: call_command("migrate", verbosity=0),
                 lambda: call_command("demo_data", verbosity=0),
@@ -77,7 +78,7 @@ class Command(BaseCommand):
             self._free_memory()
 
     def _free_memory(self) -> None:
-        """Remove the shared dictionaries, which are as dispensable as a cache; what matters is in files."""
+        """Remove the shared dictionaries, which contain only disposable data."""
         shdicts.close_all()
         try:
             memory.free(settings.SECRET_KEY, os.environ["DJANGO_SETTINGS_MODULE"])
@@ -98,7 +99,7 @@ class Command(BaseCommand):
         except (OSError, OverflowError) as error:
             raise CommandError(f"{name} port {port} on {host} cannot be opened: {error}") from error
         if not free:
-            raise CommandError(f"{name} port {port} on {host} is in use; choose another with {option}.")
+            raise CommandError(f"{name} port {port} on {host} is in use. Choose another port with {option}.")
 
 
 def _children(host: str, http: int, udp: int, redis: int, *, visitors: bool) -> list[Child]:
@@ -153,7 +154,7 @@ def _uvicorn_options(host: str, port: int) -> list[str]:
 
 
 def _short(path: Path) -> Path:
-    """The path as seen from the current folder."""
+    """Return the path relative to the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

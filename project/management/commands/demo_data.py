@@ -34,7 +34,7 @@ RULES: Final[dict[str, dict[str, Any]]] = {
         "reset_seconds": 86_400,
     },
     "customer": {
-        "description": "Customer numbers that do not tell how many there are, with a check digit.",
+        "description": "Customer numbers that do not reveal their count, with a check digit.",
         "source": "C{counter:08d:scramble}{luhn}",
         "max_counter": 99_999_999,
     },
@@ -47,7 +47,7 @@ RULES: Final[dict[str, dict[str, Any]]] = {
         "gapless": True,
     },
     "ticket": {
-        "description": "A rule in Lua, as the original ID server has them.",
+        "description": "A Lua rule, as in id_server.",
         "kind": "lua",
         "source": LUA,
         "min_counter": 1,
@@ -58,7 +58,7 @@ RULES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Command(BaseCommand):
-    help = "Make the demo's rules and its user admin (password admin), where they do not exist yet."
+    help = "Create the demo's rules and its user admin (password admin), unless they exist."
 
     @transaction.atomic
     def handle(self, *args: Any, **options: Any) -> None:

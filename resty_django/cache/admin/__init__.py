@@ -1,4 +1,4 @@
-"""The admin of caches: how often each level answers, the slowest callbacks, what is kept, and deleting it."""
+"""Admin of caches: hits by level, slowest callbacks, stored items, and their deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin of caches: the list, the page of one cache, and the operations on it."""
+"""Admin of caches: the list, a cache's page, and its operations."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Return the page of one cache. In the address: `key` or `k`, a key or its token; `find` and `page`, the
-        beginning of keys and the number of their page.
+        """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
+        page number.
         """
         name = unquote(object_id)
         info = all_caches().get(name)
@@ -88,7 +88,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         return self.page(request, f"{TEMPLATES}/cache.html", context)
 
     def _items(self, request: HttpRequest, obj: Any, info: CacheInfo) -> dict[str, Any]:
-        """Return the item or the keys that were asked for."""
+        """Return the requested item or keys."""
         query = request.GET
         key = query.get("key") or key_of(query.get("k", ""))
         if not key and "find" not in query:
@@ -101,7 +101,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             if key:
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
             return {"text": prefix, "listed": items.search(cache, prefix, int(page) if page.isdecimal() else 1)}
-        except Exception as error:  # a dictionary that cannot be used
+        except Exception as error:  # e.g. a dictionary that cannot be used
             return {"key": Key.of(key), "text": prefix, "fault": why(error)}
 
     # --- operations -------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             permission="purge_cache",
             form=self._purge_form,
             title=_("Purge a cache"),
-            button=_("Forget everything"),
+            button=_("Delete everything"),
             perform=self._purge,
             explain=self._losses,
             template=f"{TEMPLATES}/purge.html",
@@ -144,9 +144,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         return PurgeForm(data, obj.name, keeps_stale=isinstance(cache, MLCache))
 
     def _losses(self, obj: Cache) -> dict[str, Any]:
-        """Return what a purge deletes: dictionaries, other caches in them, and the counts where they are in one of
-        them.
-        """
+        """Return what a purge deletes: dictionaries, other caches in them, and the counts if they are stored there."""
         caches = all_caches()
         purged = caches[obj.name]
         dictionaries = set(items.dictionaries_of(_usable_cache(purged)))
@@ -162,15 +160,15 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         free = bool(cleaned_data.get("free"))
         items.purge(_usable_cache(all_caches().get(obj.name)), free)
-        message = "Purged the cache, and freed its memory." if free else "Purged the cache."
+        message = "Purged the cache and freed its memory." if free else "Purged the cache."
         self.log_change(request, obj, message)
         return message
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:
-    """Return the cache itself. Raise `UnknownCache` where this process has not created it."""
+    """Return the cache itself. Raise `UnknownCache` if this process has not created it."""
     if info is None or info.cache is None:
         raise UnknownCache(
-            "This process has not made the cache, and so cannot look into it. Name it in the settings of the site."
+            "This process has not created the cache, so its items are unavailable. Add the cache to the settings."
         )
     return info.cache

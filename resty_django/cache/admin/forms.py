@@ -1,4 +1,4 @@
-"""The form of the page that purges a cache."""
+"""The form for purging a cache."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from resty_django.admin.forms import FlushForm
 
 
 class PurgeForm(FlushForm):
-    """Requires the name of the cache to be typed. `keeps_stale`: whether the cache can keep purged values as stale
-    ones."""
+    """Asks for the name of the cache. `keeps_stale`: whether the cache can keep purged values as stale values."""
 
     free = forms.BooleanField(
         required=False,
         label="Free the memory at once",
-        help_text="Otherwise what was there may be served as a stale value where the source fails (resurrect_ttl).",
+        help_text="Otherwise, purged values may be served as stale values if the source fails (resurrect_ttl).",
     )
 
     def __init__(self, data: Any, name: str, keeps_stale: bool) -> None:

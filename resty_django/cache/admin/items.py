@@ -1,4 +1,4 @@
-"""The items in L2 of a cache: its keys page by page, and single values. No serializer is called, no pickle loaded."""
+"""The items in a cache's L2: keys by page, and single values. No serializer is called and no pickle is loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..statistics.reporter import OWN
 from .statistics import dictionary_text, seconds
 
 LOOKED_AT: Final = 10_000
-"""Keys of a dictionary that a search examines."""
+"""Maximum number of keys that a search examines."""
 PAGE: Final = 50
-"""Keys of one page."""
+"""Number of keys per page."""
 
 Cache = MLCache | Store
 
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One page of the keys that begin with a text. `unseen`: not all keys of the dictionary were examined."""
+    """One page of keys with a prefix. `unseen`: not all keys of the dictionary were examined."""
 
     rows: list[Row]
     page: int
@@ -56,7 +56,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """One item, everything as text. `value` is bounded in length; `note` explains it."""
+    """One item as text. The length of `value` is limited; `note` explains it."""
 
     kind: str
     size: str
@@ -73,12 +73,12 @@ def dictionaries_of(cache: Cache) -> tuple[SharedDict, ...]:
 
 
 def prefix_of(cache: Cache) -> str:
-    """Return the prefix of the keys of a cache in L2."""
+    """Return the prefix of a cache's keys in L2."""
     return "" if isinstance(cache, Store) else f"{cache.name}:"
 
 
 def search(cache: Cache, begin: str, page: int) -> Rows:
-    """Return the keys that begin with a text, in their order. Raise `SharedDictError`."""
+    """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
     prefix = prefix_of(cache)
     matches: dict[str, SharedDict] = {}
     unseen = False
@@ -104,7 +104,7 @@ def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
 
 
 def find(cache: Cache, key: str) -> Details | None:
-    """Return an item, also an expired one that is still there. Raise `SharedDictError`."""
+    """Return an item, even if it has expired but is still stored. Raise `SharedDictError`."""
     name = prefix_of(cache) + key
     for dictionary in dictionaries_of(cache):
         item = _item(dictionary, name)
@@ -144,7 +144,7 @@ def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where:
     record = records.decode(item.value)
     if record is None:
         return _foreign(item, size, life, levels, where)
-    note = "As the serializer of the cache wrote it." if cache.serializer and record.value is not None else ""
+    note = "Shown as encoded by the cache's serializer." if cache.serializer and record.value is not None else ""
     age = seconds(max(0.0, cache.clock() - record.stored))
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
@@ -162,7 +162,7 @@ def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, wher
 
 
 def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Details:
-    note = "Not written by this cache: reading it is a miss."
+    note = "Not written by this cache; reading it counts as a miss."
     return Details(_kind(item.value), size, life, levels, where, value=value_text(item.value), note=note)
 
 
@@ -171,7 +171,7 @@ def _kind(value: Any) -> str:
 
 
 def delete(cache: Cache, key: str) -> None:
-    """Forget a key in all levels, and tell the other processes. Raises `CacheError`, `SharedDictError`."""
+    """Delete a key in all levels, and notify the other processes. Raise `CacheError` or `SharedDictError`."""
     if isinstance(cache, Store):
         run(cache.delete(key))
     else:
@@ -179,7 +179,7 @@ def delete(cache: Cache, key: str) -> None:
 
 
 def purge(cache: Cache, free: bool) -> None:
-    """Forget everything in the dictionaries of a cache, and tell the other processes. Raises as `delete`."""
+    """Delete everything in a cache's dictionaries, and notify the other processes. Errors as in `delete`."""
     if isinstance(cache, Store):
         run(cache.clear())
     else:

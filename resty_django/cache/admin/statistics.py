@@ -1,4 +1,4 @@
-"""The figures and the options of a cache for the admin."""
+"""Figures and options of a cache for the admin."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from ..statistics.counts import History, Slow, Span, Stats, summed
 LEVELS: Final = {
     "l1": ("L1", "the memory of the process"),
     "l2": ("L2", "the shared dictionary"),
-    "stale": ("Stale", "a value whose time was over"),
+    "stale": ("Stale", "an expired value"),
     "l3": ("Source", "the callback"),
-    "misses": ("Misses", "in no level, and there was no callback"),
+    "misses": ("Misses", "not found, without a callback"),
     "errors": ("Errors", "the call raised"),
 }
 UPWARDS: Final = ("errors", "l3", "misses", "stale", "l2", "l1")
-"""The parts of a bar, the lowest first: errors must be visible however few they are."""
+"""The parts of a bar from bottom to top. Errors come first, so that even a few are visible."""
 LONGEST_OPTION: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The calls that one level answered, of the last hour and since the counts began."""
+    """The calls answered by one level, in the last hour and in total."""
 
     kind: str
     label: str
@@ -51,7 +51,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SlowKey:
-    """A key with the time of its longest callback; `token` leads to it in an address, "" where it was shortened."""
+    """A key with its longest callback. `token` identifies it in a URL; "" if the key was shortened."""
 
     text: str
     token: str
@@ -103,7 +103,7 @@ class Figures:
 
     @property
     def callbacks(self) -> list[tuple[str, Stats, str]]:
-        """Of the last hour and since the counts began: what, the counts, and the mean time of a callback."""
+        """Callback figures for the last hour and in total: label, counts and mean duration."""
         return [("Last hour", self.hour, mean(self.hour)), ("All", self.history.total, mean(self.history.total))]
 
     @property
@@ -115,7 +115,7 @@ class Figures:
 
     @property
     def spark(self) -> SafeString:
-        """The chart of the last hour for a line of the list."""
+        """The chart of the last hour for a row of the list."""
         return bars(columns(self.history.minutes), width=150, height=18, label=self.words)
 
     @property
@@ -150,22 +150,22 @@ class Figures:
 
 
 def figures(info: CacheInfo) -> Figures:
-    """Return the figures of a cache; never raises."""
+    """Return the figures of a cache. Never raise."""
     kind = kind_of(info)
     if info.counter is None:
         return Figures(info.name, kind, error=why(info.error) if info.error else "")
     where = dictionary_text(info.counter.dictionary)
     try:
         history = run(info.counter.history())
-    except Exception as error:  # whatever it is, the page that shows it must load
+    except Exception as error:  # the page must load despite any error
         return Figures(info.name, kind, where, error=why(error))
     return Figures(info.name, kind, where, history=history, hour=summed(history.minutes))
 
 
 def kind_of(info: CacheInfo) -> str:
     if isinstance(info.cache, Store):
-        return "cache of Django"
-    return "cache" if info.cache is not None else NONE if info.error else "cache of other processes"
+        return "Django cache"
+    return "cache" if info.cache is not None else NONE if info.error else "cache in other processes"
 
 
 def dictionary_text(dictionary: SharedDict) -> str:
@@ -177,7 +177,7 @@ def columns(spans: Sequence[Span]) -> list[Column]:
 
 
 def rows(spans: Sequence[Span]) -> list[tuple[datetime, Stats, str]]:
-    """Return the spans with calls, the latest first, each with the share of hits."""
+    """Return the spans with calls, latest first, each with the share of hits."""
     return [
         (moment(span.start), span.stats, percent(span.stats.hit_ratio)) for span in reversed(spans) if span.stats.calls
     ]
@@ -200,7 +200,7 @@ def moment(epoch: float) -> datetime:
 
 
 def options(info: CacheInfo) -> list[tuple[str, str]]:
-    """Return the options of the cache, as names and texts."""
+    """Return the cache's options as names and texts."""
     return [(name, printable(text, LONGEST_OPTION)) for name, text in _options(info.cache)]
 
 

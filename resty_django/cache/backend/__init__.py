@@ -1,4 +1,4 @@
-"""Django's cache API over L1, the memory of the process, and L2, a shared dictionary.
+"""Django's cache API over L1 (process memory) and L2 (a shared dictionary).
 
     CACHES = {
         "default": {
@@ -29,14 +29,14 @@ from .options import options_of
 from .store import Store, stores
 
 LONGEST: Final = 1e10
-"""Seconds: a longer timeout counts as this."""
+"""Maximum timeout in seconds; longer ones are reduced to it."""
 
 
 class MLCacheBackend(BaseCache):
-    """A cache of `CACHES`. Calls with an `a` before the name never block the loop.
+    """A backend for `CACHES`. Async calls never block the event loop.
 
-    In addition to Django's contract, `add`, `incr`, `decr` and `touch` are atomic over all processes, and `set_many`
-    returns the keys that had no room. Every call may raise `resty_django.shdict.Unavailable`, where L2 cannot be used.
+    In addition to Django's contract, `add`, `incr`, `decr` and `touch` are atomic across all processes, and `set_many`
+    returns the keys that did not fit. Any call may raise `resty_django.shdict.Unavailable` if L2 cannot be used.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
@@ -49,8 +49,8 @@ class MLCacheBackend(BaseCache):
 
     @property
     def store(self) -> Store:
-        """What the caches of this LOCATION share in this process. Raises `ImproperlyConfigured`, here and not in
-        `__init__`, since Django's system checks create all caches."""
+        """Return the store shared by the caches with this LOCATION. Raise `ImproperlyConfigured`, here rather than in
+        `__init__`, because Django's system checks create all caches."""
         if self._store is None:
             self._store = stores.of(self._location, options_of(self._location, self._options))
         return self._store
@@ -67,7 +67,7 @@ class MLCacheBackend(BaseCache):
                 store.counts.l1 += 1
                 value, make = item[0]
                 return value if make is None else make(value)
-        except KeyError:  # deleted by another thread just now
+        except KeyError:  # just deleted by another thread
             pass
         reply = store.read(self._checked(name))
         return default if reply is None else reply[0]
@@ -118,8 +118,9 @@ class MLCacheBackend(BaseCache):
         return await arun_shielded(self.store.delete(self._name(key, version)))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> Any:
-        """Add to a number, whose time to live stays. Raises `ValueError` where the key does not exist, and `TypeError`
-        for a value that is not a number or a sum of more than 64 bits."""
+        """Add to a number, keeping its time to live. Raise `ValueError` if the key does not exist, and `TypeError` for
+        a
+        value that is not a number or a sum of more than 64 bits."""
         return run(self.store.incr(self._name(key, version), delta))
 
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> Any:
@@ -142,7 +143,7 @@ class MLCacheBackend(BaseCache):
         ]
 
     def clear(self) -> None:
-        """Empty the whole dictionary of LOCATION, including items of other programs."""
+        """Empty the whole dictionary of LOCATION, including other programs' items."""
         run(self.store.clear())
 
     async def aclear(self) -> None:
@@ -151,25 +152,25 @@ class MLCacheBackend(BaseCache):
     # --- in addition to Django's ---
 
     def update(self, timeout: float = 0.3) -> None:
-        """Hear what other processes have told until now, and forget that in L1: for the start of a request or job.
+        """Apply invalidations from other processes to L1. Call it at the start of a request or job.
 
-        Waits at most `timeout` seconds for an event that is missing. Raises `resty_django.cache.ChannelFailed`.
+        Wait at most `timeout` seconds for a missing event. Raise `resty_django.cache.ChannelFailed`.
         """
         run(self.store.update(timeout))
 
     async def aupdate(self, timeout: float = 0.3) -> None:
-        """As `update`."""
+        """Do the same as `update`."""
         await arun(self.store.update(timeout))
 
     def stats(self) -> Stats:
-        """Return what all processes have counted of their `get`, except perhaps in the last second."""
+        """Return the counts of `get` calls of all processes, except possibly for the last second."""
         return run(self.store.counter.total())
 
     async def astats(self) -> Stats:
-        """As `stats`."""
+        """Do the same as `stats`."""
         return await arun(self.store.counter.total())
 
-    # --- names and times ---
+    # --- keys and times ---
 
     def make_key(self, key: Any, version: int | None = None) -> str:
         name = self.key_func(key, self.key_prefix, self.version if version is None else version)
@@ -184,7 +185,7 @@ class MLCacheBackend(BaseCache):
         return name
 
     def _life(self, timeout: float | None) -> float:
-        """Seconds, 0 forever, below 0 not at all."""
+        """Return a timeout as seconds: 0 is forever, negative is not stored."""
         if timeout is DEFAULT_TIMEOUT:
             timeout = self.default_timeout
         if timeout is None:

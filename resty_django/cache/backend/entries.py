@@ -1,14 +1,14 @@
-"""Values as Django's cache backend holds them.
+"""Stored form of values in Django's cache backend.
 
 | value | in L2 | in L1 |
 |---|---|---|
-| a float, a whole number of 64 bits | a number of the dictionary, which `incr` adds to | never |
-| None, text, True, False, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
-| anything else | head, signature, pickle | the value where nobody can change it, else the pickle |
+| float, 64-bit integer | a number of the dictionary, which `incr` adds to | not stored |
+| None, str, bool, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
+| anything else | head, signature, pickle | the value if it is immutable, else the pickle |
 
-The head is a mark, the moment of storing and the time to live. A pickle is loaded only where its signature, over its
-context, its head and its bytes, is right, and it has not expired by its head. No two readers get one object that can be
-changed.
+The head consists of a mark, the time of storing and the time to live. A pickle is loaded only if its signature, over
+its context, head and bytes, is valid, and it has not expired according to its head. Readers never share a mutable
+object.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from . import signing
 PLAIN: Final = 0xC2
 SIGNED: Final = 0xC3
 PROTOCOL: Final = 5
-"""The newest pickle that all supported versions of Python can read."""
+"""The latest pickle protocol that all supported Python versions can read."""
 
 SCALARS: Final = frozenset({str, bool, int, float, bytes, type(None)})
 UNCHANGING: Final = SCALARS | {SafeString, Decimal, date, datetime, time, timedelta, UUID}
-"""Immutable types: all readers may have the same object."""
+"""Immutable types: readers may share the same object."""
 SKEW: Final = 60.0
 """Seconds by which the clocks of two machines may differ: a pickle may be loaded until this long after its expiry."""
 _KEYS: Final = frozenset({str, int})
@@ -44,7 +44,7 @@ _LARGE: Final = 2**63
 _HEAD: Final = struct.Struct("<Bdd")
 _SIZE: Final = _HEAD.size
 _DATA: Final = _SIZE + signing.SIZE
-"""Where the pickle begins."""
+"""Offset of the pickle."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
@@ -52,19 +52,20 @@ Make = Callable[[Any], Any]
 
 
 class Foreign(Exception):
-    """An entry that this site has not written, or cannot read; the message is the reason."""
+    """The entry was not written by this site, or cannot be read; the message is the reason."""
 
 
 class L1Value(NamedTuple):
-    """A value as L1 keeps it. `make` turns it into what a reader gets (None: the value itself)."""
+    """A value in L1. `make` converts it to the object for a reader (None: the value itself)."""
 
     value: Any
     make: Make | None = None
 
 
 class Entry(NamedTuple):
-    """What L2 has for a key. `value`: for the reader who asks now; `l1_value`: for L1. `stored`: the moment in seconds;
-    `ttl`: seconds, 0 forever."""
+    """An entry from L2. `value`: for the current reader; `l1_value`: for L1. `stored`: time of storing in seconds;
+    `ttl`:
+    seconds, 0: forever."""
 
     value: Any
     l1_value: L1Value
@@ -81,9 +82,9 @@ class Inspected(NamedTuple):
 
 
 def encode(context: bytes, value: Any, stored: float, ttl: float) -> int | float | bytes:
-    """Return what L2 holds for the value. `context`: what the signature of a pickle binds it to.
+    """Return the entry for L2. `context`: the data to which the signature binds a pickle.
 
-    Raises what pickle raises for a value that it does not know.
+    Raise pickle's errors for values that it does not support.
     """
     if type(value) is float or (type(value) is int and -_LARGE <= value < _LARGE):
         return value
@@ -95,9 +96,9 @@ def encode(context: bytes, value: Any, stored: float, ttl: float) -> int | float
 
 
 def decode(context: bytes, raw: object, now: float) -> Entry:
-    """Return what `encode` was given with this context, except for numbers. Raises `Foreign`.
+    """Return the value that `encode` received with this context; numbers are not encoded. Raise `Foreign`.
 
-    `now`: by the clock of `stored`. An expired pickle that was stored again counts as foreign.
+    `now`: the current time of the clock used for `stored`. An expired pickle that was stored again counts as foreign.
     """
     mark, stored, ttl = _head(raw)
     if mark == PLAIN:
@@ -105,13 +106,13 @@ def decode(context: bytes, raw: object, now: float) -> Entry:
     else:
         data = _verified(context, raw)
         if ttl and stored + ttl + SKEW < now:
-            raise Foreign("its time was over before it was read")
+            raise Foreign("it had expired before it was read")
         value, l1_value = _from_pickle(data)
     return Entry(value, l1_value, stored, ttl)
 
 
 def inspect(raw: object) -> Inspected:
-    """Return what an entry holds, without loading a pickle. Raises `Foreign`."""
+    """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
     mark, stored, _ = _head(raw)
@@ -122,9 +123,9 @@ def inspect(raw: object) -> Inspected:
 
 
 def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
-    """Return the same entry with another time to live. Raises `Foreign`.
+    """Return the entry with another time to live. Raise `Foreign`.
 
-    A pickle is signed anew, so only where its signature is right.
+    A pickle is signed again, but only if its signature is valid.
     """
     if type(raw) is int or type(raw) is float:
         return raw
@@ -138,7 +139,7 @@ def _head(raw: object) -> tuple[int, float, float]:
         mark, stored, ttl = _HEAD.unpack_from(raw)
         if 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
             return mark, stored, ttl
-    raise Foreign("it is no entry of this cache")
+    raise Foreign("it is not an entry of this cache")
 
 
 def _signed(context: bytes, head: bytes, data: bytes) -> bytes:
@@ -146,18 +147,18 @@ def _signed(context: bytes, head: bytes, data: bytes) -> bytes:
 
 
 def _verified(context: bytes, raw: Any) -> bytes:
-    """Return the pickle of an entry. Raises `Foreign` where this site has not written it here with this head."""
+    """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head."""
     head, signature, data = raw[:_SIZE], raw[_SIZE:_DATA], raw[_DATA:]
     if not signing.is_signed(signature, context + head, data):
-        raise Foreign("its signature is wrong")
+        raise Foreign("its signature is invalid")
     return data  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> bytes | None:
-    """Return the value as msgpack; None where it would not come back as it is."""
+    """Return the value as msgpack; None if decoding would not return an equal value."""
     try:
         return _pack(value) if _is_plain(value) else None
-    except (ValueError, OverflowError, RecursionError):  # a lone surrogate, a large number, a list that holds itself
+    except (ValueError, OverflowError, RecursionError):  # a lone surrogate, a large number, a list that contains itself
         return None
 
 

@@ -1,7 +1,8 @@
-"""Shared by Django's cache backends of one LOCATION in a process: L1, the shared dictionary, the channel, the counts.
+"""State shared by the cache backends with one LOCATION in a process: L1, the dictionary, the channel, the counts.
 
-Only readers fill L1. A writer deletes the key in L1 after L2 has the new value, and tells the other processes to do the
-same. So if two write at once, L1 has neither value, and the next reader takes what L2 has in the end.
+Only readers fill L1. A writer deletes the key in L1 after L2 has the new value, and notifies the other processes, which
+do the same. So if two processes write at once, L1 has neither value, and the next reader fetches the final value from
+L2.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from .options import Options
 log = logger("resty_django.cache")
 
 NAME: Final = "django-cache/"
-"""Begins the name of the cache for other processes, so that no cache of the settings has the same."""
+"""Prefix of the cache's name in events, which no cache in the settings can have."""
 
 
 class Store:
-    """See the module. Times to live are seconds, 0 forever, below 0 not at all."""
+    """The state for one LOCATION. Times to live are in seconds; 0: forever, negative: not stored."""
 
     def __init__(self, location: str, options: Options) -> None:
         self.location = location
         self.options = options
         self.name = NAME + location
         self.shm: SharedDict = shdicts[location]
-        # The entries of Redis are read on other machines, those of LMDB on this one.
+        # Entries in Redis are read on other machines, entries in LMDB only on this one.
         self.clock = time.time if self.shm.engine == "redis" else time.monotonic
         self.lru = LRU(options.lru_size or 1)
         self.find = self.lru.items.get
@@ -65,14 +66,14 @@ class Store:
     # --- L1 ---
 
     def forget(self, key: str) -> None:
-        """Delete a key in L1. A reader that is fetching it from L2 does not put it there."""
+        """Delete a key in L1. A reader that is fetching it from L2 will not store it there."""
         self.lru.delete(key)
 
     def forget_all(self, data: str = "") -> None:
         self.lru.flush_all()
 
     def _keep(self, key: str, entry: entries.Entry, version: int) -> None:
-        """Put an entry into L1 for its remaining time. `version`: the version of the key before it was read."""
+        """Store an entry in L1 for its remaining time. `version`: the version of the key before it was read."""
         life = self.options.lru_ttl or math.inf
         if entry.ttl:
             life = min(life, entry.ttl, entry.stored + entry.ttl - self.clock())
@@ -82,7 +83,7 @@ class Store:
     # --- reading L2 ---
 
     def read(self, key: str) -> tuple[Any] | None:
-        """Return the value that L2 has, in a tuple, after putting it into L1; None where it has nothing."""
+        """Return the value in L2 as a 1-tuple, after storing it in L1; None if L2 has none."""
         version = self.lru.version(key)
         try:
             raw = self.shm.get(key)
@@ -98,7 +99,7 @@ class Store:
         return reply
 
     async def aread(self, key: str) -> tuple[Any] | None:
-        """As `read`."""
+        """Do the same as `read`."""
         version = self.lru.version(key)
         try:
             raw = await self.shm.aget(key)
@@ -123,7 +124,7 @@ class Store:
         try:
             entry = entries.decode(self._context_of(key), raw, self.clock())
         except Foreign as error:
-            log.warning("the entry of the key %r in %r counts as absent: %s", key, self.shm, error)
+            log.warning("The entry of the key %r in %r counts as absent: %s", key, self.shm, error)
             self.counts.misses += 1
             return None
         self.counts.l2 += 1
@@ -145,7 +146,7 @@ class Store:
     # --- writing ---
 
     def set(self, key: str, value: Any, ttl: float) -> Steps[bool]:
-        """Return False where there is no room; then the key does not exist."""
+        """Store a value. Return False if there is no space; then the key does not exist."""
         if ttl < 0:
             yield from self.delete(key)
             return True
@@ -161,7 +162,7 @@ class Store:
         return stored
 
     def add(self, key: str, value: Any, ttl: float) -> Steps[bool]:
-        """Return True where the key did not exist."""
+        """Store a value if the key does not exist. Return whether it was stored."""
         raw = entries.encode(self._context_of(key), value, self.clock(), ttl)
         if ttl < 0:
             try:
@@ -174,12 +175,12 @@ class Store:
         except NoMemory as error:
             self._log_full(key, error)
             return False
-        if stored:  # what L2 has evicted may still be in an L1
+        if stored:  # an item that L2 has evicted may still be in an L1
             yield from self._invalidate(key)
         return bool(stored)
 
     def touch(self, key: str, ttl: float) -> Steps[bool]:
-        """Return False where the key did not exist."""
+        """Set a new time to live. Return False if the key does not exist."""
         if ttl < 0:
             return (yield from self.delete(key))
         stored, context = self.clock(), self._context_of(key)
@@ -202,8 +203,8 @@ class Store:
         return existed
 
     def incr(self, key: str, delta: float) -> Steps[Any]:
-        """Return the sum. Numbers are in no L1, so no event is sent. Raise `ValueError` where the key does not
-        exist.
+        """Add to a number and return the sum. Numbers are never in L1, so no event is sent. Raise `ValueError` if the
+        key does not exist.
         """
         try:
             return (yield Step(self.shm.incr, self.shm.aincr, (key, delta)))
@@ -211,7 +212,7 @@ class Store:
             raise ValueError(f"Key {key!r} not found") from None
 
     def delete(self, key: str) -> Steps[bool]:
-        """Return True where the key existed."""
+        """Delete a key. Return whether it existed."""
         existed: bool = yield from self._write(key, Step(self.shm.delete, self.shm.adelete, (key,)))
         yield from self._invalidate(key)
         return existed
@@ -228,7 +229,7 @@ class Store:
             return (yield step)
 
     def _log_full(self, key: str, error: NoMemory) -> None:
-        log.warning("the key %r is not in %r: %s", key, self.shm, error)
+        log.warning("The key %r was not stored in %r: %s", key, self.shm, error)
 
     # --- other processes ---
 
@@ -237,48 +238,48 @@ class Store:
         yield from self._broadcast(INVALIDATIONS, key)
 
     def _broadcast(self, channel: str, data: str) -> Steps[None]:
-        """If this fails, other processes keep an old copy until it expires in L1. L2 has the new value, so the caller
-        gets no error."""
+        """Notify other processes. If this fails, they keep an old copy until it expires in L1. L2 has the new value, so
+        no
+        error is raised."""
         if self.channel is not None:
             try:
                 yield from to_broadcast(self.channel, channel + self.name, data)
             except ChannelFailed as error:
                 log.error(
-                    "other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error
+                    "Other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error
                 )
 
     def update(self, timeout: float) -> Steps[None]:
-        """Hear what other processes have told until now. Raises `ChannelFailed`."""
+        """Apply invalidations from other processes. Raise `ChannelFailed`."""
         if self.channel is not None:
             yield from to_poll(self.channel, timeout)
 
     def flush_counts(self) -> None:
-        """Add the counts of this process to the common ones, if that is due. A dictionary that does not answer is not
-        an error."""
+        """Flush the counts of this process, if that is due. An unavailable dictionary is not an error."""
         if self.counter.is_due():
             run(self.counter.flush())
 
     async def aflush_counts(self) -> None:
-        """As `flush_counts`."""
+        """Do the same as `flush_counts`."""
         if self.counter.is_due():
             await arun(self.counter.flush())
 
     def after_fork(self) -> None:
-        """Forget in the child what belongs to the parent."""
+        """Drop the parent's state in a forked child."""
         self.counter.after_fork()
         self.counts = self.counter.now
 
 
 class Stores(dict[str, Store]):
-    """The stores of a process by LOCATION, created on first use, and again when settings change."""
+    """The stores of a process by LOCATION, created on first use and recreated when settings change."""
 
     def of(self, location: str, options: Options) -> Store:
-        """Return the store of this LOCATION. Raise `ImproperlyConfigured`."""
+        """Return the store for a LOCATION. Raise `ImproperlyConfigured`."""
         store = self.get(location) or self.setdefault(location, Store(location, options))
         if store.options != options:
             raise ImproperlyConfigured(
-                f"Two caches in CACHES have the LOCATION {location!r} with different OPTIONS. They share their memory: "
-                "give them the same LRU_SIZE and LRU_TTL, or a dictionary each."
+                f"Two caches in CACHES have the LOCATION {location!r} with different OPTIONS. They share "
+                "their memory. Set the same LRU_SIZE and LRU_TTL, or use separate dictionaries."
             )
         return store
 

@@ -1,1 +1,1 @@
-"""Decorators of functions and views."""
+"""Caching decorators for functions and views."""

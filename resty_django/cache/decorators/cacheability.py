@@ -1,4 +1,4 @@
-"""Cacheability and lifetime of responses, by the rules of HTTP for shared caches and by Django's."""
+"""Cacheability and lifetime of responses, according to HTTP's rules for shared caches and Django's rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATUSES: Final = (200, 301, 308)
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The arguments of `cache_view`; see there."""
+    """The arguments of `cache_view`."""
 
     ttl: float
     user: bool = False
@@ -35,18 +35,18 @@ class Rules:
     def __post_init__(self) -> None:
         check({"ttl": self.ttl, **self.options})
         if "l1_serializer" in self.options:
-            raise BadOption("l1_serializer is not an option of cache_view: pages are kept as they are.")
+            raise BadOption("l1_serializer is not an option of cache_view: pages are stored unchanged. Remove it.")
         for name in ("headers", "query"):
             names = getattr(self, name)
             if names is not None and not (isinstance(names, tuple | list) and all(isinstance(x, str) for x in names)):
                 raise BadOption(f"{name} must be a tuple of names, not {names!r}.")
         if isinstance(self.allow, str) or not set(self.allow) <= ALLOWED:
-            raise BadOption(f"allow must be a set with some of {', '.join(sorted(ALLOWED))}, not {self.allow!r}.")
+            raise BadOption(f"allow must be a set of some of {', '.join(sorted(ALLOWED))}, not {self.allow!r}.")
         if self.max_age is not None and not (is_number(self.max_age) and self.max_age >= 0):
             raise BadOption(f"max_age must be None or a number of seconds of at least 0, not {self.max_age!r}.")
 
     def passes(self, request: HttpRequest) -> bool:
-        """Whether this request bypasses the cache."""
+        """Return whether this request bypasses the cache."""
         return request.method not in ("GET", "HEAD") or (
             "HTTP_AUTHORIZATION" in request.META and "authorization" not in self.allow
         )
@@ -62,8 +62,9 @@ def directives(response: HttpResponseBase) -> dict[str, str]:
 
 
 def lifetime(response: HttpResponseBase, rules: Rules) -> float:
-    """Seconds for which the response may be kept, 0 forever and below 0 not at all: the time of the rules, or a shorter
-    one that the response states."""
+    """Return the seconds for which the response may be cached (0: forever, negative: not at all): the time in the
+    rules, or a
+    shorter time in the response."""
     cache_control = directives(response)
     for name in ("s-maxage", "max-age"):
         if name in cache_control and "no-store" not in rules.allow:
@@ -79,15 +80,15 @@ def lifetime(response: HttpResponseBase, rules: Rules) -> float:
 
 
 def refusal(request: HttpRequest, response: HttpResponseBase, rules: Rules, session_used: bool) -> str | None:
-    """Why the response may not be kept; None where it may."""
+    """Return why the response must not be cached; None if it may be."""
     cache_control, allow = directives(response), rules.allow
     checks: tuple[tuple[bool, str], ...] = (
         (not isinstance(response, HttpResponse) or response.streaming, "it is a stream"),
         (response.status_code not in rules.statuses, f"its status is {response.status_code}"),
         (bool(response.cookies) and "cookies" not in allow, "it sets cookies"),
         (bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE")), "it has a CSRF token"),
-        (bool(getattr(request, "_csp_nonce", None)), "it has a nonce of its content security policy"),
-        (_has_messages(request), "it shows messages to one visitor"),
+        (bool(getattr(request, "_csp_nonce", None)), "it has a content security policy nonce"),
+        (_has_messages(request), "it shows messages for one visitor"),
         (session_used and "session" not in allow, "the session was used"),
         ("private" in cache_control and "private" not in allow, "it is private"),
         (
@@ -95,7 +96,7 @@ def refusal(request: HttpRequest, response: HttpResponseBase, rules: Rules, sess
             "it says no-store or no-cache",
         ),
         ("*" in response.get("Vary", ""), "it varies on everything"),
-        (lifetime(response, rules) < 0, "its time is over at once"),
+        (lifetime(response, rules) < 0, "it expires immediately"),
     )
     return next((reason for refused, reason in checks if refused), None)
 

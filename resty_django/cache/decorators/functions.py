@@ -1,4 +1,4 @@
-"""`@cached`: caches the results of a function by the arguments of its calls."""
+"""`@cached`: caches a function's results by the arguments of its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BOUND: Final = frozenset({"key", "peek", "invalidate", "refresh", "apeek", "ainvalidate", "arefresh"})
-"""The calls that take the arguments of the function, including its `self`."""
+"""The methods that take the function's arguments, including its `self`."""
 
 
 def cached(
@@ -30,7 +30,7 @@ def cached(
     key: Callable[..., Any] | None = None,
     **options: Unpack[CacheOptions],
 ) -> Callable[[Callable[P, R]], Cached[P, R]]:
-    """Keep what a function or method returns, one value for each set of arguments.
+    """Cache the return values of a function or method, one per set of arguments.
 
         @cached(ttl=60)
         def load_product(number, language="en"): ...
@@ -38,20 +38,20 @@ def cached(
         load_product(7)
         load_product.invalidate(7)
 
-    `cache`: a cache, or its name in the settings. `name`: begins the keys; by default the module and name of the
-    function. `by`: for methods, the identity of `self`: the name of an attribute, or a function of `self`; `type` if
-    all objects of a class have the same results. `key`: a function of the arguments to the identity of the call, or a
-    tuple. `options`: the fields of `Options`.
+    `cache`: a cache, or its name in the settings. `name`: prefix of the keys; default: the function's module and name.
+    `by`: for methods, how to identify `self`: the name of an attribute, or a function of `self`; `type` if all objects
+    of a class share their results. `key`: a function that takes the arguments and returns a value, or a tuple of
+    values, that identifies the call. `options`: the fields of `Options`.
 
-    Write it above `@classmethod` and `@staticmethod`. A function that raises raises for the caller, and nothing is
-    kept. Raises `BadOption`; the calls raise as `MLCache.get` does, and `TypeError` for arguments that cannot be part
-    of a key.
+    Place it above `@classmethod` and `@staticmethod`. Exceptions of the function reach the caller, and nothing is
+    cached. Raise `BadOption`; calls raise the errors of `MLCache.get`, and `TypeError` for arguments of unsupported
+    types.
     """
     check(options)
     if not isinstance(cache, MLCache | str):
-        raise BadOption(f"cache must be a cache or its name, not {cache!r}. Write @cached() with brackets.")
+        raise BadOption(f"cache must be a cache or its name, not {cache!r}. Write @cached() with parentheses.")
     if by is not None and key is not None:
-        raise BadOption("by and key cannot be given together: key is given self, too.")
+        raise BadOption("by and key cannot be combined. Use only key, which receives self too.")
 
     def decorate(function: Callable[P, R]) -> Cached[P, R]:
         inner: Any = getattr(function, "__func__", function)
@@ -62,9 +62,9 @@ def cached(
 
 
 class Cached(Generic[P, R]):
-    """A function with a cache before it, sync or async as the function is. `__wrapped__` is the function alone.
+    """A cached function, sync or async like the original function, which is `__wrapped__`.
 
-    All calls take the arguments of the function. Those with an `a` before the name are for asyncio.
+    All methods take the function's arguments. Methods with the prefix `a` are for asyncio.
     """
 
     __wrapped__: Callable[P, R]
@@ -107,28 +107,27 @@ class Cached(Generic[P, R]):
         return shortened(self._key(self._values(*args, **kwargs)))
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
-        """Return what L2 has; see `MLCache.peek`."""
+        """Return the entry in L2; see `MLCache.peek`."""
         return self.cache.peek(self.key(*args, **kwargs))
 
     async def apeek(self, *args: P.args, **kwargs: P.kwargs) -> Peek | None:
-        """As `peek`."""
+        """Do the same as `peek`."""
         return await self.cache.apeek(self.key(*args, **kwargs))
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Forget the result, in all processes."""
+        """Delete the result in all processes."""
         self.cache.delete(self.key(*args, **kwargs))
 
     async def ainvalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """As `invalidate`."""
+        """Do the same as `invalidate`."""
         await self.cache.adelete(self.key(*args, **kwargs))
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function now, keep its result for all processes, and return it. If it raises, the old result
-        stays."""
+        """Call the function now, cache its result for all processes and return it. If it raises, the old one stays."""
         return self.cache.refresh_with(self.key(*args, **kwargs), self._callback, (args, kwargs), self.options)
 
     async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """As `refresh`."""
+        """Do the same as `refresh`."""
         return await self.cache.arefresh_with(self.key(*args, **kwargs), self._callback, (args, kwargs), self.options)
 
     @property
@@ -141,7 +140,7 @@ class Cached(Generic[P, R]):
         return self if instance is None or self._kind is staticmethod else Bound(self, instance)
 
     def __reduce__(self) -> str:
-        """Pickled by name, as functions are."""
+        """Pickle by name, as for functions."""
         return self.__qualname__
 
     def __repr__(self) -> str:
@@ -152,7 +151,7 @@ class Cached(Generic[P, R]):
 
 
 class Bound:
-    """A cached method of one object, or a class method of one class. Other attributes come from the `Cached`."""
+    """A cached method bound to an object, or a class method bound to a class. Other attributes come from `Cached`."""
 
     def __init__(self, cached: Cached[..., Any], owner: object) -> None:
         self.__func__ = cached
@@ -169,14 +168,14 @@ class Bound:
 def _name_of(function: Callable[..., Any]) -> str:
     if "<" in function.__qualname__:
         raise BadOption(
-            f"{function.__qualname__} is made inside of a function, and another may have the same name: "
-            "give it a unique one with name=."
+            f"{function.__qualname__} is defined inside a function, so its name may not be unique. Pass a "
+            "unique name with name=."
         )
     return f"{function.__module__}.{function.__qualname__}"
 
 
 def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the callback of the cache."""
+    """Return the callback for the cache."""
     if iscoroutinefunction(function):
 
         async def awaited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -189,7 +188,7 @@ def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
 def _values(
     function: Callable[..., Any], by: str | Callable[[Any], Any] | None, key: Callable[..., Any] | None
 ) -> tuple[Values, tuple[str, ...]]:
-    """Return a function from the arguments of a call to the values that identify it, and their names for errors."""
+    """Return a function that maps a call's arguments to the values that identify it, and their names for errors."""
     if key is not None:
 
         def of_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -200,7 +199,7 @@ def _values(
     if by is None:
         return bind, names
     if not names:
-        raise BadOption(f"by is for methods, and {function.__qualname__}() has no self.")
+        raise BadOption(f"by is for methods, but {function.__qualname__}() has no self. Remove by.")
 
     def of_object(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         instance, *values = bind(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Keys from the arguments of calls. Pure.
 
-A key is the name of the function and its arguments as Python writes them: `shop.load_product(7, 'en')`. Python writes
-values of different types differently, and quotes texts, so that no two calls have the same key.
+A key consists of the function's name and the `repr` of its arguments: `shop.load_product(7, 'en')`. Values of different
+types have different representations and strings are quoted, so different calls never have the same key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 LONGEST: Final = 200
-"""Characters of a key; a longer one is hashed."""
+"""Maximum length of a key in characters; longer keys are hashed."""
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, type(None)})
 all_plain: Final = PLAIN.issuperset
@@ -28,7 +28,7 @@ Values = Callable[..., tuple[Any, ...]]
 
 
 class _Written:
-    """Stands for a default in the text of a signature."""
+    """A placeholder for a default value in the text of a signature."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -38,11 +38,10 @@ class _Written:
 
 
 def binder(function: Callable[..., Any]) -> tuple[Values, tuple[str, ...]]:
-    """Return a function from the arguments of a call to their values, one for each parameter in its order, and their
-    names.
+    """Return a function that maps a call's arguments to a value per parameter, and the parameters' names.
 
-    It has the parameters and defaults of `function`, so that Python itself sorts the arguments, and says what is wrong
-    with them. `*args` are a tuple among the values, and `**kwargs` a dict.
+    It has the parameters and defaults of `function`, so that Python itself binds the arguments and reports wrong ones.
+    `*args` become a tuple among the values, and `**kwargs` a dict.
     """
     defaults: dict[str, Any] = {}
     parameters = []
@@ -62,8 +61,8 @@ def binder(function: Callable[..., Any]) -> tuple[Values, tuple[str, ...]]:
 
 
 def text(values: tuple[Any, ...], names: Sequence[str], function: str) -> str:
-    """Return the values as `repr` writes them where all are `PLAIN`. `names`: the names of the arguments, `**kwargs`
-    with its stars. Raise `TypeError` naming the argument.
+    """Return the text of the values; for `PLAIN` types, this is their `repr`. `names`: the names of the arguments,
+    `**kwargs` with its stars. Raise `TypeError` with the name of an argument of an unsupported type.
     """
     written = []
     for name, value in zip(names, values, strict=True):
@@ -79,7 +78,7 @@ def text(values: tuple[Any, ...], names: Sequence[str], function: str) -> str:
 
 
 def shortened(key: str) -> str:
-    """Return the key, or the beginning of a long one and a hash of all of it."""
+    """Return the key; for a long key, its beginning and a hash of the whole key."""
     if len(key) <= LONGEST:
         return key
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
@@ -87,14 +86,14 @@ def shortened(key: str) -> str:
 
 
 def path_of(kind: type) -> str:
-    """Return the module and name of a class. Raise `TypeError` for one that was made inside of a function."""
+    """Return the module and name of a class. Raise `TypeError` for a class defined inside a function."""
     if "<" in kind.__qualname__:
-        raise TypeError(f"{kind.__qualname__} is made inside of a function: another class may have the same name.")
+        raise TypeError(f"{kind.__qualname__} is defined inside a function, so another class may have the same name.")
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 class _Unknown(Exception):
-    """A value of a type that has no unambiguous text."""
+    """The value's type has no unambiguous text representation."""
 
 
 def _keywords(arguments: dict[str, Any]) -> str:
@@ -134,4 +133,4 @@ def _time(value: datetime | time) -> str:
     zone = value.tzinfo
     if zone is None or type(zone) is timezone or (type(zone) is ZoneInfo and zone.key):
         return repr(value)
-    raise _Unknown(f"its time zone is a {type(zone).__qualname__}, and neither a ZoneInfo nor a datetime.timezone")
+    raise _Unknown(f"its time zone is a {type(zone).__qualname__}, not a ZoneInfo or a datetime.timezone")

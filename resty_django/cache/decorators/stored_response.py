@@ -1,6 +1,6 @@
-"""Pages in a cache: created from responses, and turned into responses.
+"""Cached pages: conversion from and to responses.
 
-Nothing is pickled: a page is a status, headers, a body and two numbers. Cookies are never kept.
+Nothing is pickled: a page consists of a status, headers, a body and two numbers. Cookies are never stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .cacheability import Rules, directives
 
 
 class Page(NamedTuple):
-    """A page in a cache. `created`: the moment in seconds since 1970."""
+    """A cached page. `created`: seconds since 1970."""
 
     status: int
     reason: str
@@ -27,9 +27,9 @@ class Page(NamedTuple):
 
 
 def page_of(response: HttpResponse, life: float, rules: Rules) -> Page:
-    """Return the page, with the headers for other caches; the response gets these, too.
+    """Return the page with headers for other caches, which are also added to the response.
 
-    `life`: seconds that the page is kept, 0 forever.
+    `life`: time to live of the page in seconds; 0: forever.
     """
     if "ETag" not in response:
         response["ETag"] = quote_etag(hashlib.blake2b(response.content, digest_size=16).hexdigest())
@@ -53,7 +53,7 @@ def response_of(page: Page, rules: Rules) -> HttpResponse:
 
 
 def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Return the response with `Expires`, or the 304 or 412 that the request asks for."""
+    """Return the response with `Expires`, or a 304 or 412 for a conditional request."""
     seconds, age = get_max_age(response), response.get("Age")
     if seconds is not None and "Expires" not in response:
         response["Expires"] = http_date(time.time() + seconds - int(age or 0))

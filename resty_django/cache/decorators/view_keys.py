@@ -1,7 +1,8 @@
-"""The keys of pages, and the invalidation of all pages of one URL or one view.
+"""Keys of pages, and invalidation of all pages of a URL or a view.
 
-The key of a page contains two random marks, one of its path and one of its view, which are in the cache, too. Deleting
-a mark invalidates all pages under it, whatever they vary on, including those that are being rendered at the moment.
+A page's key contains two random marks, one for its path and one for its view, which are stored in the cache, too.
+Deleting a mark invalidates all pages that contain it, including variants and pages that are being rendered at that
+moment.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from .cacheability import Rules
 from .keys import text
 
 LAYOUT: Final = 1
-"""The version of keys and pages. Pages with another one are never found."""
+"""The format version of keys and pages. Pages of other versions are never found."""
 SHORTEST_MARK: Final = 3600.0
-"""Seconds that a mark lives at least. When it expires, so do the pages under it."""
+"""Minimum time to live of a mark in seconds. When it expires, so do its pages."""
 LONGEST_PATH: Final = 100
 
 Vary = Callable[[Collection[str]], str]
-"""Function from the names of headers to the key of the page that also varies on these."""
+"""Maps names of headers to the key of the page variant for these headers."""
 
 
 def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rules: Rules) -> Steps[Vary]:
-    """Return the function to the keys of the requested page. Raise `TypeError` for what cannot be in a key."""
+    """Return the key function for the requested page. Raise `TypeError` for values of unsupported types."""
     path = request.path
     marks = (
         (yield from _mark(cache, url_key(path), rules)),
@@ -73,7 +74,7 @@ def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rul
 
 
 def url_key(path: str) -> str:
-    """Return the key of the mark of a path."""
+    """Return the key of a path's mark."""
     if len(path) > LONGEST_PATH:
         digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         path = f"{path[:LONGEST_PATH]}#{digest}"
@@ -81,33 +82,33 @@ def url_key(path: str) -> str:
 
 
 def view_key(name: str) -> str:
-    """Return the key of the mark of a view."""
+    """Return the key of a view's mark."""
     return f"page-view:{name}"
 
 
 def invalidate_url(url: str, cache: MLCache | str = "default") -> None:
-    """Forget all pages of a path, on all hosts and of all variations: `invalidate_url(reverse("shop:products"))`.
+    """Delete all pages of a path, for all hosts and variants: `invalidate_url(reverse("shop:products"))`.
 
-    `url`: a path as `reverse` returns it, or an address; its query does not count. Raises as `MLCache.delete`.
+    `url`: a path as returned by `reverse`, or a full URL; its query is ignored. Raises the errors of `MLCache.delete`.
     """
     _cache(cache).delete(url_key(unquote(urlsplit(url).path)))
 
 
 async def ainvalidate_url(url: str, cache: MLCache | str = "default") -> None:
-    """As `invalidate_url`."""
+    """Do the same as `invalidate_url`."""
     await _cache(cache).adelete(url_key(unquote(urlsplit(url).path)))
 
 
 def invalidate_view(name: str, cache: MLCache | str = "default") -> None:
-    """Forget all pages of a view: `invalidate_view("shop:product")`. Raises as `MLCache.delete`.
+    """Delete all pages of a view: `invalidate_view("shop:product")`. Raises the errors of `MLCache.delete`.
 
-    `name`: the name of the URL with its namespaces; for a URL without a name the module and name of its view.
+    `name`: the name of the URL with its namespaces; for a URL without a name, the module and name of its view.
     """
     _cache(cache).delete(view_key(name))
 
 
 async def ainvalidate_view(name: str, cache: MLCache | str = "default") -> None:
-    """As `invalidate_view`."""
+    """Do the same as `invalidate_view`."""
     await _cache(cache).adelete(view_key(name))
 
 
@@ -147,7 +148,7 @@ def _headers(request: HttpRequest, names: Collection[str]) -> str:
 def _user(request: HttpRequest) -> Any:
     user = getattr(request, "user", None)
     if user is None:
-        raise BadOption("cache_view(user=True) needs request.user: add AuthenticationMiddleware to MIDDLEWARE.")
+        raise BadOption("cache_view(user=True) needs request.user. Add AuthenticationMiddleware to MIDDLEWARE.")
     return user.pk if user.is_authenticated else None
 
 

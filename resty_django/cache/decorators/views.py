@@ -29,9 +29,9 @@ log = logger("resty_django.cache")
 View = TypeVar("View", bound=Callable[..., Any])
 
 PASS: Final = "pass"  # noqa: S105
-"""Stored in place of a page that may not be kept, so that no request waits for it."""
+"""Stored in place of an uncacheable page, so that no request waits for it."""
 PASS_TTL: Final = 10.0
-"""Seconds until it is tried again."""
+"""Seconds until caching is tried again."""
 CONDITIONS: Final = (
     "HTTP_IF_MATCH",
     "HTTP_IF_NONE_MATCH",
@@ -40,7 +40,7 @@ CONDITIONS: Final = (
     "HTTP_IF_RANGE",
     "HTTP_RANGE",
 )
-"""Headers that are hidden from a view when its whole page is needed."""
+"""Headers that are hidden from a view because the complete page is needed."""
 
 
 def cache_view(
@@ -57,19 +57,19 @@ def cache_view(
     allow: Collection[str] = (),
     **options: Unpack[ViewOptions],
 ) -> Callable[[View], View]:
-    """Keep the pages of a view, sync or async, for `ttl` seconds (0: forever): one for each scheme, host and path.
+    """Cache the pages of a sync or async view for `ttl` seconds (0: forever), one per scheme, host and path.
 
         @cache_view(60, query=("page",), stale_while_revalidate=30)
         def products(request): ...
 
-    And one for each of these. `user`: each user. `headers`: the values of these. `language`: the language and the time
-    zone that are active. `query`: these parameters, in any order; None: all. `key`: what this function returns.
+    Further variants: `user`: one page per user. `headers`: per value of these headers. `language`: per active language
+    and time zone. `query`: per value of these parameters, in any order; None: all. `key`: per result of this function.
 
-    `cache`: a cache, or its name in the settings; it must have no serializer. `max_age`: seconds for which browsers may
-    keep the page without asking (None: as long as it is kept here). `statuses`: those that are kept. `allow`: what is
-    kept all the same, of "authorization", "cookies", "no-store", "private", "session". `options`: fields of `Options`.
+    `cache`: a cache without a serializer, or its name in the settings. `max_age`: seconds for which browsers may use
+    the page without revalidation (None: as long as it is cached). `statuses`: cacheable status codes. `allow`:
+    exceptions, a set of "authorization", "cookies", "no-store", "private", "session". `options`: fields of `Options`.
 
-    A cache that does not answer fails no request: the view runs. Raises `BadOption`.
+    If the cache is unavailable, the view runs without it. Raise `BadOption`.
     """
     if callable(ttl):
         raise BadOption(
@@ -77,7 +77,7 @@ def cache_view(
             "seconds for which a page is kept in brackets: @cache_view(60)."
         )
     if isinstance(headers, str) or isinstance(query, str):
-        raise BadOption("headers and query must be tuples of names, not a text.")
+        raise BadOption("headers and query must be tuples of names, not a str.")
     rules = Rules(
         ttl=ttl,
         user=user,
@@ -132,7 +132,7 @@ def _check_request(request: object, view: Callable[..., Any]) -> None:
 
 
 class CachedRequest:
-    """One request to a cached view. `call`: the view with its arguments."""
+    """A request to a cached view. `call`: the view with its arguments."""
 
     def __init__(self, request: HttpRequest, call: Callable[[], Any], view: Callable[..., Any]) -> None:
         self.request = request
@@ -152,7 +152,7 @@ class CachedRequest:
                 return self._response
             error = failed.__cause__ if isinstance(failed.__cause__, Exception) else failed
         except (LockFailed, LockTimeout, SharedDictError) as failed:
-            log.warning("%s is made without the cache: %s", self.request.path, failed)
+            log.warning("%s is rendered without the cache: %s", self.request.path, failed)
             return (yield from self._run())
         else:
             if hit.level is L3 and self._response is not None:
@@ -165,8 +165,8 @@ class CachedRequest:
         raise error
 
     def _find(self, cache: MLCache, rules: Rules, vary: Vary) -> Steps[Hit]:
-        """Return the page, or what is stored in place of it. What a page varies on is only known after it was rendered:
-        then a dict with the names of these headers is in its place, and the page is under another key.
+        """Return the page, or the value stored in its place. The headers that a page varies on are only known after
+        rendering: then a dict with their names is stored in its place, and the page is stored under another key.
         """
         names: list[str] = []
         options = {**rules.options, "ttl": rules.ttl}
@@ -187,13 +187,13 @@ class CachedRequest:
         return lambda: run(self._make(cache, rules, vary, names))
 
     def _make(self, cache: MLCache, rules: Rules, vary: Vary, names: list[str]) -> Steps[Any]:
-        """Return the page as the view renders it. `names`: the headers that it varies on, as far as known."""
+        """Return the page rendered by the view. `names`: the headers that it varies on, as far as known."""
         request = self.request
         with _watched(request, rules.user) as used, _unconditional(request):
             response = yield from self._run()
         self._response = response
         if response.status_code >= 500 and response.status_code not in rules.statuses:
-            # Serves a stale page where there is one. Else the response is the answer, and the next one tries again.
+            # Serves a stale page if there is one; else this response is returned, and the next request tries again.
             raise SourceError(f"the view answered with status {response.status_code}")
         reason = refusal(request, response, rules, bool(used))
         if reason is not None or not isinstance(response, HttpResponse):
@@ -230,19 +230,18 @@ def _lookup(cache: MLCache, *args: Any, **options: Any) -> Step:
 
 
 def _is_async(view: Callable[..., Any]) -> bool:
-    """Whether it is a coroutine function, or `dispatch` of a class with async handlers, as `method_decorator` passes
-    it."""
+    """Return whether it is a coroutine function, or `dispatch` of an async class (from `method_decorator`)."""
     owner = getattr(getattr(view, "func", view), "__self__", None)
     return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
 
 
 def _waits(response: Any) -> bool:
-    """Whether it is a `TemplateResponse` that is not rendered yet."""
+    """Return whether it is an unrendered `TemplateResponse`."""
     return not getattr(response, "is_rendered", True) and callable(getattr(response, "render", None))
 
 
 def _varies_on(response: HttpResponseBase, rules: Rules) -> set[str]:
-    """Return the headers of its `Vary` that no rule covers."""
+    """Return the headers in `Vary` that no rule covers."""
     covered = {name.lower() for name in rules.headers}
     if rules.user:
         covered.add("cookie")
@@ -253,7 +252,7 @@ def _varies_on(response: HttpResponseBase, rules: Rules) -> set[str]:
 
 @contextmanager
 def _unconditional(request: HttpRequest) -> Iterator[None]:
-    """Return the request without headers that could turn the response into a part of the page, or into none."""
+    """Return the request without headers that would produce a partial or empty response."""
     removed: dict[str, Any] = {name: request.META.pop(name) for name in CONDITIONS if name in request.META}
     request.__dict__.pop("headers", None)
     try:
@@ -265,8 +264,8 @@ def _unconditional(request: HttpRequest) -> Iterator[None]:
 
 @contextmanager
 def _watched(request: HttpRequest, by_user: bool) -> Iterator[list[bool]]:
-    """Return a list that is not empty afterwards if the session was used. Where pages are kept by user, the look-up of
-    the user came before and does not count.
+    """Yield a list that is non-empty afterwards if the session was used. For pages per user, the lookup of the user
+    happens before and does not count.
     """
     session: Any = getattr(request, "session", None)
     used: list[bool] = []

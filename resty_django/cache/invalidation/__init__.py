@@ -1,1 +1,1 @@
-"""How processes tell each other to drop values."""
+"""Invalidation of values in other processes."""

@@ -1,6 +1,6 @@
-"""The channel by which caches tell other processes to drop values.
+"""The channel that caches use to invalidate values in other processes.
 
-| channel | data | what a listener does |
+| channel | data | effect in a listener |
 |---|---|---|
 | `mlcache:invalidations:<name>` | key | deletes the key from L1 |
 | `mlcache:purge:<name>` | empty | empties L1 |
@@ -23,14 +23,14 @@ INVALIDATIONS: Final = "mlcache:invalidations:"
 PURGE: Final = "mlcache:purge:"
 
 Listeners = Mapping[str, Callable[[str], object]]
-"""Functions of the data by channel."""
+"""Functions that take the data, by channel."""
 
 
 class Channel(Protocol):
-    """What a site may give as `ipc`. Whatever it raises becomes a `ChannelFailed`.
+    """The interface of a custom `ipc`. Its exceptions become `ChannelFailed`.
 
-    It may also have `poll(timeout)`, which calls the listeners with what other processes have broadcast, and the twins
-    `abroadcast` and `apoll`; where it has none, async code calls it in a thread.
+    It may also have `poll(timeout)`, which passes broadcasts of other processes to the listeners, and the async twins
+    `abroadcast` and `apoll`; without them, async code calls the sync methods in a thread.
     """
 
     def register_listeners(self, listeners: Listeners, /) -> None: ...
@@ -66,10 +66,10 @@ def _twin(channel: Any, name: str) -> Callable[..., Awaitable[Any]]:
 
 
 def deliver(listeners: Listeners, channel: str, data: str) -> None:
-    """Call the listener of a channel, where there is one. What it raises is logged and goes no further."""
+    """Call the listener of a channel, if any. Its exceptions are logged and not propagated."""
     listener = listeners.get(channel)
     if listener is not None:
         try:
             listener(data)
         except Exception:
-            log.exception("the listener of %r failed for %r", channel, data)
+            log.exception("The listener of %r failed for %r", channel, data)

@@ -1,4 +1,4 @@
-"""The channel of a cache over the events of the site: heard in the background, and by polling."""
+"""The default channel of a cache, over the site's events."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .channel import PURGE, Listeners, deliver
 
 SOURCE: Final = "mlcache"
 PAUSE: Final = 0.0005
-"""Seconds between two checks whether another thread has finished polling."""
+"""Seconds between checks whether another thread has finished polling."""
 
 
 class _Sender:
-    """Identifies the broadcasts of this process among those of other processes and machines."""
+    """Identifies this process's broadcasts among the broadcasts of all processes and machines."""
 
     def __init__(self) -> None:
         self.after_fork()
@@ -36,10 +36,10 @@ after_fork(sender.after_fork)
 
 
 class EventChannel:
-    """One event for each broadcast. A process skips its own.
+    """A channel with one event per broadcast. A process skips its own events.
 
-    Processes that listen to events, as web workers do, hear them without any call. `poll` is for processes that do not,
-    and for callers that need all events up to now.
+    Processes that listen to events, such as web workers, receive them automatically. `poll` is for other processes, and
+    for callers that need all events up to now.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class EventChannel:
         await events.apost(SOURCE, channel, [sender.token, data])
 
     def poll(self, timeout: float = 0.3) -> None:
-        """Hear the events until now. Waits at most `timeout` seconds for another thread that polls; then raises
+        """Receive all events up to now. Wait at most `timeout` seconds for another polling thread, then raise
         `TimeoutError`."""
         poll_events(timeout)
 
     async def apoll(self, timeout: float = 0.3) -> None:
-        """As `poll`."""
+        """Do the same as `poll`."""
         await apoll_events(timeout)
 
     def hear(self, channel: str, data: str) -> None:
@@ -69,7 +69,7 @@ class EventChannel:
         deliver(self._listeners, channel, data)
 
     def forget(self) -> None:
-        """Make all listeners forget everything."""
+        """Make all listeners drop all values."""
         for channel in self._listeners:
             if channel.startswith(PURGE):
                 deliver(self._listeners, channel, "")
@@ -79,7 +79,7 @@ _channels: WeakSet[EventChannel] = WeakSet()
 
 
 def poll_events(timeout: float) -> None:
-    """Hear all events that were posted up to now. Raises `TimeoutError` and the errors of `resty_django.events`."""
+    """Receive all events posted so far. Raise `TimeoutError` and the errors of `resty_django.events`."""
     runtime.ensure()
     until = time.monotonic() + timeout
     while events.poll() == "recursive":
@@ -89,7 +89,7 @@ def poll_events(timeout: float) -> None:
 
 
 async def apoll_events(timeout: float) -> None:
-    """As `poll_events`."""
+    """Do the same as `poll_events`."""
     await runtime.aensure()
     until = time.monotonic() + timeout
     while await events.apoll() == "recursive":
@@ -108,7 +108,7 @@ def _heard(data: Any, event: str, source: str, pid: int | None) -> None:
 
 @events.on_event(events.events.source, events.events.started)
 def _started(data: Any, event: str, source: str, pid: int | None) -> None:
-    """Forget what this process kept before it heard events: it may be outdated."""
+    """Drop values stored before this process received events, because they may be outdated."""
     if pid == os.getpid():
         for channel in list(_channels):
             channel.forget()

@@ -1,4 +1,4 @@
-"""Many operations in one call: what is in no level is fetched by several threads or tasks."""
+"""Bulk operations: missing values are fetched by several threads or tasks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Operation(NamedTuple):
 
 
 class Bulk:
-    """The operations of a `get_bulk`, in order. A key may come more than once."""
+    """The operations of a `get_bulk`, in order. Keys may be repeated."""
 
     def __init__(self) -> None:
         self._operations: list[Operation] = []
 
     def add(self, key: object, callback: Callable[..., Any], /, *args: Any, **options: Unpack[CacheOptions]) -> Bulk:
-        """Add a `get` with these arguments; the callback must be there. Raises `BadKey`, `BadOption`."""
+        """Add a `get` with these arguments; a callback is required. Raise `BadKey` or `BadOption`."""
         position = f"operation {len(self._operations) + 1}: "
         try:
             text = key_text(key)
@@ -53,7 +53,7 @@ class Bulk:
 
 
 class Results:
-    """The results of the operations, as far as they are known. Counts them, too."""
+    """Collects and counts the results of the operations."""
 
     def __init__(self, count: int, counts: Stats, count_level: Callable[[Level], object]) -> None:
         self._results: list[Result | None] = [None] * count
@@ -61,7 +61,7 @@ class Results:
         self._count_level = count_level
 
     def note(self, position: int, answer: Answer | None) -> None:
-        """Note an answer; None: it is still missing."""
+        """Record an answer; None: still missing."""
         if answer is not None:
             self._results[position] = Result(answer[0], None, answer[1])
             if answer[1] is not L1:
@@ -69,7 +69,7 @@ class Results:
 
     @contextmanager
     def noting_errors(self, position: int) -> Iterator[None]:
-        """Note an error that is raised within."""
+        """Record an error that is raised in the block."""
         try:
             yield
         except Exception as error:
@@ -86,19 +86,19 @@ class Results:
 def check_concurrency(bulk: object, concurrency: object) -> None:
     """Raise `BadOption` for anything but a `Bulk` and a valid `concurrency`."""
     if not isinstance(bulk, Bulk):
-        raise BadOption(f"bulk must be what new_bulk() made, not {bulk!r}.")
+        raise BadOption(f"bulk must be created by new_bulk(), not {bulk!r}.")
     if type(concurrency) is not int or concurrency < 1:
-        raise BadOption(f"concurrency must be a whole number greater than 0, not {concurrency!r}.")
+        raise BadOption(f"concurrency must be an integer greater than 0, not {concurrency!r}.")
 
 
 def chunks(missing: list[int], concurrency: int) -> list[list[int]]:
-    """Return the positions in parts of the same length, but for the last; no more parts than `concurrency`."""
+    """Split the positions into at most `concurrency` parts of equal length, except for the last one."""
     length = math.ceil(len(missing) / concurrency) or 1
     return [missing[start : start + length] for start in range(0, len(missing), length)]
 
 
 def in_threads(parts: list[list[int]], work: Callable[[int], None]) -> None:
-    """Do the work of each part in a separate thread, and of the first one in this thread."""
+    """Process each part in a separate thread, the first one in this thread."""
     threads = []
     for positions in parts[1:]:
         context = contextvars.copy_context()
@@ -113,7 +113,7 @@ def in_threads(parts: list[list[int]], work: Callable[[int], None]) -> None:
 
 
 async def in_tasks(parts: list[list[int]], work: Callable[[int], Awaitable[None]]) -> None:
-    """Do the work of each part in a separate task."""
+    """Process each part in a separate task."""
 
     async def do_all(positions: list[int]) -> None:
         for position in positions:

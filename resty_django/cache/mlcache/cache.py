@@ -1,4 +1,4 @@
-"""A cache in two levels over a source."""
+"""A two-level cache over a source."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from .results import L1, L2, L3, MISS, STALE, Answer, Hit, Level, Peek, Result, 
 from .shielding import arun_shielded, as_one_step
 
 SHORTEST: Final = 0.001
-"""Seconds: what `peek` returns in place of 0, which means forever."""
+"""Smallest remaining time (seconds) that `peek` returns, because 0 means forever."""
 _NOTHING: Final[Answer] = (None, MISS)
 
 
 class MLCache:
-    """L1, the memory of this process; L2, a shared dictionary; and behind them a callback, which asks the source.
+    """A cache with L1 in process memory, L2 in a shared dictionary, and callbacks that load missing values.
 
         products = MLCache("products", "default", ttl=60, resurrect_ttl=30)
         products.get("7", load_product, 7)
 
-    `name`: begins the keys in L2; caches of one name in a process share one L1, of the size of the first.
-    `dictionary`: L2, a shared dictionary or its name. `lru_size`: items in L1. `lru`: a ready L1 in place of that.
-    `shm_miss`: another dictionary for cached None, so that these cannot push out values. `shm_locks`: the dictionary
-    of the locks (None: L2). `shm_stats`: the dictionary of the counts (None: the one of the locks). `ipc`: how other
-    processes are told: "events", a channel of your own, or None. `serializer`: for values that msgpack does not know.
-    `clock`: seconds, the same in all processes; another one is for tests. `options`: the fields of `Options`.
+    `name`: prefix of the keys in L2; caches with the same name in a process share one L1 with the size of the first.
+    `dictionary`: L2, a shared dictionary or its name. `lru_size`: maximum number of items in L1. `lru`: an existing L1
+    to use instead. `shm_miss`: a separate dictionary for cached None, so that they do not evict values. `shm_locks`:
+    the dictionary for locks (None: L2). `shm_stats`: the dictionary for counts (None: the one for locks). `ipc`: how to
+    notify other processes: "events", a custom channel, or None. `serializer`: for values that msgpack does not support.
+    `clock`: seconds, the same in all processes; replaced only in tests. `options`: the fields of `Options`.
 
-    Calls with an `a` before the name are for asyncio, and never block the loop. What every request does is written out
-    for both: a hit of L1 in `get`, and the look into L2 in `_get_from_l2`. Anything else is a generator of steps, which
-    `run` and `arun` take (see `levels`).
+    Methods with the prefix `a` are for asyncio and never block the event loop. Hot paths are written out for both: L1
+    hits in `get`, and the read of L2 in `_get_from_l2`. Everything else is a generator of steps for `run` and `arun`
+    (see `levels`).
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class MLCache:
         **options: Unpack[CacheOptions],
     ) -> None:
         if not isinstance(name, str) or not name or ":" in name:
-            raise BadOption(f"name must be a text of at least one character, without a colon, not {name!r}.")
+            raise BadOption(f"name must be a non-empty string without a colon, not {name!r}.")
         self.name = name
         self.options = Options().changed(options)
         self._shm = shm = _dictionary(name, "dictionary", dictionary)
         self._miss = None if shm_miss is None else _dictionary(name, "shm_miss", shm_miss)
         locks = shm if shm_locks is None else _dictionary(name, "shm_locks", shm_locks)
         stats = locks if shm_stats is None else _dictionary(name, "shm_stats", shm_stats)
-        if clock is None:  # the records of Redis are read on other machines, those of LMDB on this one
+        if clock is None:  # records in Redis are read on other machines, records in LMDB only on this one
             clock = time.time if shm.engine == "redis" else time.monotonic
         self.locks = locks
         self.clock = clock
@@ -95,21 +95,20 @@ class MLCache:
 
     @property
     def dictionaries(self) -> tuple[SharedDict, ...]:
-        """L2: the dictionary of the values, and the one of cached None where it is another."""
+        """Return the L2 dictionaries: for values, and for cached None if it is a separate one."""
         return (self._shm,) if self._miss is None else (self._shm, self._miss)
 
     # --- reading ---
 
     def get(self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
-        """Return the value of the key: from L1, from L2, or else what `callback(*args)` returns, run by one process at
-        a time.
+        """Return the value of the key from L1, from L2, or from `callback(*args)`, which one process at a time runs.
 
-        None where it is in no level and there is no callback. The callback may return `Fresh` to give its value another
-        time to live, and raise `SourceError` to have a stale value served. `options`: fields of `Options`, for this
-        call.
+        Return None if the key is in no level and no callback was passed. The callback may return `Fresh` to set a
+        different time to live, and raise `SourceError` so that a stale value is served. `options`: fields of `Options`
+        for this call.
 
         Raise `CallbackFailed`, `SourceError`, `LockTimeout`, `LockFailed`, `SerializerFailed`, `BadKey`, `BadValue`,
-        `BadOption`, and `resty_django.shdict.SharedDictError` where L2 fails.
+        `BadOption`, and `resty_django.shdict.SharedDictError` if L2 fails.
         """
         try:
             item = self._find(key)
@@ -117,20 +116,20 @@ class MLCache:
                 self._to_end(key)
                 self._counts.l1 += 1
                 return item[0]
-        except (KeyError, TypeError):  # deleted by another thread just now; or nothing that can be a key of L1
+        except (KeyError, TypeError):  # just deleted by another thread, or unhashable
             pass
         return self._get_beyond_l1(key, callback, args, options)[0]
 
     def lookup(
         self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
     ) -> Hit:
-        """As `get`, with the level that the value came from."""
+        """Like `get`, with the level that the value came from."""
         return Hit(*(self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)))
 
     async def aget(
         self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
     ) -> Any:
-        """As `get`. The callback may be a coroutine function; a plain one runs in a thread."""
+        """Do the same as `get`. The callback may be a coroutine function; a sync function runs in a thread."""
         try:
             item = self._find(key)
             if item is not None and item[1] >= self._now():
@@ -144,12 +143,13 @@ class MLCache:
     async def alookup(
         self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
     ) -> Hit:
-        """As `lookup`."""
+        """Do the same as `lookup`."""
         return Hit(*(self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)))
 
     def get_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """As `get`, for decorators: with the arguments and the options in one object each, and a text as key. Raises
-        the callback's error itself in place of `CallbackFailed`."""
+        """Like `get`, for decorators: the arguments and the options are one object each, and the key is a str. Raise
+        the
+        callback's own error instead of `CallbackFailed`."""
         item = self._find(key)
         if item is not None and item[1] >= self._now():
             try:
@@ -162,18 +162,18 @@ class MLCache:
         return self._get_beyond_l1(key, callback, args, options, unwrap=True)[0]
 
     async def aget_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """As `get_with`."""
+        """Do the same as `get_with`."""
         answer = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
         return answer[0]
 
     def peek(self, key: object, stale: bool = False) -> Peek | None:
-        """Return what L2 has: no L1, no lock, no callback, no serializer of L1. None where it has nothing, or only an
-        expired value and `stale` is false.
+        """Return the entry in L2, without L1, lock, callback or `l1_serializer`. None if there is none, or if it has
+        expired and `stale` is false.
         """
         return run(self._peek(key, stale))
 
     async def apeek(self, key: object, stale: bool = False) -> Peek | None:
-        """As `peek`."""
+        """Do the same as `peek`."""
         return await arun(self._peek(key, stale))
 
     # --- reading many keys ---
@@ -183,10 +183,10 @@ class MLCache:
         return Bulk()
 
     def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
-        """Do the operations, and return their results in the same order.
+        """Execute the operations, and return their results in the same order.
 
-        What is neither in L1 nor in L2 is fetched by `concurrency` threads, this one among them. An operation that
-        fails has its error in its result, and leaves the others alone. Raises `BadOption`.
+        Values that are neither in L1 nor in L2 are fetched by `concurrency` threads, including this one. The result of
+        a failed operation contains its error; other operations are not affected. Raise `BadOption`.
         """
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
@@ -204,7 +204,7 @@ class MLCache:
         return results.all()
 
     async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
-        """As `get_bulk`, with tasks in place of threads."""
+        """Do the same as `get_bulk`, with tasks instead of threads."""
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
         results = Results(len(operations), self._counts, self._count)
@@ -223,92 +223,91 @@ class MLCache:
     # --- writing ---
 
     def set(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
-        """Store in L2 and L1, and tell the other processes. `options`: fields of `Options`, for this call.
+        """Store a value in L2 and L1, and notify the other processes. `options`: fields of `Options` for this call.
 
-        Raises `NoChannel`, `ChannelFailed`, `SerializerFailed`, `BadKey`, `BadValue`, `BadOption`, and
-        `resty_django.shdict.SharedDictError` where L2 fails, `NoMemory` among them.
+        Raise `NoChannel`, `ChannelFailed`, `SerializerFailed`, `BadKey`, `BadValue`, `BadOption`, and
+        `resty_django.shdict.SharedDictError` if L2 fails, for example `NoMemory`.
         """
         run(self._set(key, value, options))
 
     async def aset(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
-        """As `set`. A task that is cancelled meanwhile does not stop what was begun; the same with all that write."""
+        """Do the same as `set`. Like all async writes, it is completed even if the task is cancelled."""
         await arun_shielded(self._set(key, value, options))
 
     def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
-        """Ask the source now, whatever the levels have, `set` what it returns, and return that.
+        """Call the callback now, regardless of the levels, `set` its result, and return it.
 
-        Takes no lock. Where the callback fails the levels stay as they are. Raises as `set`, and `CallbackFailed` and
-        `SourceError`.
+        Takes no lock. If the callback fails, the levels are not changed. Raise the errors of `set`, `CallbackFailed`
+        and `SourceError`.
         """
         return run(self._refresh(key, callback, args, options))
 
     async def arefresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
-        """As `refresh`."""
+        """Do the same as `refresh`."""
         return await arun(self._refresh(key, callback, args, options))
 
     def refresh_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-        """As `refresh`, for decorators; see `get_with`."""
+        """Like `refresh`, for decorators; see `get_with`."""
         return run(self._refresh(key, callback, args, options, unwrap=True))
 
     async def arefresh_with(
         self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Any:
-        """As `refresh_with`."""
+        """Do the same as `refresh_with`."""
         return await arun(self._refresh(key, callback, args, options, unwrap=True))
 
     def delete(self, key: object) -> None:
-        """Forget a key in L2 and L1, and tell the other processes. Raises as `set`."""
+        """Delete a key in L2 and L1, and notify the other processes. Errors as in `set`."""
         run(self._delete(key))
 
     async def adelete(self, key: object) -> None:
-        """As `delete`."""
+        """Do the same as `delete`."""
         await arun_shielded(self._delete(key))
 
     def purge(self, flush_expired: bool = False) -> None:
-        """Forget all keys, those of other caches in the same dictionaries too, and tell the other processes.
+        """Delete all keys, including other caches' keys in the same dictionaries, and notify the other processes.
 
-        Without `flush_expired` the records stay to be read as stale ones, so a failing callback with `resurrect_ttl`
-        brings them back. Raises as `set`.
+        Without `flush_expired`, the records remain as stale ones, so a failing callback with `resurrect_ttl` resurrects
+        them. Errors as in `set`.
         """
         run(self._purge(flush_expired))
 
     async def apurge(self, flush_expired: bool = False) -> None:
-        """As `purge`."""
+        """Do the same as `purge`."""
         await arun_shielded(self._purge(flush_expired))
 
     def update(self, timeout: float = 0.3) -> None:
-        """Hear what other processes have told until now, and forget that in L1: for the start of a request or job.
+        """Apply invalidations from other processes to L1. Call it at the start of a request or job.
 
-        Waits at most `timeout` seconds for an event that is missing. Raises `NoChannel`, `ChannelFailed`.
+        Wait at most `timeout` seconds for a missing event. Raise `NoChannel` or `ChannelFailed`.
         """
         run(self._update(timeout))
 
     async def aupdate(self, timeout: float = 0.3) -> None:
-        """As `update`."""
+        """Do the same as `update`."""
         await arun(self._update(timeout))
 
     # --- counting ---
 
     def stats(self) -> Stats:
-        """Return what all processes have counted, except perhaps in the last second. Raise `Unavailable`."""
+        """Return the counts of all processes, except possibly for the last second. Raise `Unavailable`."""
         return run(self.counter.total())
 
     async def astats(self) -> Stats:
-        """As `stats`."""
+        """Do the same as `stats`."""
         return await arun(self.counter.total())
 
     def flush_counts(self) -> None:
-        """Add the counts of this process to the common ones, if that is due. A dictionary that does not answer is not
-        an error."""
+        """Flush the counts of this process, if that is due. An unavailable dictionary is not an error."""
         if self.counter.is_due():
             run(self.counter.flush())
 
     async def aflush_counts(self) -> None:
-        """As `flush_counts`."""
+        """Do the same as `flush_counts`."""
         if self.counter.is_due():
             await arun(self.counter.flush())
 
-    # --- L1, L2 and the source, one after the other ---
+    # --- L1, L2 and the source in order ---
 
     def _get_from_l1(self, key: str) -> Answer | None:
         item = self._find(key)
@@ -316,7 +315,7 @@ class MLCache:
             return None
         try:
             self._to_end(key)
-        except KeyError:  # deleted by another thread just now
+        except KeyError:  # just deleted by another thread
             return None
         self._counts.l1 += 1
         return item[0], L1
@@ -329,7 +328,7 @@ class MLCache:
         options: Mapping[str, Any],
         unwrap: bool = False,
     ) -> Answer:
-        """Return what L2 or the callback has, where L1 has nothing for this key. `unwrap`: as in `LoadRequest`."""
+        """Return the value from L2 or the callback, after an L1 miss. `unwrap`: as in `LoadRequest`."""
         text = key if type(key) is str and key else key_text(key)
         answer = None if text is key else self._get_from_l1(text)
         if answer is not None:
@@ -369,7 +368,7 @@ class MLCache:
         return answer
 
     def _count(self, level: Level) -> bool:
-        """Count a call that this level answered. True when it is time to flush the counts."""
+        """Count a call answered by this level. Return whether a flush of the counts is due."""
         counts = self._counts
         if level is L2:
             counts.l2 += 1
@@ -383,7 +382,7 @@ class MLCache:
         return self.counter.clock() >= self.counter.due_at
 
     def _get_from_l2(self, key: str, options: Mapping[str, Any]) -> Answer | None:
-        """Return what L2 has, put into L1."""
+        """Return the value in L2, after storing it in L1."""
         if options:
             check(options)
         name = self._prefix + key
@@ -458,7 +457,7 @@ class MLCache:
         return (yield as_one_step(self._set(key, value, {**options, "ttl": ttl, "neg_ttl": ttl, "jitter": 0})))
 
     def _set(self, key: object, value: Any, changes: Mapping[str, Any]) -> Steps[Any]:
-        """Return the value as L1 has it."""
+        """Return the value as stored in L1."""
         channel = self._require_channel("set")
         text = key_text(key)
         options = self.options.changed(changes)
@@ -490,25 +489,25 @@ class MLCache:
         channel = self._require_channel("update")
         if not hasattr(channel, "poll"):
             raise NoChannel(
-                f"update() of the cache {self.name!r} needs a channel with poll(), which {channel!r} has not."
+                f"update() of the cache {self.name!r} needs a channel with poll(), which {channel!r} does not have."
             )
         yield Step(self.flush_counts, self.aflush_counts)
         yield from to_poll(channel, timeout)
 
     def _require_channel(self, call: str) -> Channel:
         if self.channel is None:
-            raise NoChannel(f"{call}() of the cache {self.name!r} needs a channel to the other processes: give it ipc.")
+            raise NoChannel(f"{call}() of the cache {self.name!r} needs a channel to other processes. Set ipc.")
         return self.channel
 
     def after_fork(self) -> None:
-        """Forget in the child what belongs to the parent."""
+        """Drop the parent's state in a forked child."""
         self.counter.after_fork()
         self._counts = self.counter.now
         self.levels.refresher.after_fork()
 
 
 def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> SharedDict:
-    """Return the dictionary that an option of a cache names. Raise `UnknownDict`."""
+    """Return the dictionary named by an option of a cache. Raise `UnknownDict`."""
     if not isinstance(dictionary, str):
         return dictionary
     try:
@@ -521,14 +520,14 @@ _lrus: WeakValueDictionary[str, LRU] = WeakValueDictionary()
 
 
 def _shared_lru(name: str, size: int) -> LRU:
-    """Return the L1 that all caches of the name share. Raise `BadOption`."""
+    """Return the L1 shared by all caches with this name. Raise `BadOption`."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise BadOption(f"lru_size must be a whole number of at least 1, not {size!r}.")
+        raise BadOption(f"lru_size must be an integer of at least 1, not {size!r}.")
     return _lrus.setdefault(name, LRU(size))
 
 
 def _channel(name: str, lru: LRU, ipc: Channel | Literal["events"] | None) -> Channel | None:
-    """Return the channel, which from now on lets this L1 forget. Raise `BadOption`, `ChannelFailed`."""
+    """Return the channel, connected to this L1. Raise `BadOption` or `ChannelFailed`."""
     if ipc is None:
         return None
     if ipc != "events" and not callable(getattr(ipc, "broadcast", None)):
@@ -545,7 +544,7 @@ _live: WeakSet[MLCache] = WeakSet()
 
 
 def live_caches() -> list[MLCache]:
-    """All caches of this process that are in use."""
+    """Return all caches in use in this process."""
     return list(_live)
 
 

@@ -82,7 +82,7 @@ class LoadRequest:
 
 
 class L2Records(NamedTuple):
-    """The records of a key in L2: a fresh one, or an expired one. `version`: the version in L1 before the look."""
+    """The record in L2, fresh or expired. `version`: the key's version in L1 before L2 was read."""
 
     version: int
     fresh: Record | None = None
@@ -92,7 +92,7 @@ class L2Records(NamedTuple):
 class Levels:
     """Finds, loads, stores and forgets the values of one cache.
 
-    `name`: begins the keys in L2. `miss`: the dictionary of cached None, if it is another. `locks`: the dictionary of
+    `name`: prefix of the keys in L2. `miss`: the dictionary for cached None, if separate. `locks`: the dictionary of
     the locks. `clock`: seconds, the same in all processes that share the dictionaries.
     """
 
@@ -121,30 +121,30 @@ class Levels:
     # --- from L2 to L1 ---
 
     def record(self, raw: Any, key: str) -> Record | None:
-        """Return the meaning of the bytes in L2. Where no cache has written them: None, and a line in the log."""
+        """Decode the bytes in L2. If no cache has written them, return None and log it."""
         record = records.decode(raw)
         if record is None:
-            log.warning("the record of the key %r in %r cannot be read; it counts as absent", key, self.shm)
+            log.warning("The record of the key %r in %r cannot be read; it counts as absent", key, self.shm)
         elif self._serializer is not None and record.value is not None:
             try:
                 value = self._serializer.decode(record.value)
             except Exception:
-                log.warning("the serializer of %r cannot read the key %r; it counts as absent", self.prefix, key)
-                log.debug("that was because of", exc_info=True)
+                log.warning("The serializer of %r cannot decode the key %r; it counts as absent", self.prefix, key)
+                log.debug("The cause was", exc_info=True)
                 return None
             return Record(value, record.stored, record.ttl, record.stale)
         return record
 
     def unreadable(self, key: str, error: Unreadable) -> None:
-        """Write to the log that an item of L2 counts as absent."""
-        log.warning("the record of the key %r in %r cannot be read; it counts as absent: %s", key, self.shm, error)
+        """Log that an item in L2 counts as absent."""
+        log.warning("The record of the key %r in %r cannot be read; it counts as absent: %s", key, self.shm, error)
 
     def remaining(self, record: Record) -> float:
-        """Seconds until the record expires. It must not live forever."""
+        """Return the seconds until the record expires. Not for records that live forever."""
         return record.ttl - max(0.0, self.clock() - record.stored)
 
     def promote(self, key: str, record: Record, serialize: Function | None, version: int) -> Any:
-        """Put the value into L1 for the time that it has left in L2, and return it as L1 has it.
+        """Store the value in L1 for its remaining time in L2, and return it as stored there.
 
         `version`: the version of the key in L1 before the record was read.
         """
@@ -162,7 +162,7 @@ class Levels:
         return value
 
     def keep(self, key: str, value: Any, ttl: float, serialize: Function | None, version: int) -> Any:
-        """Put a value into L1, as it is after `serialize`, and return that.
+        """Apply `serialize` to a value, store the result in L1, and return it.
 
         `version`: the version of the key in L1 before the value was stored in L2.
         """
@@ -173,7 +173,7 @@ class Levels:
     # --- L2 ---
 
     def look(self, key: str, with_stale: bool) -> Steps[L2Records]:
-        """Return what L2 has; of two expired records the one that was stored later."""
+        """Return the record in L2; of two expired records, the one stored later."""
         name = self.prefix + key
         version = self.l1.version(key)
         stale: list[Record] = []
@@ -194,7 +194,7 @@ class Levels:
                 continue
             record = self.record(raw, key)
             if record is None:
-                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # `add` needs the place
+                yield Step(dictionary.delete_if, dictionary.adelete_if, (name, raw))  # makes way for a new one
             elif not expired:
                 return L2Records(version, fresh=record)
             else:
@@ -202,7 +202,7 @@ class Levels:
         return L2Records(version, stale=max(stale, key=_stored, default=None))
 
     def encoded(self, value: Any, ttl: float, stale: bool = False) -> tuple[Any, bytes]:
-        """Return a value as every level returns it, and its record. Raise `BadValue`."""
+        """Return a value as all levels return it, and its record. Raise `BadValue`."""
         if self._serializer is None or value is None:
             value = records.plain(value)
             return value, records.encode(value, self.clock(), ttl, stale)
@@ -213,10 +213,10 @@ class Levels:
         return value, records.encode(records.plain(data), self.clock(), ttl, stale)
 
     def add(self, key: str, value: Any, ttl: float, options: Options, stale: bool = False) -> Steps[Any]:
-        """Store a value of the source in L2 and L1, and return it as L1 has it.
+        """Store a value from the source in L2 and L1, and return it as stored in L1.
 
-        Where another process has set one while the callback ran, that is newer, and both levels are left alone. Where
-        L2 has no room after `shm_set_tries` attempts, the value is in L1 alone, and the log says so.
+        A value that another process set while the callback ran is newer and is kept in both levels. If L2 is full after
+        `shm_set_tries` attempts, the value is stored only in L1, and a warning is logged.
         """
         value, record = self.encoded(value, ttl, stale)
         version = self.l1.version(key)
@@ -225,14 +225,14 @@ class Levels:
         try:
             outcome = yield from _with_tries(step, options.shm_set_tries)
         except NoMemory as error:
-            log.warning("the key %r of %r is not in L2: %s", key, self.prefix, error)
+            log.warning("The key %r of %r was not stored in L2: %s", key, self.prefix, error)
         else:
             if outcome is Outcome.EXISTS:
                 return serialized(value, options.l1_serializer)
         return self.keep(key, value, ttl, options.l1_serializer, version)
 
     def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int) -> Steps[None]:
-        """Store a value in L2, over any other. Raises `NoMemory`."""
+        """Store a value in L2, replacing any existing one. Raise `NoMemory`."""
         name, dictionary = self.prefix + key, self._dictionary_for(value)
         with forget_if_interrupted(partial(self.l1.delete, key)):
             if self.miss is not None:
@@ -241,7 +241,7 @@ class Levels:
             yield from _with_tries(Step(dictionary.set, dictionary.aset, (name, record, ttl)), tries)
 
     def delete(self, key: str) -> Steps[None]:
-        """Forget a key in both levels."""
+        """Delete a key in both levels."""
         with forget_if_interrupted(partial(self.l1.delete, key)):
             for dictionary in (self.shm, self.miss):
                 if dictionary is not None:
@@ -249,7 +249,7 @@ class Levels:
         self.l1.delete(key)
 
     def flush(self, free: bool) -> Steps[None]:
-        """Let everything in the dictionaries expire, and forget everything in L1. `free`: free their memory, too."""
+        """Expire everything in the dictionaries, and empty L1. `free`: also free the memory."""
         with forget_if_interrupted(self.l1.flush_all):
             for dictionary in (self.shm, self.miss):
                 if dictionary is not None:
@@ -438,13 +438,13 @@ async def _awaited(value: Awaitable[Any]) -> Any:
 
 
 def lifetime(value: Any, options: Options) -> float:
-    """Seconds that a value of the source lives, 0 forever."""
+    """Return the time to live of a value from the source in seconds; 0: forever."""
     ttl = options.neg_ttl if value is None else options.ttl
     return ttl * (1 - options.jitter * random.random()) if options.jitter else ttl  # noqa: S311
 
 
 def serialized(value: Any, serialize: Function | None) -> Any:
-    """Return a value as L1 has it. Raise `SerializerFailed`."""
+    """Return a value converted for L1. Raise `SerializerFailed`."""
     if serialize is None or value is None:
         return value
     try:
@@ -457,7 +457,7 @@ def serialized(value: Any, serialize: Function | None) -> Any:
 
 
 def _with_tries(step: Step, tries: int) -> Steps[Outcome]:
-    """Each attempt evicts more items. Raises `NoMemory` after the last."""
+    """Repeat a storing step; each attempt evicts more items. Raise `NoMemory` after the last."""
     for attempt in range(1, tries + 1):
         try:
             outcome: Outcome = yield step

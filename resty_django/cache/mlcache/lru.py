@@ -1,9 +1,9 @@
-"""A cache of one process that evicts the least recently used items. Pure.
+"""An in-process LRU cache. Pure.
 
-Reading takes no lock. It is two operations of the interpreter, a look-up and a move, each atomic under its global lock
-as long as no key has a `__hash__` or `__eq__` written in Python; if a writer came between, the move finds nothing.
-Writers take a lock, and release old values after it: a destructor written in Python in the middle of an operation would
-let other threads run while the order of the items is incomplete.
+Reads take no lock. A read is a lookup and a move, each atomic under the GIL as long as no key has a `__hash__` or
+`__eq__` written in Python; if a writer comes in between, the move finds nothing. Writers take a lock and drop old
+values after releasing it: a destructor written in Python in the middle of an operation would let other threads run
+while the order of the items is incomplete.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from resty_django.forks import after_fork
 FOREVER: Final = math.inf
 MOST_FLAGS: Final = 2**32 - 1
 SLOTS: Final = 256
-"""Versions that an LRU keeps: the keys share them by their hash."""
+"""Number of version counters of an LRU, which the keys share by their hash."""
 
 
 class Item(NamedTuple):
-    """A value with what was stored next to it; `stale`: it has expired."""
+    """A value with its flags; `stale`: it has expired."""
 
     value: Any
     flags: int = 0
@@ -33,9 +33,9 @@ class Item(NamedTuple):
 
 
 class LRU:
-    """At most `max_items` values by key, for any thread; values are kept as they are, without a copy.
+    """A thread-safe LRU cache with at most `max_items` values, which are stored without copying.
 
-    An expired item stays, and can be read as stale, until others evict it. `clock`: seconds that never go back.
+    An expired item can be read as stale until it is evicted. `clock`: monotonic seconds.
 
         pages = LRU(1000)
         pages.set("home", "<h1>home</h1>", ttl=60)
@@ -46,17 +46,17 @@ class LRU:
 
     def __init__(self, max_items: int, clock: Callable[[], float] = time.monotonic) -> None:
         if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
-            raise ValueError(f"size too small: max_items of an LRU is a whole number of at least 1, not {max_items!r}.")
+            raise ValueError(f"size too small: max_items must be an integer of at least 1, not {max_items!r}.")
         self.max_items = max_items
         self.clock = clock
         self.items: OrderedDict[Hashable, tuple[Any, float, int]] = OrderedDict()
-        """Value, moment of expiry and flags by key, the most recent one last."""
+        """Value, expiry time and flags by key, most recent last."""
         self._versions = [0] * SLOTS
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
         _all.add(self)
 
     def get(self, key: Hashable, default: Any = None) -> Any:
-        """Return the value, or `default` when the key is absent or expired. Make it the most recent in both cases."""
+        """Return the value, or `default` if the key is absent or expired. Mark the item as most recent."""
         try:
             value, expires, _ = self.items[key]
             self.items.move_to_end(key)
@@ -65,7 +65,7 @@ class LRU:
         return value if expires >= self.clock() else default
 
     def get_stale(self, key: Hashable) -> Item | None:
-        """Return the value, expired or not, with its flags; None when it is absent. Make it the most recent."""
+        """Return the value, expired or not, with its flags; None if absent. Mark it as most recent."""
         try:
             value, expires, flags = self.items[key]
             self.items.move_to_end(key)
@@ -74,20 +74,19 @@ class LRU:
         return Item(value, flags, expires < self.clock())
 
     def set(self, key: Hashable, value: Any, ttl: float | None = None, flags: int = 0) -> None:
-        """Store for `ttl` seconds (None: forever), as the most recent. Without room the least recent is
-        evicted."""
+        """Store a value for `ttl` seconds (None: forever). If full, evict the least recently used item."""
         if ttl is not None and not ttl >= 0:
-            raise ValueError(f"ttl is None (for ever) or a number of seconds of at least 0, not {ttl!r}.")
+            raise ValueError(f"ttl must be None (forever) or a number of seconds of at least 0, not {ttl!r}.")
         if not 0 <= flags <= MOST_FLAGS:
-            raise ValueError(f"flags are a whole number from 0 to {MOST_FLAGS}, not {flags!r}.")
+            raise ValueError(f"flags must be an integer from 0 to {MOST_FLAGS}, not {flags!r}.")
         self.put(key, (value, FOREVER if ttl is None else self.clock() + ttl, flags))
 
     def version(self, key: Hashable) -> int:
-        """Return a number that grows whenever this key is deleted, and now and then with another key."""
+        """Return a number that increases when this key is deleted, and sometimes when another key is."""
         return self._versions[hash(key) % SLOTS]
 
     def put(self, key: Hashable, item: tuple[Any, float, int], version: int | None = None) -> None:
-        """Store a value, the moment of its expiry and its flags, without any check.
+        """Store a value, its expiry time and its flags, without validation.
 
         `version`: the version of the key before the value was read elsewhere. If it has changed since, the value may be
         outdated, and is not stored.
@@ -108,42 +107,42 @@ class LRU:
         del gone
 
     def replace(self, key: Hashable, item: tuple[Any, float, int], version: int) -> None:
-        """Delete the key and `put` this in its place, for a value that was also written elsewhere.
+        """Replace the item, for a value that was also written elsewhere.
 
-        `version`: the version of the key before it was written there. If others have deleted or replaced it since, it
-        is unknown whose value is the last one there, and nothing is stored.
+        `version`: the version of the key before it was written there. If another writer has deleted or replaced it
+        since, it is unknown which value is the latest, so nothing is stored.
         """
         self.delete(key)
         self.put(key, item, version + 1)
 
     def delete(self, key: Hashable) -> bool:
-        """Return True if it was there, expired or not."""
+        """Delete a key. Return whether it existed, expired or not."""
         with self._writing:
             self._versions[hash(key) % SLOTS] += 1
             gone = self.items.pop(key, None)
         return gone is not None
 
     def count(self) -> int:
-        """How many there are, the expired ones among them."""
+        """Return the number of items, including expired ones."""
         return len(self.items)
 
     def capacity(self) -> int:
-        """How many there may be."""
+        """Return the maximum number of items."""
         return self.max_items
 
     def get_keys(self, limit: int = 0) -> list[Any]:
-        """Return the keys, most recent first, the expired ones among them; at most `limit` (0: all)."""
+        """Return at most `limit` keys (0: all), most recent first, including expired ones."""
         with self._writing:
             while True:
                 try:
                     keys = list(reversed(self.items))
                     break
-                except RuntimeError:  # a reader has moved one, let in by a destructor that the garbage collector called
+                except RuntimeError:  # a destructor let a reader run, which moved an item
                     continue
         return keys[:limit] if limit > 0 else keys
 
     def flush_all(self) -> None:
-        """Forget everything."""
+        """Remove all items."""
         gone = []
         with self._writing:
             self._versions = [version + 1 for version in self._versions]
@@ -161,7 +160,7 @@ _all: WeakSet[LRU] = WeakSet()
 
 
 def _after_fork() -> None:
-    """Create new locks: a thread that wrote in the parent does not exist in the child, and left complete items."""
+    """Create new locks. Threads that were writing in the parent do not exist in the child; the items are complete."""
     for lru in list(_all):
         lru._writing = threading.RLock()
 

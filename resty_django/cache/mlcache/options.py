@@ -1,4 +1,4 @@
-"""The options of a cache that a call may replace."""
+"""Cache options that a call may override."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class Options:
 
     `ttl`, `neg_ttl`: the time to live of a value and of None (0: forever). `resurrect_ttl`: the time to live of an
     expired value that is served because the callback raised `SourceError` (0: forever; None: none is served).
-    `stale_while_revalidate`: the time after its expiry in which a value is served at once, while one process calls the
-    callback in the background (0: none). `jitter`: `ttl` and `neg_ttl` are shortened by a random share of up to this,
-    so that what was stored together does not expire together. `shm_set_tries`: attempts to store in L2 when it has no
-    room. `l1_serializer`: function from the value to what L1 keeps and the call returns. `lock_options`: the options of
-    `resty_django.lock.Lock`. `failures`: exceptions of the callback that count as `SourceError`.
+    `stale_while_revalidate`: the time after its expiry during which a value is served at once, while one process calls
+    the callback in the background (0: none). `jitter`: `ttl` and `neg_ttl` are shortened by a random share of up to
+    this, so that values stored together do not expire together. `shm_set_tries`: attempts to store in L2 when it is
+    full. `l1_serializer`: a function that converts a value to the object that L1 stores and the call returns.
+    `lock_options`: the options of `resty_django.lock.Lock`. `failures`: exceptions of the callback that count as
+    `SourceError`.
     """
 
     ttl: float = 30.0
@@ -38,7 +39,7 @@ class Options:
     failures: tuple[type[Exception], ...] = ()
 
     def changed(self, changes: Mapping[str, Any]) -> Options:
-        """Return these options with some changes. Raise `BadOption`."""
+        """Return a copy with some options changed. Raise `BadOption`."""
         check(changes)
         return dataclasses.replace(self, **changes) if changes else self
 
@@ -63,10 +64,10 @@ class CacheOptions(ViewOptions, total=False):
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """Raise `BadOption` for the first option that is unknown or has a wrong value."""
+    """Raise `BadOption` for the first option that is unknown or invalid."""
     for name, value in options.items():
         if name not in _CHECKS:
-            hint = did_you_mean(name, _CHECKS, f"There are {', '.join(_CHECKS)}.", quote="")
+            hint = did_you_mean(name, _CHECKS, f"Options: {', '.join(_CHECKS)}.", quote="")
             raise BadOption(f"{name} is not an option of a cache. {hint}")
         fault = _CHECKS[name](value)
         if fault:
@@ -74,7 +75,7 @@ def check(options: Mapping[str, Any]) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number, and not True or False."""
+    """Return whether it is a finite number other than True and False."""
     kind = type(value)
     return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
 
@@ -92,7 +93,7 @@ def _share(value: Any) -> str:
 
 
 def _count(value: Any) -> str:
-    return "" if type(value) is int and value >= 1 else "a whole number of at least 1"
+    return "" if type(value) is int and value >= 1 else "an integer of at least 1"
 
 
 def _function(value: Any) -> str:
@@ -103,13 +104,13 @@ def _lock_options(value: Any) -> str:
     try:
         Lock(**value)
     except (TypeError, ValueError) as error:
-        return f"a dict of options of a lock ({error})"
+        return f"a dict of lock options ({error})"
     return ""
 
 
 def _exceptions(value: Any) -> str:
     valid = isinstance(value, tuple) and all(isinstance(kind, type) and issubclass(kind, Exception) for kind in value)
-    return "" if valid else "a tuple of classes of exceptions"
+    return "" if valid else "a tuple of exception classes"
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {

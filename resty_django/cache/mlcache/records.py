@@ -1,8 +1,8 @@
-"""Values and keys as L2 holds them. Pure.
+"""Stored form of values and keys in L2. Pure.
 
-A record is a head (layout, bits, moment of storing, time to live) and the value as msgpack. It is bytes, so that a
-dictionary keeps it as it is. `plain` converts a value before it is stored, so that it is the same whichever level it
-comes from.
+A record consists of a head (layout, bits, time of storing, time to live) and the value as msgpack. It is bytes, which a
+dictionary stores unchanged. `plain` converts a value before it is stored, so that its type does not depend on the level
+that it comes from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from ..errors import BadKey, BadValue
 
 LAYOUT: Final = 0xC1
-"""The first byte of a record: one that msgpack never uses."""
+"""The first byte of a record, which msgpack never uses."""
 NEGATIVE: Final = 1
 STALE: Final = 2
 
@@ -35,11 +35,11 @@ _unpack: Final = msgspec.msgpack.Decoder().decode
 
 
 UNREADABLE: Final = (struct.error, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""The errors of decoding bytes that are not a record, such as texts that are not UTF-8 and lists nested too deeply."""
+"""Errors of decoding bytes that are not a record, such as invalid UTF-8 or lists that are nested too deeply."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """What L2 has for a key. `stored`: the moment in seconds; `ttl`: seconds, 0 forever; `stale`: resurrected."""
+    """A record in L2. `stored`: time of storing in seconds; `ttl`: seconds, 0: forever; `stale`: resurrected."""
 
     value: Any
     stored: float
@@ -48,7 +48,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(value: Any, stored: float, ttl: float, stale: bool) -> bytes:
-    """Return a record of a value that `plain` has returned. Raise `BadValue`."""
+    """Return the record for a value returned by `plain`. Raise `BadValue`."""
     bits = STALE if stale else 0
     if value is None:
         return _HEAD.pack(LAYOUT, bits | NEGATIVE, stored, ttl)
@@ -59,7 +59,7 @@ def encode(value: Any, stored: float, ttl: float, stale: bool) -> bytes:
 
 
 def decode(raw: Any) -> Record | None:
-    """Return what `encode` was given; None for anything else."""
+    """Return the record that `encode` created; None for any other bytes."""
     try:
         layout, bits, stored, ttl = _read_head(raw)
         if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
@@ -70,14 +70,16 @@ def decode(raw: Any) -> Record | None:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as it comes back from L2: a tuple becomes a list, and a subclass of a text or number its base.
+    """Return the value as L2 returns it: tuples become lists, and subclasses of str and numbers their base type.
 
-    Raise `BadValue` for what is neither None, a text, a number, True or False, bytes, nor a list or dict of these.
+    Raise `BadValue` for anything but None, str, numbers, bool, bytes, and lists and dicts of these.
     """
     try:
         return _plain(value)
     except RecursionError:
-        raise BadValue(f"A {type(value).__name__} that holds itself, or is too deep, cannot be cached.") from None
+        raise BadValue(
+            f"A {type(value).__name__} that contains itself or is too deep cannot be cached. Flatten it."
+        ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -106,21 +108,21 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise BadValue(
-        f"A value of type {type(value).__name__} cannot be cached as it is. Give None, a text, a number, True or "
-        "False, bytes, or lists and dicts of these, or give the cache a serializer."
+        f"A value of type {type(value).__name__} cannot be cached. Use None, str, numbers, bool, bytes, or "
+        "lists and dicts of these, or set a serializer for the cache."
     )
 
 
 def key_text(key: object) -> str:
-    """Return a key as text: bytes as UTF-8, anything else by `str`. Raise `BadKey`."""
+    """Return a key as str: bytes are decoded as UTF-8, other types converted with `str()`. Raise `BadKey`."""
     if isinstance(key, str):
         text = str.__str__(key)
     elif isinstance(key, bytes):
         text = key.decode("utf-8", "surrogateescape")
     elif key is None:
-        raise BadKey("The key is None. Give a text.")
+        raise BadKey("The key is None. Use a str.")
     else:
         text = str(key)
     if not text:
-        raise BadKey("The key is empty. Give a text of at least one character.")
+        raise BadKey("The key is empty. Use a str of at least one character.")
     return text

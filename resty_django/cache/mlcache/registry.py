@@ -1,4 +1,4 @@
-"""The caches of a site by name, as `django.core.cache.caches` has Django's caches."""
+"""The site's caches by name, similar to `django.core.cache.caches`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class MLCaches(dict[str, MLCache]):
-    """`mlcaches["name"]`: one object for each cache in a process, created on first use, and again when settings change.
+    """The caches by name: one object per cache and process, created on first use and recreated when settings change.
 
-    Lists all caches by name: those of the settings, used or not, and those added with `mlcaches[name] = cache`. It is a
-    dict of the caches in use, so that `mlcaches["name"]` calls no Python function for one of them. Django's connection
-    handlers, which it resembles, have an object for each thread instead.
+    Iteration yields the names of all caches: configured ones, used or not, and those added with `mlcaches[name] =
+    cache`. The underlying dict contains the caches in use, so that `mlcaches["name"]` calls no Python function for
+    them. Unlike Django's connection handlers, it has one object per process, not per thread.
     """
 
     def __missing__(self, name: str) -> MLCache:
@@ -55,11 +55,11 @@ class MLCaches(dict[str, MLCache]):
     def get(self, name: str, default: T, /) -> MLCache | T: ...
 
     def get(self, name: str, default: Any = None, /) -> Any:
-        """Return the cache, or `default` where none has this name."""
+        """Return the cache, or `default` if no cache has this name."""
         return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
 
     def all(self, initialized_only: bool = False) -> list[MLCache]:
-        """Return the caches themselves. `initialized_only`: leave out those that nobody has asked for yet."""
+        """Return the cache objects. `initialized_only`: only those already in use."""
         return list(super().values()) if initialized_only else [self[name] for name in self]
 
     keys = Mapping.keys  # type: ignore[assignment]
@@ -68,7 +68,7 @@ class MLCaches(dict[str, MLCache]):
 
 
 def create(name: str, settings: CacheSettings) -> MLCache:
-    """Return a cache with these settings. Raise `ImportError` for a dotted path that leads nowhere."""
+    """Return a cache with these settings. Raise `ImportError` for a dotted path that does not exist."""
     lock = settings.lock
     return MLCache(
         name,

@@ -1,4 +1,4 @@
-"""Results of calls of a cache, and the interfaces of callbacks and serializers. Pure."""
+"""Results of cache calls, and interfaces of callbacks and serializers. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 
 class Level(enum.IntEnum):
-    """Where a value came from."""
+    """The level that a value came from."""
 
     L1 = 1
     """The memory of the process."""
@@ -18,7 +18,7 @@ class Level(enum.IntEnum):
     STALE = 4
     """Expired, or resurrected after it had expired."""
     MISS = -1
-    """In no level, and no callback was given."""
+    """Not found, and no callback was passed."""
 
 
 L1: Final = Level.L1
@@ -28,11 +28,11 @@ STALE: Final = Level.STALE
 MISS: Final = Level.MISS
 
 Answer = tuple[Any, Level]
-"""A value and its level, where speed matters."""
+"""A value and its level, as a plain tuple for speed."""
 
 
 class Hit(NamedTuple):
-    """A value, and the level that it came from."""
+    """A value and the level that it came from."""
 
     value: Any
     level: Level
@@ -47,8 +47,9 @@ class Result(NamedTuple):
 
 
 class Peek(NamedTuple):
-    """What L2 has. `ttl`: remaining seconds, 0 forever, below 0 after it has expired. `stale`: it has expired; a value
-    that `resurrect_ttl` has brought back is not stale until that time has passed."""
+    """An entry in L2. `ttl`: remaining seconds (0: forever, negative: expired). `stale`: it has expired; a resurrected
+    value
+    is not stale until `resurrect_ttl` has passed."""
 
     ttl: float
     value: Any
@@ -58,7 +59,7 @@ class Peek(NamedTuple):
 class Fresh(NamedTuple):
     """Returned by a callback to set the time to live of its value.
 
-    `ttl`: seconds; 0 is forever, and below 0 the value is not cached. None, or anything but a number, changes nothing.
+    `ttl`: seconds; 0: forever, negative: not cached. None, or anything but a number, keeps the default.
     """
 
     value: Any
@@ -66,10 +67,10 @@ class Fresh(NamedTuple):
 
 
 class Serializer(Protocol):
-    """Converts objects to what L2 can hold, and back. It never gets None."""
+    """Converts objects to types that L2 supports, and back. It never receives None."""
 
     def encode(self, value: Any, /) -> Any:
-        """Return a text, a number, True or False, bytes, or lists and dicts of these."""
+        """Return a str, number, bool, bytes, or lists and dicts of these."""
 
     def decode(self, data: Any, /) -> Any:
-        """Return the object. An error makes the record a miss, and is logged."""
+        """Return the object. After an error the record counts as a miss, and the error is logged."""

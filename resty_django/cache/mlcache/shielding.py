@@ -1,4 +1,4 @@
-"""Cancellation-safe writes: a task that is cancelled does not leave L2 with one value and L1 with another."""
+"""Cancellation-safe writes: a cancelled task does not leave different values in L2 and L1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ tasks: Final[set[asyncio.Task[Any]]] = set()
 
 
 async def arun_shielded(steps: Steps[R]) -> R:
-    """As `arun`. If the caller is cancelled, the steps go on in the background, and their errors are logged."""
+    """Like `arun`, but if the caller is cancelled, the steps continue in the background; errors are logged."""
     task = asyncio.get_running_loop().create_task(arun(steps), name="resty-cache-write")
     tasks.add(task)
     task.add_done_callback(tasks.discard)
@@ -30,14 +30,15 @@ async def arun_shielded(steps: Steps[R]) -> R:
 
 
 def as_one_step(steps: Steps[Any]) -> Step:
-    """Return a single step that takes all of these; once begun, it is carried through."""
+    """Return a single step that performs all of these and is completed once it has begun."""
     return Step(run, arun_shielded, (steps,))
 
 
 @contextmanager
 def forget_if_interrupted(forget: Callable[[], object]) -> Iterator[None]:
-    """Wrap steps that write to L2. Where the loop ends among them it is unknown what L2 has, and L1 has to `forget`.
-    After an error of the dictionary L1 goes on answering."""
+    """Wrap steps that write to L2. If the loop ends in between, the value in L2 is unknown, so L1 must `forget` it.
+    After an
+    error of the dictionary, L1 keeps its values."""
     try:
         yield
     except Exception:
@@ -50,4 +51,4 @@ def forget_if_interrupted(forget: Callable[[], object]) -> Iterator[None]:
 def _log_failure(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log.warning("what a task that was cancelled wrote to a cache failed: %s", error)
+        log.warning("The cache write of a cancelled task failed: %s", error)

@@ -1,9 +1,9 @@
-"""Objects that are created again when the version of their source changes, and not because time has passed. Pure.
+"""A cache of objects that are recreated when their source's version changes, not when time has passed. Pure.
 
     patterns = VersionedLRU(100, ttl=60)
     patterns.fetch("routes", version, compile_routes, path)
 
-Ask the source for its version, which is cheap; `fetch` decides whether to create the object, which is not.
+Use it if querying the version is cheap and creating the object is not.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ABSENT: Final = object()
 
 
 class VersionedLRU:
-    """At most `max_items` objects, each with a version. `ttl`: seconds that an unused object lives (None: forever).
+    """An LRU cache of at most `max_items` versioned objects. `ttl`: seconds that an unused one lives (None: forever).
 
-    An object that has expired is not created again while its version is the same: it gets a new `ttl`.
+    An expired object whose version is unchanged is not recreated; its `ttl` is renewed.
     """
 
     def __init__(self, max_items: int, ttl: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,15 +30,15 @@ class VersionedLRU:
         self.ttl = ttl
 
     def fetch(self, key: Hashable, version: object, make: Callable[..., T], *args: Any) -> T:
-        """Return the object of this version: the stored one, else what `make(*args)` returns.
+        """Return the stored object of this version, or store and return the result of `make(*args)`.
 
-        What `make` raises goes to the caller, and nothing is stored.
+        Exceptions of `make` reach the caller, and nothing is stored.
         """
         value = self._find(key, version)
         return self._keep(key, version, make(*args)) if value is _ABSENT else value
 
     async def afetch(self, key: Hashable, version: object, make: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """As `fetch`, with a coroutine function."""
+        """Do the same as `fetch`, with a coroutine function."""
         value = self._find(key, version)
         return self._keep(key, version, await make(*args)) if value is _ABSENT else value
 

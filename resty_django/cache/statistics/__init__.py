@@ -1,1 +1,1 @@
-"""Counts of hits and misses, by cache and minute."""
+"""Hit and miss counts by cache and minute."""

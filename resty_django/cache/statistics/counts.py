@@ -1,4 +1,4 @@
-"""What is counted of a cache: sums, minutes, hours, the slowest keys; and the record of that in a dictionary. Pure."""
+"""The statistics record of a cache: totals, counts per minute and hour, and the slowest keys. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from resty_django.minute_series import records
 from resty_django.minute_series.records import Counts
 
 SLOWEST: Final = 20
-"""Keys that are listed by the time of their callbacks."""
+"""Number of slowest keys that are listed."""
 LONGEST_KEY: Final = 200
-"""Characters of such a key; a longer one is shortened."""
+"""Maximum length of a listed key in characters; longer keys are shortened."""
 LIFE: Final = records.HOURS * 3600.0
 """Seconds after its longest callback for which a key is listed."""
 
 
 @dataclass(slots=True)
 class Stats:
-    """Calls by the level that answered, and the figures of the callbacks."""
+    """Calls by level, and callback figures."""
 
     l1: int = 0
     l2: int = 0
     l3: int = 0
     stale: int = 0
     misses: int = 0
-    """Nothing was there, and no callback was given."""
+    """Calls without a value and without a callback."""
     errors: int = 0
     callbacks: int = 0
     callback_seconds: float = 0.0
@@ -39,7 +39,7 @@ class Stats:
 
     @property
     def hit_ratio(self) -> float:
-        """The share of the calls that L1 or L2 answered; 0 without calls."""
+        """Return the share of calls answered by L1 or L2; 0 without calls."""
         return (self.l1 + self.l2 + self.stale) / self.calls if self.calls else 0.0
 
     def plus(self, operand: Stats) -> Stats:
@@ -59,7 +59,7 @@ class Span(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """A key by its longest callback: its seconds, its end in epoch seconds, and the number of runs."""
+    """A key's longest callback: its duration in seconds, its end in epoch seconds, and the number of runs."""
 
     key: str
     seconds: float
@@ -73,8 +73,9 @@ class Slow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The counts of all processes: since the record was created, by minute and by hour with the unfinished one at the
-    end, and the slowest keys of the last two days."""
+    """The counts of all processes: totals, by minute and by hour (the current one last), and the slowest keys of the
+    last two
+    days."""
 
     total: Stats = field(default_factory=Stats)
     minutes: list[Span] = field(default_factory=list)
@@ -91,7 +92,7 @@ def summed(spans: Iterable[Span]) -> Stats:
 
 
 def added(stored: Any, news: Counts, now: float, slow: Iterable[Slow] = ()) -> dict[str, Any]:
-    """Return the record with the new counts of one process and its slowest keys, flushed at `now`, in epoch seconds."""
+    """Return the record with a process's new counts and slowest keys added at `now` (epoch seconds)."""
     keys = {slow_key.key: slow_key for slow_key in _slow(stored, now)}
     for slow_key in slow:
         key = slow_key.key
@@ -101,7 +102,7 @@ def added(stored: Any, news: Counts, now: float, slow: Iterable[Slow] = ()) -> d
 
 
 def history(stored: Any, now: float) -> History:
-    """Return the history in a record, as of `now`; an empty one where it is not a record."""
+    """Return the history in a record as of `now`; an empty one if it is not a record."""
     width = len(NAMES)
     return History(
         Stats(*records.total(stored, width)),
@@ -112,7 +113,7 @@ def history(stored: Any, now: float) -> History:
 
 
 def shortened(key: str) -> str:
-    """Return a key as it is listed: half a character becomes U+FFFD, since a dictionary can store no text with one."""
+    """Return a key for the list. A lone surrogate becomes U+FFFD, because a dictionary cannot store it."""
     text = key if len(key) <= LONGEST_KEY else key[: LONGEST_KEY - 1] + "…"
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode(errors="replace")
 

@@ -1,7 +1,7 @@
-"""The counts of caches: counted in the process, and flushed to a shared dictionary about once a second.
+"""Counting of cache calls in the process, with a flush to a shared dictionary about once per second.
 
-A count is one addition. Calls that use a dictionary anyway flush the counts; a hit of L1 never does. They belong to the
-minute and the hour in which they are flushed.
+Counting is one addition. Calls that use a dictionary anyway flush the counts; an L1 hit never does. Counts belong to
+the minute and the hour in which they are flushed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .counts import SLOWEST, History, Slow, Stats, added, history, shortened, sl
 log = logger("resty_django.cache")
 
 MAX_RUNS: Final = 128
-"""Callbacks that are collected before they are folded."""
+"""Number of callbacks that are collected before they are merged."""
 OWN: Final = "mlcache:stats"
-"""What the keys of statistics begin with; also the key of the list of all caches whose counts are in a dictionary."""
+"""Prefix of statistics keys; also the key of the list of all caches with counts in a dictionary."""
 
 
 class SlowKeys:
     """The slowest keys of one process in bounded memory: at most eight times `SLOWEST`.
 
-    When there are more, all but the slowest are dropped at once; a dropped key that comes again is counted from zero.
+    Beyond that, all but the slowest are dropped together; a dropped key that returns is counted from zero.
     """
 
     __slots__ = ("_lock", "figures")
@@ -56,7 +56,7 @@ class SlowKeys:
                 figures[:2] = seconds, when
 
     def take(self) -> list[Slow]:
-        """Return the slowest keys, the slowest first, and start counting from zero."""
+        """Return the slowest keys, slowest first, and restart counting from zero."""
         with self._lock:
             keys = self._slowest()
             self.figures = {}
@@ -67,8 +67,9 @@ class SlowKeys:
 
 
 class Counter:
-    """The counts of one cache in this process. `dictionary`: where the counts of all processes are summed up. `clock`:
-    seconds that never go back; `wall`: epoch seconds."""
+    """The counts of a cache in this process. `dictionary`: stores the totals of all processes. `clock`: monotonic
+    seconds;
+    `wall`: epoch seconds."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Counter:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Count from zero: the parent flushes what it has counted."""
+        """Count from zero in a forked child; the parent flushes its own counts."""
         self.now = Stats()
         self._series.reset()
         self.runs: deque[tuple[str, float, float]] = deque()
@@ -96,8 +97,8 @@ class Counter:
         self._flushing = threading.Lock()
 
     def fold(self) -> None:
-        """Add the callbacks in `runs` to the slowest keys."""
-        with contextlib.suppress(IndexError):  # empty, perhaps since another thread folds, too
+        """Merge the callbacks in `runs` into the slowest keys."""
+        with contextlib.suppress(IndexError):  # empty, possibly because another thread merges, too
             while True:
                 key, seconds, when = self.runs.popleft()
                 self._slow.add(shortened(key), seconds, when)
@@ -107,7 +108,7 @@ class Counter:
         return self.clock() >= self.due_at
 
     def flush(self) -> Steps[None]:
-        """Add what was counted since the last flush. A dictionary that does not answer is tried again later."""
+        """Flush the counts since the last flush. If the dictionary is unavailable, retry later."""
         if not self._flushing.acquire(blocking=False):
             return
         self.due_at = self.clock() + self._pause.seconds
@@ -118,7 +119,7 @@ class Counter:
             self._pause.after(flushed=True)
         except SharedDictError as error:
             self.due_at = self.clock() + self._pause.after(flushed=False)
-            log.debug("the counts of %s could not be flushed: %s", self.name, error)
+            log.debug("The counts of %s could not be flushed: %s", self.name, error)
         finally:
             self._flushing.release()
 
@@ -134,26 +135,26 @@ class Counter:
             raise
 
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> Steps[int]:
-        """Remove the keys that match from the slowest keys, and return their count. `dry`: only count them.
+        """Remove matching keys from the slowest keys, and return their count. `dry`: only count them.
 
-        Raises `SharedDictError`.
+        Raise `SharedDictError`.
         """
         yield from self.flush()
         change = (self._series.key(self.name), partial(_without, matches=matches, dry=dry))
         return int((yield Step(self.dictionary.update, self.dictionary.aupdate, change)) or 0)
 
     def total(self) -> Steps[Stats]:
-        """Return the counts of all processes, of this one up to now. Raise `Unavailable`."""
+        """Return the counts of all processes, including this one's up to now. Raise `Unavailable`."""
         return (yield from self.history()).total
 
     def history(self) -> Steps[History]:
-        """Return the same by minute and hour, and the slowest keys. Raise `Unavailable`."""
+        """Return the counts by minute and hour, and the slowest keys. Raise `Unavailable`."""
         yield from self.flush()
         return history((yield from self._series.load(self.name)), self.wall())
 
 
 def listed(dictionary: SharedDict) -> list[str]:
-    """Return the names of the caches whose counts are in this dictionary. Raise `SharedDictError`."""
+    """Return the names of the caches with counts in this dictionary. Raise `SharedDictError`."""
     return _series(dictionary).names()
 
 

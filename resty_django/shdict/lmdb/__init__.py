@@ -1,4 +1,4 @@
-"""Shared dictionaries in the memory of one machine: no server, any number of processes."""
+"""Shared dictionaries in the memory of one machine, without a server."""
 
 from __future__ import annotations
 

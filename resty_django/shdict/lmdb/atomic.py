@@ -1,4 +1,4 @@
-"""Atomic changes of bytes, one key or several in one step: limits count with them."""
+"""Atomic changes of bytes under one or several keys, used by limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .items import ItemStore, NoSpace, name_of
 from .records import FRONT, HEAD, LONGEST_NAME, SIZE, Txn
 
 PLAIN: Final = Struct("<q4xHI").unpack_from
-"""Of a record: expires, kind and form as one number (`BYTES` alone: bytes under a short key), generation."""
+"""Record fields: expiry, kind and form as one number (only `BYTES`: bytes under a short key), generation."""
 BLANK: Final = bytes(SIZE)
 
 Revision = tuple[bytes | None, float | None, Any]
@@ -25,16 +25,16 @@ Revision = tuple[bytes | None, float | None, Any]
 class RevisionMixin(ItemStore):
     """`revise` and `revise_many`.
 
-    Bytes come and go with a frame: `SIZE` bytes before them that belong to the dictionary. A function that returns
-    bytes of the same length puts the old frame before them, which is fast; the frame of other bytes is ignored. So
-    nothing has to be sliced and joined again. Values that are not bytes have no frame.
+    Functions receive and return bytes with a frame: `SIZE` leading bytes that belong to the dictionary. A function that
+    returns bytes of the same length reuses the old frame, which is fast; for other lengths the frame is ignored. This
+    avoids slicing and joining. Values that are not bytes have no frame.
     """
 
     @abstractmethod
     def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any: ...
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
-        """As `update`, but the function returns a `Revision`. Quick where it puts bytes over bytes of their length."""
+        """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""
         name = key.encode() if type(key) is str and key.isascii() else encode_key(key)
         if 0 < len(name) <= LONGEST_NAME:
             try:
@@ -56,7 +56,7 @@ class RevisionMixin(ItemStore):
                                 txn.put(name, new)
                                 return result
             except StoreError:
-                pass  # nothing has changed, and `update` knows how to mend it
+                pass  # nothing has changed, and `update` can recover
 
         def change(old: Any) -> Change | Keep:
             new, ttl, result = function(BLANK + old if type(old) is bytes else old)
@@ -67,10 +67,10 @@ class RevisionMixin(ItemStore):
     def revise_many(
         self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
     ) -> Any:
-        """As `revise` for several different keys, as one step. LMDB alone has it.
+        """Like `revise`, for several different keys atomically. Only available with LMDB.
 
-        `function` gets the values, which it must leave as they are, and returns a `Revision` for each, whose own result
-        does not count, and the result of all.
+        `function` takes the values, which it must not modify, and returns a `Revision` for each (whose results are
+        ignored) and the overall result.
         """
         names = list(map(name_of, keys))
         tries = 0
@@ -112,14 +112,14 @@ class RevisionMixin(ItemStore):
                 tries = self._mend(error, tries, b"", safe=False)
 
     def _framed(self, txn: Txn, record: bytes, now: int) -> Any:
-        """Return the value of a record of any kind, bytes with a frame; None where it is over."""
+        """Return the value of a record of any kind, bytes with a frame; None if it has expired."""
         if not self._live(record, now):
             return None
         value = self._value(FRONT(record)[1], self._payload(txn, record))
         return BLANK + value if type(value) is bytes else value
 
     def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:
-        """Store a change as `update` does, for a key of which nothing is known."""
+        """Store a change like `update`, for a key whose record is not known."""
         record = txn.get(name)
         head = None if record is None else HEAD.unpack_from(record)
         flags = expires = 0

@@ -1,4 +1,4 @@
-"""The calls of a dictionary in LMDB: each one transaction."""
+"""The calls of an LMDB dictionary, each of which is one transaction."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ IF_ABSENT: Final = 1
 IF_PRESENT: Final = 2
 
 LARGE: Final = 2**62
-"""Numbers below it can be added without a thought of 64 bits."""
+"""Numbers below this limit can be added without a 64-bit overflow."""
 
 WINDOW: Final = 128
-"""Items that one transaction looks at, so that none is long."""
+"""Maximum number of items that a transaction examines, to keep it short."""
 
 
 class LmdbDict(RevisionMixin, SharedDict):
-    """A dictionary in the memory of this machine.
+    """A dictionary in this machine's memory.
 
-    `size`: bytes of the file, of which three quarters hold items. `path`: the folder of the file (None: memory).
-    `clock`: seconds that never go back, the same in all processes; another one is for tests.
+    `size`: size of the file in bytes; three quarters of it hold items. `path`: folder of the file (None: memory).
+    `clock`: monotonic seconds, common to all processes; replaced only in tests.
     """
 
     engine: ClassVar[str] = "lmdb"
@@ -104,7 +104,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                 key = encode_key(key)
             except StoreError as error:
                 txn = None
-                name_of(key)  # LMDB wants a key that is not empty, as we do
+                name_of(key)  # raises for an empty key, which LMDB rejects
                 tries = self._recover(error, tries)
         txn = None  # the traceback of an error must not keep a transaction alive
         try:
@@ -156,7 +156,7 @@ class LmdbDict(RevisionMixin, SharedDict):
         return list(keys)
 
     def _some_keys(self, keys: dict[str, None], start: int, limit: int) -> int:
-        """Add the keys of a window of items from number `start` on; return where the next window begins, or -1."""
+        """Add the keys of a window of items from number `start` on. Return the start of the next window, or -1."""
         with self._begin(self._items) as txn:
             now = int(self._clock() * 1000)
             cursor = txn.cursor(self._order)
@@ -273,7 +273,7 @@ class LmdbDict(RevisionMixin, SharedDict):
 
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
         if init_ttl and init is None:
-            raise ValueError("init_ttl is the time to live of a new number: give init as well.")
+            raise ValueError("init_ttl is the time to live of a new number. Pass init as well.")
         if type(by) is not int and type(by) is not float:
             raise BadValue(f"{by!r} is not a number.")
         if init is not None and type(init) is not int and type(init) is not float:
@@ -282,7 +282,7 @@ class LmdbDict(RevisionMixin, SharedDict):
         life = milliseconds(init_ttl) if init_ttl else 0
         is_small_int = type(by) is int and -LARGE < by < LARGE
         if not is_small_int and type(by) is int:
-            encode(by)  # raises where it has more than 64 bits, as Redis has to, even where the sum would fit
+            encode(by)  # raises for more than 64 bits even if the sum fits, because Redis must do so too
         tries = 0
         while True:
             try:
@@ -308,9 +308,7 @@ class LmdbDict(RevisionMixin, SharedDict):
                         head = expires, flags, kind, old_form, generation, _, _ = HEAD.unpack_from(record)
                     if record is None or generation != self._flushes[0] or 0 < expires <= now:
                         if init is None:
-                            raise NotFound(
-                                f"The key {key!r} does not exist, and incr() was given no init. Pass init=0."
-                            )
+                            raise NotFound(f"The key {key!r} does not exist. Pass init to incr() to create it.")
                         total, flags, expires = init + by, 0, now + life if life else 0
                     else:
                         if kind != INT and kind != FLOAT:
@@ -390,7 +388,7 @@ class LmdbDict(RevisionMixin, SharedDict):
     def _push(self, key: object, value: Any, at_head: bool) -> int:
         kind, data = encode(value)
         if kind not in (TEXT, INT, FLOAT, BYTES):
-            raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
+            raise BadValue(f"A list can contain str, numbers and bytes, not a {type(value).__name__}.")
         name = name_of(key)
 
         def push(txn: Txn) -> int:
@@ -486,7 +484,7 @@ class LmdbDict(RevisionMixin, SharedDict):
         return total
 
     def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
-        """Free some items that are over, at most `limit`: how many, and whether there may be more."""
+        """Free at most `limit` expired items. Return their number and whether there may be more."""
         limit = min(limit, self._changes)
         dropped, _, looked = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
         return dropped, looked == limit

@@ -1,9 +1,9 @@
 """The LMDB environment of a dictionary: opened on first use, closed before a fork.
 
-LMDB forbids to use an environment on both sides of a fork. So it is closed before each fork that Python makes, and
-parent and child open it again with their next call. The child of a program that forks behind Python's back cannot use
-it any more: py-lmdb opens a file once in a process, and closing what was inherited would give away the places of the
-parent's readers, whose pages would then be written over.
+LMDB environments must not be used on both sides of a fork. So the environment is closed before each fork made by
+Python, and parent and child reopen it with their next call. A child that was forked without Python's fork hooks cannot
+use it any more: py-lmdb opens a file only once per process, and closing the inherited environment would release the
+parent's reader slots, so that pages still in use would be overwritten.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ log = logger("resty_django.shdict")
 TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta")
 READERS: Final = 1022
 LOCK_FILE: Final = 128 * 1024
-"""Bytes of LMDB's lock file, allocated ahead: 64 for each reader."""
+"""Bytes of LMDB's lock file, allocated in advance: 64 per reader."""
 PATIENCE: Final = 10.0
-"""Seconds to wait for a fork, or for another thread that opens or closes."""
+"""Seconds to wait for a fork, or for another thread that opens or closes the environment."""
 TRIES: Final = 1000
 PAUSE: Final = 0.001
 SQUEEZE: Final = 20
-"""Of so many tries to find pages, one makes room, which takes pages itself."""
+"""Number of attempts to find free pages per attempt that evicts items, which itself needs pages."""
 
 LOOK: Final = 1.0
-"""Seconds between two looks, at writes, whether the files are still in their place."""
+"""Seconds between checks, during writes, whether the files still exist."""
 
 ANEW: Final = ("closed", "another environment", "MDB_BAD_RSLOT")
-"""Words of the errors of a transaction that another thread, or a forked child, has taken the environment from."""
+"""Texts in the errors of a transaction whose environment was closed by another thread or for a fork."""
 FLUSHES: Final = 4096
-"""Bytes of the file that counts the flushes; the first eight are in use."""
+"""Size in bytes of the file that counts flushes; the first eight bytes are used."""
 
 StoreError = lmdb.Error
 
 _opening = threading.RLock()
 _all: weakref.WeakSet[Environment] = weakref.WeakSet()
 _inherited: Final[list[lmdb.Environment]] = []
-"""Those that were open at a fork of which Python was not told; never closed."""
+"""Environments that were open at a fork without fork hooks; they are never closed."""
 
 
 def make(data: Path, size: int) -> None:
-    """Make an empty memory of `size` bytes that are really there, so that no write through the map can fail.
+    """Create an empty file of `size` allocated bytes, so that no write through the map can fail.
 
-    Raises `OSError` when there is no room.
+    Raise `OSError` if there is no space.
     """
     for ending, length in ((files.LOCKS, LOCK_FILE), (files.FLUSHES, FLUSHES)):
         fd = os.open(files.sibling(data, ending), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -84,7 +84,7 @@ def make(data: Path, size: int) -> None:
 
 
 def _mapped(file: Path) -> memoryview:
-    """Return the numbers of 32 bits in a file, shared with all processes."""
+    """Return the 32-bit numbers in a file, shared with all processes."""
     with file.open("r+b") as opened:
         return memoryview(mmap.mmap(opened.fileno(), 0)).cast("I")
 
@@ -108,7 +108,7 @@ def _environment(data: Path, size: int) -> lmdb.Environment:
 
 
 class Environment:
-    """Opens the environment and holds the handles of its tables."""
+    """Opens the environment and stores the handles of its tables."""
 
     def __init__(self, name: str, size: int, path: str | None) -> None:
         self.name = name
@@ -116,9 +116,9 @@ class Environment:
         self.path = path
         self._begin: Callable[..., Txn] = self._shut
         self._look_at = 0.0
-        """When to compare the open files with those of their paths, by the monotonic clock."""
+        """Monotonic time of the next check that the open files are those at their paths."""
         self._writing = threading.RLock()
-        """Held for each write transaction: LMDB would drop one that is not at its end when another thread closes it."""
+        """Held during each write transaction: LMDB would discard it if another thread closed the environment."""
         self._env: lmdb.Environment | None = None
         self._dict_file: files.DictFile | None = None
         self._items: Any = None
@@ -127,11 +127,11 @@ class Environment:
         self._parts: Any = None
         self._meta: Any = None
         self._flushes = memoryview(b"")
-        """Its item is the number of flushes, common to all processes. Read it after the transaction has begun."""
+        """The number of flushes, shared by all processes. Read it after the transaction has begun."""
         self._crowded = memoryview(b"")
-        """Its item shows all processes whether so much is stored that the order of use counts: 0 or 1."""
+        """Whether the memory is crowded, so that recency is tracked (0 or 1), shared by all processes."""
         self._calm = memoryview(b"")
-        """Both as one number, the number of the flushes while the memory is not crowded, and else beyond it."""
+        """Both as one number: the number of flushes while the memory is not crowded, else a larger number."""
         self._forget()
         _all.add(self)
 
@@ -141,22 +141,23 @@ class Environment:
         raise lmdb.Error("closed")
 
     def _forget(self) -> None:
-        """Reset what is known about the memory that was open before."""
+        """Reset the state of the previously open memory."""
         self._touched: dict[bytes, None] = {}
-        """Items read lately that are to be moved to the front."""
+        """Recently read items to be moved to the front."""
         self._room = 0
-        """Bytes to store before the pages are looked at again."""
+        """Bytes that may be stored before the pages are counted again."""
         self._seq = 0
-        """The greatest number in `order` that this process has given."""
+        """The largest number in `order` assigned by this process."""
         self._age = self._next_look = self._old = 0
-        """How far behind the newest number an item moves when it is written; at which to look again how far that is;
-        and below which an item that is read is noted."""
+        """Distance from the newest number at which a written item moves; number at which to compute it again; number
+        below which reads are noted."""
 
     def _open(self) -> None:
         if not _opening.acquire(timeout=PATIENCE):
             raise Unavailable(
-                f"{self._setting()} could not be opened for {PATIENCE} s. Use no other dictionary in the function of "
-                "update(): a fork waits for its end, and all that is opened waits for the fork."
+                f"{self._setting()} could not be opened within {PATIENCE} s. Do not use other dictionaries "
+                "in the function passed to update(): a fork waits for the function, and opening a dictionary "
+                "waits for the fork."
             )
         try:
             if self._env is None:
@@ -184,9 +185,9 @@ class Environment:
         self._look_at = time.monotonic() + LOOK
 
     def _look_at_files(self) -> None:
-        """Close files that were deleted or replaced: other processes use new ones, and see nothing of these.
+        """Close files that were deleted or replaced, because other processes use the new ones.
 
-        Called before a write, once in `LOOK` seconds. The next transaction opens the files that are there by then.
+        Called before a write, once per `LOOK` seconds. The next transaction opens the current files.
         """
         self._look_at = time.monotonic() + LOOK
         dict_file = self._dict_file
@@ -196,8 +197,8 @@ class Environment:
         if missing is not None:
             self.close()
             log.error(
-                "%s was deleted or replaced while this process used %s. Its items are lost, locks and counters among "
-                "them; this process goes on with the file that is there now. %s",
+                "%s was deleted or replaced while this process used %s. Its items are lost, including locks "
+                "and counters. This process continues with the current file. %s",
                 *(missing, self._setting(), files.likely_cause(missing)),
             )
 
@@ -214,7 +215,7 @@ class Environment:
                 dict_file.release()
 
     def faults(self) -> list[str]:
-        """See `SharedDict`. Looks through the processes of the machine."""
+        """Like `SharedDict.faults`. Scans the machine's processes."""
         dict_file = self._dict_file
         if dict_file is None:
             return []
@@ -226,20 +227,20 @@ class Environment:
             return []
         listed = ", ".join(map(str, pids[:10]))
         return [
-            f"Processes still use a deleted file of {dict_file.data} (pid {listed}), so they share nothing with the "
-            f"others. Restart them. {files.likely_cause(dict_file.data)}"
+            f"Processes still use a deleted file of {dict_file.data} (pid {listed}), so they share no data "
+            "with other processes. Restart them. {files.likely_cause(dict_file.data)}"
         ]
 
     def _setting(self) -> str:
         return key_text(("SHARED_DICTS", Name(self.name)))
 
     def _squeeze(self, safe: bool) -> None:
-        """Make room in a file that has no pages left; `safe`: without throwing out what lives."""
+        """Free pages in a file that has none left; `safe`: without evicting items that have not expired."""
 
     def _recover(self, error: lmdb.Error, tries: int, safe: bool | None = None) -> int:
-        """Mend what can be mended and return the number of tries so far, or raise an error of ours.
+        """Recover from an error if possible, and return the number of tries so far; else raise a `SharedDictError`.
 
-        `safe`: whether a call that stores must throw out nothing (None: it is not such a call).
+        `safe`: whether a storing call must not evict (None: the call does not store).
         """
         env = self._env
         if tries < TRIES:
@@ -254,14 +255,15 @@ class Environment:
                     if safe is not None and tries % SQUEEZE == 0:
                         self._squeeze(safe)
                         return tries + 1
-                time.sleep(PAUSE)  # a process that reads must go on first
+                time.sleep(PAUSE)  # let a reading process finish first
                 return tries + 1
         if isinstance(error, lmdb.MapFullError):
             raise NoMemory(f"{self._setting()} is full. Raise its SIZE ({self.size}).") from error
         if "same thread" in str(error):
             raise RuntimeError(
-                f"The shared dictionary {self.name!r} is written to while this thread is writing to it: "
-                "in the function of update(), a handler of signals, or a finaliser."
+                f"The shared dictionary {self.name!r} was written to while this thread was already writing "
+                "to it. Do not use it in the function passed to update(), in signal handlers or in "
+                "finalizers."
             ) from error
         raise Unavailable(f"{self._setting()} cannot be used: {str(error).rstrip('.')}.") from error
 
@@ -270,8 +272,8 @@ def _hint() -> str:
     if not _inherited:
         return ""
     return (
-        " It was in use when this process was forked, and Python was not told of the fork before. "
-        "In uWSGI set py-call-uwsgi-fork-hooks or lazy-apps."
+        " It was in use when this process was forked without Python's fork hooks. In uWSGI, set "
+        "py-call-uwsgi-fork-hooks or lazy-apps."
     )
 
 

@@ -1,9 +1,9 @@
 """The files of a dictionary: their location, and which process creates them.
 
-Each dictionary has a *manifest*, a small file (`*.card`) with the size of the dictionary, the path of its memory and
-the boot of the machine that it belongs to. Each process that uses the dictionary holds a shared lock on the manifest,
-so that no process recreates the memory under a running one. A process that is alone takes an exclusive lock for a
-moment and creates the memory if it is missing, of another size, or of an earlier boot.
+Each dictionary has a *manifest*, a small file whose name ends with `.card`. It contains the size of the dictionary, the
+path of its memory file and the boot ID of the machine. Each process that uses the dictionary holds a shared lock on the
+manifest, so that no process recreates the memory under a running one. A process that is alone briefly takes an
+exclusive lock and creates the memory if it is missing, has another size, or is from an earlier boot.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from resty_django.conf.schema import Name, key_text
 from ..errors import DiskFull, SizeChanged, Unavailable, WrongOwner
 
 LAYOUT: Final = 1
-"""Changes when the bytes in the file change their meaning: files of another layout are made anew."""
+"""Layout version of the file; files with another version are recreated."""
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
 SPARE: Final = 1024 * 1024
 TRIES: Final = 500
 LOCKS: Final = "-lock"
 FLUSHES: Final = "-flushes"
-"""Endings of the files next to a dictionary's; LMDB fixes the first."""
+"""Extensions of the files next to a dictionary's file; LMDB defines the first."""
 OURS: Final = (".card", ".mdb", f".mdb{LOCKS}", f".mdb{FLUSHES}")
 
 
@@ -44,7 +44,7 @@ class DictFile:
     """The file of a dictionary, and the lock on its manifest, held until `release` or the end of this object."""
 
     _close = staticmethod(os.close)
-    """Still there when the interpreter ends and has emptied the modules."""
+    """Kept here because modules are already cleared when the interpreter shuts down."""
 
     def __init__(self, data: Path, manifest: int, manifest_path: Path) -> None:
         self.data = data
@@ -52,12 +52,12 @@ class DictFile:
         self._files: dict[Path, tuple[int, int] | None] = {manifest_path: _identity_of(os.fstat(manifest))}
 
     def remember(self) -> None:
-        """Note which files are there; to be called when all of them are open."""
+        """Record the identity of the files; called when all of them are open."""
         for path in (self.data, sibling(self.data, LOCKS), sibling(self.data, FLUSHES)):
             self._files[path] = _identity(path)
 
     def missing(self) -> Path | None:
-        """Return the first file that was deleted or replaced since it was opened; None where all are in their place."""
+        """Return the first file that was deleted or replaced since it was opened; None if all are unchanged."""
         return next((path for path, identity in self._files.items() if _identity(path) != identity), None)
 
     def release(self) -> None:
@@ -69,9 +69,9 @@ class DictFile:
 
 
 def open_dict_file(name: str, size: int, path: str | None, make: Callable[[Path, int], None]) -> DictFile:
-    """Open the files of a dictionary; `make(file, size)` is called to create its memory where that is needed.
+    """Open the files of a dictionary; `make(file, size)` is called to create its memory if necessary.
 
-    Raises `DiskFull`, `WrongOwner`, `SizeChanged`, or `Unavailable` for other faults of the file system.
+    Raise `DiskFull`, `WrongOwner`, `SizeChanged`, or `Unavailable` for other file system errors.
     """
     setting = key_text(("SHARED_DICTS", Name(name)))
     try:
@@ -95,12 +95,12 @@ def open_dict_file(name: str, size: int, path: str | None, make: Callable[[Path,
                 if _is_complete(data, size):
                     return DictFile(data, manifest, manifest_path)
                 gone = data
-            fcntl.flock(manifest, fcntl.LOCK_UN)  # its maker was killed, or has not noticed yet that it is gone
+            fcntl.flock(manifest, fcntl.LOCK_UN)  # its creator was killed, or has not noticed the deletion yet
             time.sleep(random.uniform(0, 0.01))  # noqa: S311
         if gone is not None:
             raise Unavailable(
-                f"The files of {setting} were deleted while processes use them: {gone}. Stop them all, and start them "
-                f"again. {likely_cause(gone)}"
+                f"The files of {setting} were deleted while processes use them: {gone}. Stop all of them, "
+                f"then start them again. {likely_cause(gone)}"
             )
         raise Unavailable(
             f"Running processes use {setting}, but its manifest in {folder} was overwritten. Stop them all first."
@@ -141,8 +141,8 @@ def _data_of(stored: dict[str, Any], size: int, setting: str) -> Path:
         return Path(stored["data"])
     if stored["size"] != size:
         raise SizeChanged(
-            f"Running processes use {setting} with SIZE {stored['size']}, this one was told {size}. "
-            "Stop them all before starting any with the new size."
+            f"Running processes use {setting} with SIZE {stored['size']}, but the setting is now {size}. "
+            "Stop all of them before you start any with the new size."
         )
     raise Unavailable(f"Running processes of another version use the file of {setting}. Stop them all first.")
 
@@ -150,7 +150,7 @@ def _data_of(stored: dict[str, Any], size: int, setting: str) -> Path:
 def _unavailable(error: OSError, what: str) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(
-            f"There is no room for {what}: {error}. Make SIZE smaller, or set PATH to a folder with more room."
+            f"There is no space for {what}: {error}. Reduce SIZE, or set PATH to a folder with more free space."
         )
     return Unavailable(f"The files of {what} cannot be used: {error}. Set PATH to another folder.")
 
@@ -167,7 +167,7 @@ def _identity_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def likely_cause(data: Path) -> str:
-    """Return sentences that name what deletes files of a dictionary, and what to do about it."""
+    """Return the likely cause of deleted files and its remedy, as sentences; empty if unknown."""
     if data.is_relative_to(MEMORY):
         return (
             "The likely cause is systemd-logind, which empties /dev/shm of a user who logs out. Set RemoveIPC=no in "
@@ -175,32 +175,32 @@ def likely_cause(data: Path) -> str:
         )
     if "tmp" in data.parts or data.is_relative_to(tempfile.gettempdir()):
         return (
-            "The likely cause is a cleaner of temporary files, such as systemd-tmpfiles. Exclude the folder from it, "
-            "or set PATH to a folder elsewhere."
+            "The likely cause is a cleaner of temporary files, such as systemd-tmpfiles. Exclude the folder "
+            "from it, or set PATH to another folder."
         )
-    return "The likely cause is a deployment or a script that deletes the folder. Set PATH to a folder of its own."
+    return "The likely cause is a deployment or a script that deletes the folder. Set PATH to a separate folder."
 
 
 def users_of_deleted(data: Path) -> list[int]:
-    """Return the processes of this user that still use a file of this path which was deleted (Linux; else none)."""
+    """Return this user's processes that still use a deleted file of this path (only on Linux)."""
     mapping = f"{data} (deleted)\n".encode()
     pids = []
     for entry in Path("/proc").glob("[0-9]*/maps"):
         try:
             if entry.parent.stat().st_uid == os.geteuid() and mapping in entry.read_bytes():
                 pids.append(int(entry.parent.name))
-        except OSError:  # ended, or belongs to somebody else
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return sorted(pids)
 
 
 def sibling(data: Path, ending: str) -> Path:
-    """Return the path of a file that belongs to the one of a dictionary."""
+    """Return the path of an auxiliary file of a dictionary's file."""
     return data.with_name(data.name + ending)
 
 
 def remove(data: Path) -> None:
-    """Remove the file of a dictionary and those that belong to it."""
+    """Remove a dictionary's file and its auxiliary files."""
     for file in (data, sibling(data, LOCKS), sibling(data, FLUSHES)):
         file.unlink(missing_ok=True)
 
@@ -213,7 +213,7 @@ def _is_complete(data: Path, size: int) -> bool:
 
 
 def _read_manifest(manifest: int) -> dict[str, Any]:
-    """Return the contents of a manifest; nothing when it is empty, or not one of ours."""
+    """Return the contents of a manifest; empty if it is empty or invalid."""
     try:
         stored = json.loads(os.pread(manifest, 65536, 0))
     except ValueError:
@@ -226,7 +226,7 @@ def _manifest(size: int, data: object) -> dict[str, Any]:
 
 
 def _boot() -> str:
-    """Return the ID of this boot of the machine; the clock of the dictionaries starts with it."""
+    """Return the machine's boot ID; the clock of the dictionaries starts at boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -239,7 +239,7 @@ def _file_name(name: str) -> str:
 
 
 def site_folder() -> str:
-    """Return the folder name that keeps the files of one site and user apart from others'."""
+    """Return a folder name that is specific to this site and user."""
     identity = f"{settings.SECRET_KEY}\0{os.environ.get('DJANGO_SETTINGS_MODULE', '')}"
     return f"resty-{os.geteuid()}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
@@ -254,7 +254,7 @@ def _folder(path: str | None, setting: str) -> Path:
 
 
 def _folder_with_room(folder: Path, size: int) -> Path:
-    """Return `folder`, or a temporary folder where memory has no room."""
+    """Return `folder`, or a temporary folder if memory has no space."""
     free = os.statvfs(folder)
     if free.f_bavail * free.f_frsize >= size + SPARE:
         return folder
@@ -275,8 +275,8 @@ def _private_folder(folder: Path, setting: str) -> Path:
     open_to_others = stat.S_ISDIR(status.st_mode) and status.st_mode & 0o022
     if open_to_others and (status.st_mode & stat.S_ISVTX or _has_others(folder)):
         raise WrongOwner(
-            f"{folder}, the folder of {setting}, may be written by others and is not for dictionaries alone. Set PATH "
-            f"to a folder inside it, such as {str(folder / site_folder())!r}."
+            f"{folder}, the folder of {setting}, is writable by other users and contains other files. Set "
+            "PATH to a folder inside it, such as {str(folder / site_folder())!r}."
         )
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise WrongOwner(
@@ -284,5 +284,5 @@ def _private_folder(folder: Path, setting: str) -> Path:
             f"(it belongs to {status.st_uid}). Run all processes of the site as one user, or set PATH."
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
-        raise WrongOwner(f"{folder}, the folder of {setting}, may be written by others. Set its mode to 700.")
+        raise WrongOwner(f"{folder}, the folder of {setting}, is writable by other users. Set its mode to 700.")
     return folder

@@ -1,19 +1,18 @@
-"""Transactions over items: saving, dropping, and making room.
+"""Transactions over items: saving, dropping, and eviction.
 
-**Recency.** `order` holds the items by a number that only grows; a new item goes to its end. While less than half of
-the room is taken, that is all: nothing will be thrown out soon, and a write costs one change. From there on the memory
-is *crowded*: an item that is written moves to the end, unless it is in the newest eighth. Reads open no write
-transaction: a process notes which items it has read of the older half, and its next writes move them, a few each. So a
-process that never writes does not keep its items alive, and of two items used at about the same time either may go
-first.
+**Recency.** `order` lists the items by an increasing number; a new item goes to its end. While less than half of the
+space is used, nothing is evicted soon, so items are not moved and a write costs one change. From then on the memory is
+*crowded*: a written item moves to the end, unless it is in the newest eighth. Reads open no write transaction: a
+process notes which items of the older half it has read, and its next writes move a few of them each. So a process that
+never writes does not keep its items alive, and of two items used at about the same time either may be evicted first.
 
-**Expiry.** `due` holds the items by the time at which they may have expired. An item whose expiry moves away keeps its
-early entry, which is put right when it comes due.
+**Expiry.** `due` lists the items by the time at which they may have expired. If an item's expiry is postponed, its
+early entry stays and is corrected when it comes due.
 
-**Room.** Pages are counted by LMDB's own figures, now and then. Above the mark of three quarters of the file, a call
-that stores throws out more than it brings: expired items first, then the least recently used. The rest is spare: LMDB
-writes changed pages anew, and the old ones are free for the transaction after the next, if no reader is so far behind.
-Were all of it taken at once nobody could write any more, so no transaction may change more than half of it.
+**Space.** Pages are counted with LMDB's own figures from time to time. Above three quarters of the file, a storing call
+evicts more than it adds: expired items first, then the least recently used. The remaining quarter is spare: LMDB copies
+changed pages, and the old pages become free for the transaction after the next, unless a reader still needs them. If
+all spare pages were used at once, no write would be possible, so a transaction may change at most half of them.
 """
 
 from __future__ import annotations
@@ -53,29 +52,29 @@ from .records import (
 )
 
 NOTED: Final = 1024
-"""Names of items read that a process keeps."""
+"""Maximum number of read items that a process notes."""
 SPARE: Final = 96
-"""Pages of even the smallest file that are left spare."""
+"""Minimum number of spare pages."""
 BESIDE: Final = 24
-"""Pages that a transaction changes besides the pages of the items that it moves or drops."""
+"""Pages that a transaction changes in addition to the pages of moved or dropped items."""
 EACH: Final = 6
-"""Pages that dropping or moving an item changes at most, mostly."""
+"""Typical maximum number of pages changed by dropping or moving an item."""
 MOVES: Final = 4
-"""Items read that one write moves."""
+"""Number of noted items that one write moves."""
 DROP: Final = 300
-"""Items that one transaction drops at most, so that none is long."""
+"""Maximum number of items that a transaction drops, to keep it short."""
 CHUNK: Final = 4096
-"""Bytes that are thrown out at least, if anything is."""
+"""Minimum number of bytes to evict, if any."""
 ROUNDS: Final = 1000
-"""Transactions that make room for one item at most."""
+"""Maximum number of eviction transactions for one item."""
 
 R = TypeVar("R")
 Step = Callable[[Txn, bytes, bytes, bool, int], R]
-"""Receives the transaction, the name, the stored record, whether it is live, and the time in milliseconds."""
+"""Takes the transaction, the name, the stored record, whether it is live, and the time in milliseconds."""
 
 
 class NoSpace(Exception):
-    """There is no room for so many bytes, and it takes more than one transaction to make it."""
+    """There is no space for this number of bytes, and freeing it takes more than one transaction."""
 
     def __init__(self, need: int) -> None:
         super().__init__(need)
@@ -94,7 +93,7 @@ def name_of(key: object) -> bytes:
 
 
 class ItemStore(Environment):
-    """Transactions over items: read and write with the retries that LMDB may need, eviction included."""
+    """Read and write transactions over items, with the retries that LMDB may need, and eviction."""
 
     def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
         super().__init__(name, size, path)
@@ -103,13 +102,13 @@ class ItemStore(Environment):
         spare = max(pages // 4, SPARE)
         self._mark = pages - spare
         self._changes = min(max((spare // 2 - BESIDE) // EACH, 2), DROP)
-        """Items that one transaction may move or drop."""
+        """Number of items that one transaction may move or drop."""
         self._most = max(self.size // 1024, PAGE)
-        """Bytes that a process stores before it looks at the pages again."""
+        """Bytes that a process may store before it counts the pages again."""
         self._squeezed = False
-        """Whether items that had not expired went in a transaction that only made room."""
+        """Whether a transaction that only evicted has removed items that had not expired."""
 
-    # --- transactions, for the calls that are not in a hurry ---
+    # --- transactions, for calls that are not on a hot path ---
 
     def _read(self, key: object, look: Callable[[Txn, bytes], R]) -> R:
         name = name_of(key)
@@ -133,14 +132,14 @@ class ItemStore(Environment):
                 tries = self._mend(error, tries, name, safe)
 
     def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:
-        """Recover from an error of a write transaction, and return the number of tries so far; or raise."""
+        """Recover from an error of a write transaction and return the number of tries so far, or raise."""
         if isinstance(error, NoSpace):
             self._evict(name, error.need, safe)
             return tries
         return self._recover(error, tries, safe)
 
     def _write(self, key: object, step: Step[R]) -> R | None:
-        """Change an existing record; return None where there is none."""
+        """Change an existing record; return None if there is none."""
         name = name_of(key)
 
         def work(txn: Txn) -> R | None:
@@ -162,7 +161,7 @@ class ItemStore(Environment):
         return decode(kind, payload)
 
     def _evict(self, name: bytes, need: int, safe: bool) -> None:
-        """Make room for `need` bytes in separate transactions, sparing the item `name`. Raises `NoMemory`."""
+        """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""
 
         def evict(txn: Txn) -> int:
             room = (self._mark - self._used_pages(txn)) * PAGE
@@ -177,7 +176,7 @@ class ItemStore(Environment):
             missing = self._transaction(evict, safe)
             rounds -= 1
         if missing:
-            raise NoMemory(f"There is no room for {need} bytes in {self._setting()}. Raise its SIZE ({self.size}).")
+            raise NoMemory(f"There is no space for {need} bytes in {self._setting()}. Raise its SIZE ({self.size}).")
 
     # --- one item ---
 
@@ -197,7 +196,7 @@ class ItemStore(Environment):
     ) -> bool:
         """Write an item over `record` with its `head` (None: there is none). `name`: the name of `key`.
 
-        True: items that had not expired were thrown out for it. Raises `NoSpace`.
+        Return whether items that had not expired were evicted. Raise `NoSpace`.
         """
         form = 0
         if len(name) > LONGEST_NAME:
@@ -242,7 +241,7 @@ class ItemStore(Environment):
         return forced
 
     def _next_seq(self, txn: Txn) -> int:
-        """Return a number greater than all before, in every process: it begins with the number of the transaction."""
+        """Return a number greater than all previous ones in every process: it begins with the transaction number."""
         seq: int = txn.id() << 16
         if seq >= self._next_look:
             self._age = (txn.stat(self._order)["entries"] // 8 + 2) << 16
@@ -254,7 +253,7 @@ class ItemStore(Environment):
         return seq
 
     def _remove(self, txn: Txn, name: bytes, record: bytes) -> int:
-        """Delete an item with all that belongs to it; returns about how many bytes that frees."""
+        """Delete an item with all its parts. Return the approximate number of freed bytes."""
         _, _, kind, form, _, seq, due = HEAD.unpack_from(record)
         freed = len(name) + len(record) + ENTRY
         if form & IN_PARTS:
@@ -274,7 +273,7 @@ class ItemStore(Environment):
         return PARTS.pack(owner, len(body))
 
     def _drop_parts(self, txn: Txn, record: bytes, keep_list: bool = False) -> int:
-        """Delete the pieces of a body, and the items of a list unless the list goes on; bytes of list items freed."""
+        """Delete a body's pieces, and a list's items unless the list is kept. Return the freed bytes of list items."""
         head = head_of(record)
         freed = 0
         if head.kind == LIST and not keep_list:
@@ -294,7 +293,7 @@ class ItemStore(Environment):
         return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE)])
 
     def _payload(self, txn: Txn, record: bytes) -> bytes:
-        """Return the bytes of the value, wherever they are."""
+        """Return the bytes of the value, whether stored inline or in parts."""
         form: int = record[FORM]
         if not form:
             return record[SIZE:]
@@ -313,7 +312,7 @@ class ItemStore(Environment):
         for _ in range(min(MOVES, len(self._touched))):
             try:
                 name, _ = self._touched.popitem()
-            except KeyError:  # another thread was quicker
+            except KeyError:  # another thread was faster
                 return
             record = txn.get(name)
             if record is None:
@@ -325,7 +324,7 @@ class ItemStore(Environment):
                 txn.put(order_key(seq), name, True, True, True, self._order)
                 txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[SIZE:])
 
-    # --- room ---
+    # --- space ---
 
     def _used_pages(self, txn: Txn) -> int:
         pages = 0
@@ -335,7 +334,7 @@ class ItemStore(Environment):
         return pages
 
     def _make_room(self, txn: Txn, name: bytes, need: int, now: int, safe: bool) -> bool:
-        """Make room for `need` bytes. Returns True if items that had not expired were evicted. Raises `NoSpace`."""
+        """Free `need` bytes. Return whether items that had not expired were evicted. Raise `NoSpace`."""
         used = self._used_pages(txn)
         room = (self._mark - used) * PAGE
         self._crowded[0] = int(2 * (used + need // PAGE) > self._mark)
@@ -351,9 +350,9 @@ class ItemStore(Environment):
         return forced
 
     def _squeeze(self, safe: bool) -> None:
-        """Make room for a transaction that the file had no pages for.
+        """Free pages for a transaction that found none.
 
-        A change, however small, sets free the pages of the transaction before the last.
+        Any change, however small, releases the pages of the transaction before the last.
         """
         with self._writing, self._begin(self._items, None, True) as txn:
             txn.put(TURN, COUNT.pack(txn.id()), True, True, False, self._meta)
@@ -362,16 +361,17 @@ class ItemStore(Environment):
         self._room = 0
 
     def _drop(self, txn: Txn, now: int, want: int, safe: bool, spare: bytes = b"") -> int:
-        """Drop items until `want` bytes are free, or as many as one transaction may; the bytes that are free."""
+        """Drop items until `want` bytes are free, within the limit of a transaction. Return the freed bytes."""
         _, freed, looked = self._drop_stale(txn, now, want, self._changes, spare)
         if freed < want and not safe:
             freed += self._drop_oldest(txn, now, want - freed, self._changes - looked, spare)
         return freed
 
     def _drop_stale(self, txn: Txn, now: int, want: int, limit: int, spare: bytes = b"") -> tuple[int, int, int]:
-        """Drop items that were flushed, then those whose time is over, until `want` bytes are free.
+        """Drop flushed items, then expired ones, until `want` bytes are free.
 
-        Looks at `limit` items at most. Returns the items and bytes dropped, and how many items it looked at.
+        Examine at most `limit` items. Return the number of dropped items, the freed bytes and the number of examined
+        items.
         """
         dropped = freed = looked = 0
         generation = self._flushes[0]
@@ -411,14 +411,14 @@ class ItemStore(Environment):
         return dropped, freed, looked
 
     def _move_due(self, txn: Txn, name: bytes, record: bytes, head: Head) -> None:
-        """Put right the entry of an item that lives longer than its entry says."""
+        """Correct the entry of an item whose expiry was postponed."""
         txn.delete(order_key(head.due) + name, b"", self._due)
         if head.expires:
             txn.put(order_key(head.expires) + name, b"", True, True, False, self._due)
         txn.put(name, HEAD.pack(*head._replace(due=head.expires)) + record[SIZE:])
 
     def _drop_oldest(self, txn: Txn, now: int, want: int, limit: int, spare: bytes) -> int:
-        """Drop the least recently used items until `want` bytes are free; the bytes that are."""
+        """Drop the least recently used items until `want` bytes are free. Return the freed bytes."""
         generation = self._flushes[0]
         freed = forcible = 0
         cursor = txn.cursor(self._order)

@@ -1,18 +1,18 @@
-"""The bytes of the file. Pure.
+"""The binary format of the file. Pure.
 
 Five tables of one LMDB environment:
 
 | table | key | value |
 |---|---|---|
 | items | name | record |
-| order | seq, 8 bytes | name: the item used least recently comes first |
-| due | milliseconds, 8 bytes, and name | nothing: the item may have expired by then |
+| order | seq, 8 bytes | name; the least recently used item comes first |
+| due | milliseconds, 8 bytes, and name | empty; the item may have expired by then |
 | parts | owner and position, 8 bytes each | a piece of a long value, or an item of a list |
-| meta | `forcible`, `turn` | 8 bytes each: items thrown out alive; nothing, but written to change something |
+| meta | `forcible`, `turn` | 8 bytes each: number of forcible evictions; a dummy written to force a change |
 
-A name is the key, or a digest of `DIGEST` bytes where the key is longer than `LONGEST_NAME`. A record is a head and a
-body. Beside the environment lies a small file that all processes map, with two numbers: how many times everything was
-flushed, and whether the memory is crowded. All items of another generation than the first number are stale.
+A name is the key, or a digest of `DIGEST` bytes if the key is longer than `LONGEST_NAME`. A record is a head and a
+body. Next to the environment is a small file that all processes map. It contains two numbers: the number of flushes,
+and whether the memory is crowded. Items whose generation differs from the first number are stale.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import struct
 from typing import Any, Final, NamedTuple
 
 PAGE: Final = min(mmap.PAGESIZE, 32768)
-"""LMDB's: that of the machine, but no larger than this."""
+"""LMDB's page size: the machine's, but no larger than this."""
 LONGEST_NAME: Final = 480
 DIGEST: Final = 500
-"""Longer than any name, and with the 8 bytes of `due` still a key that LMDB takes (511)."""
+"""Maximum length of a key that is used as a name; with the 8 bytes of `due` it fits into LMDB's limit of 511."""
 
 INLINE: Final = 1900
-"""A record whose name and body are longer than this keeps its body in pieces, since LMDB would want adjoining pages."""
+"""Maximum size of name and body; longer bodies are stored in pieces, because LMDB would need contiguous pages."""
 PIECE: Final = PAGE - 16
 ENTRY: Final = 80
-"""About what an item takes besides its name and body."""
+"""Approximate overhead of an item in addition to its name and body."""
 
 IN_PARTS: Final = 1
 LONG_KEY: Final = 2
@@ -44,20 +44,20 @@ HEAD: Final = struct.Struct("<qIBBIQq")
 """expires (ms, 0: never), flags, kind, form, generation, seq, due (0: not in that table)."""
 SIZE: Final = HEAD.size
 FRONT: Final = struct.Struct("<q4xBBI").unpack_from
-"""Of a record, what a reader needs: expires, kind, form, generation."""
+"""The part of a record that readers need: expiry, kind, form, generation."""
 SEQ: Final = struct.Struct("<18xQ").unpack_from
 COUNTER: Final = struct.Struct("<q4xHI16xq").unpack
-"""Of the record of a whole number: expires, kind (and 256 times the form), generation, the number."""
+"""An integer's record: expiry, kind (plus 256 times the form), generation, the number."""
 COUNTER_SIZE: Final = SIZE + 8
 counted: Final = struct.Struct(f"<{SIZE}sq").pack
-"""Such a record with another number."""
+"""An integer's record with a different number."""
 FORM: Final = 13
-"""Where `form` is."""
+"""Offset of `form`."""
 COUNT: Final = struct.Struct("<Q")
 PARTS: Final = struct.Struct("<QQ")
-"""Of a body in parts: owner, length in bytes."""
+"""A body in parts: owner, length in bytes."""
 ENDS: Final = struct.Struct("<QQQ")
-"""Of a list: owner, position of the head, position after the tail."""
+"""A list: owner, position of the head, position after the tail."""
 MIDDLE: Final = 2**62
 
 order_key: Final = struct.Struct(">Q").pack
@@ -65,7 +65,7 @@ part_key: Final = struct.Struct(">QQ").pack
 
 
 class Head(NamedTuple):
-    """The head of a record, for code that is not in a hurry."""
+    """The head of a record, for code that is not on a hot path."""
 
     expires: int
     flags: int
@@ -81,7 +81,7 @@ def head_of(record: bytes) -> Head:
 
 
 def short_name(key: bytes) -> bytes:
-    """Return the name of a key that is too long to be one."""
+    """Return the name for a key that is too long to be used directly."""
     return hashlib.blake2b(key).digest().ljust(DIGEST, b"\0")
 
 
@@ -99,4 +99,4 @@ def payload_in(body: bytes) -> bytes:
 
 
 Txn = Any
-"""An LMDB transaction; only `environment` imports the library."""
+"""An LMDB transaction. Only `environment` imports the library."""

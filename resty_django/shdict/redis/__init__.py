@@ -1,4 +1,4 @@
-"""Shared dictionaries on a Redis or Valkey: for many machines, or for sites that have one anyway."""
+"""Shared dictionaries on Redis or Valkey, for several machines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The calls for one key: each one Lua script and one round trip, `update` two, and one more for each conflict.
+"""The Redis engine: a call for one key is one Lua script and one round trip (`update`: two, and one more per conflict).
 
-Each item is one hash under the prefix of the dictionary and its key, so on a cluster the items spread over the nodes.
-The time is the server's. Calls about the whole dictionary look through all keys; none of them is one step: what others
-write meanwhile is met or not.
+Each item is one hash under the prefix of the dictionary and its key, so on a cluster the items are distributed over the
+nodes. The server's clock is used. Calls for the whole dictionary scan all keys. They are not atomic: concurrent writes
+may or may not be included.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .scripts import ADD, DELETE, EXPIRE, FLUSH, FREE, GET, INCR, LIVE, LLEN, LO
 from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
 TRIES: Final = 1000
-"""How often `update` tries to write before it gives up; each time somebody else was quicker."""
+"""Maximum number of attempts of `update`, if other processes change the key each time."""
 
 
 class RedisDict(SharedDict):
-    """A dictionary on the Redis of the cache `alias`.
+    """A dictionary on the Redis server of the cache `alias`.
 
-    `prefix`: what its keys begin with (None: made of the name). `stale`: seconds that an expired item stays for
+    `prefix`: prefix of the keys (None: derived from the name). `stale`: seconds that an expired item stays readable for
     `get_stale`. `clock`: seconds, for tests (None: the server's time).
 
-    The server throws out items as its `maxmemory-policy` says, so `safe_set` and `safe_add` are `set` and `add`, and
-    no outcome is `FORCED`.
+    The server evicts items according to its `maxmemory-policy`, so `safe_set` and `safe_add` equal `set` and `add`, and
+    `FORCED` is never returned.
     """
 
     engine: ClassVar[str] = "redis"
@@ -49,7 +49,7 @@ class RedisDict(SharedDict):
     ) -> None:
         super().__init__(name)
         self.alias = alias
-        # Quoted, so that no name of a dictionary with its colon begins another's, and none has braces for a slot.
+        # Quoted, so that no prefix begins another one, and names cannot contain hash tags.
         self.prefix = prefix or f"resty:dict:{quote(name, safe='')}:"
         self._prefix = self.prefix.encode()
         self._stale = milliseconds(stale)
@@ -201,8 +201,8 @@ class RedisDict(SharedDict):
                 return change.result
             old = stored
         raise Unavailable(
-            f"update() of the key {key!r} in {self} has been overtaken by other writers {TRIES} times. "
-            "Spread the writes over several keys."
+            f"update() of the key {key!r} in {self} was overtaken by other writers {TRIES} times. Distribute "
+            "the writes over several keys."
         )
 
     def lpush(self, key: object, value: Any) -> int:
@@ -307,7 +307,7 @@ class RedisDict(SharedDict):
             return (await amemory(async_connection(self.alias)))[1]
 
     def stats(self) -> Stats:
-        """Return figures; `keys` includes expired items while they are readable, and evictions are unknown."""
+        """Return the figures; `keys` includes readable expired items, and evictions are unknown."""
         with self._faults():
             client = connection(self.alias)
             return Stats(sum(len(batch) for batch in scan(client, self._prefix)), *memory(client), None)
@@ -326,7 +326,7 @@ class RedisDict(SharedDict):
     async def aclose(self) -> None:
         """Do nothing: the connections belong to the cache; they end with the loop."""
 
-    # --- from a call to a script, and from an error of Redis to one of the dictionary ---
+    # --- arguments of scripts, and errors ---
 
     def _call(self, script: Script, key: object, *args: bytes | int) -> Any:
         name = self._prefix + encode_key(key)
@@ -347,7 +347,7 @@ class RedisDict(SharedDict):
             raise self._fault(error) from error
 
     def _clock_args(self) -> tuple[bytes, ...]:
-        """Return the time for a script to take instead of the server's (item.lua)."""
+        """Return the time that a script uses instead of the server's (item.lua)."""
         return () if self._clock is None else (b"@%d" % (self._clock() * 1000),)
 
     @contextmanager
@@ -360,11 +360,12 @@ class RedisDict(SharedDict):
     def _fault(self, error: StoreError) -> SharedDictError:
         if isinstance(error, StoreFull):
             return NoMemory(
-                f"There is no room in the shared dictionary {self.name!r}: the Redis of the cache {self.alias!r} has "
-                "used its maxmemory. Raise it, or set a maxmemory-policy that throws items out."
+                f"There is no space in the shared dictionary {self.name!r}: the Redis of the cache "
+                f"{self.alias!r} has reached its maxmemory. Raise it, or set a maxmemory-policy that evicts "
+                "items."
             )
         return Unavailable(
-            f"The shared dictionary {self.name!r} cannot be used now, because of the Redis of the cache "
+            f"The shared dictionary {self.name!r} cannot be used at the moment. Check the Redis of the cache "
             f"{self.alias!r}: {error}"
         )
 

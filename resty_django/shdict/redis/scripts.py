@@ -1,4 +1,4 @@
-"""The Lua scripts of the engine, each one call."""
+"""The Lua scripts of the Redis engine, one per call."""
 
 from __future__ import annotations
 

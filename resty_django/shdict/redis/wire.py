@@ -1,6 +1,6 @@
-"""What the Redis engine sends to its scripts, and what their replies mean. Pure.
+"""Arguments and replies of the Redis engine's scripts. Pure.
 
-A value travels as a digit for its kind and a payload: the codec's, but whole numbers as decimal text, so that
+A value is sent as a digit for its kind and a payload: the codec's bytes, except that integers are decimal text, so that
 the server can add to them exactly.
 """
 
@@ -33,13 +33,13 @@ WRONG_KIND: Final = -1
 
 
 def packed(value: Any) -> bytes:
-    """Return a value as it is sent. Raises `BadValue`."""
+    """Return a value in wire format. Raise `BadValue`."""
     kind, data = encode(value)
     return b"1%d" % value if kind == INT else DIGITS[kind] + data
 
 
 def unpacked(data: bytes) -> Any:
-    """Return a value as it is replied. Raises `WrongKind`, `Unreadable`."""
+    """Return the value in a reply. Raise `WrongKind` or `Unreadable`."""
     try:
         kind = data[0] - ZERO
         if kind == TEXT:
@@ -54,7 +54,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
-    """Return a new item: value, life, stale and flags, as far as they are needed. Raises `BadValue`."""
+    """Return the arguments for a new item: value, life, stale and flags, as needed. Raise `BadValue`."""
     data = packed(value)
     if flags:
         return data, milliseconds(ttl), stale, check_flags(flags)
@@ -62,11 +62,11 @@ def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
 
 
 def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
-    """Return the number to add, new item, life and stale, as far as they are needed. Raises `BadValue`."""
+    """Return the number to add, the new item, its life and stale, as needed. Raise `BadValue`."""
     added = number(by)
     if init is None:
         if init_ttl:
-            raise ValueError("init_ttl is the time to live of a new number: give init as well.")
+            raise ValueError("init_ttl is the time to live of a new number. Pass init as well.")
         return (added,)
     if type(init) is not int and type(init) is not float:
         raise BadValue(f"{init!r} is not a number.")
@@ -76,7 +76,7 @@ def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
 
 
 def number(value: Any) -> bytes:
-    """Return a number as it is sent; booleans are not numbers. Raises `BadValue`."""
+    """Return a number in wire format; booleans are not numbers. Raise `BadValue`."""
     if type(value) is int and MIN_INT <= value <= MAX_INT:
         return b"1%d" % value
     if type(value) is int or type(value) is float:
@@ -85,40 +85,40 @@ def number(value: Any) -> bytes:
 
 
 def total(data: bytes | None, key: object, by: Any) -> Any:
-    """Return the sum that incr.lua replied. Raises `NotFound`, `NotANumber`, `BadValue`."""
+    """Return the sum replied by incr.lua. Raise `NotFound`, `NotANumber` or `BadValue`."""
     if data is None:
-        raise NotFound(f"The key {key!r} does not exist, and incr() was given no init. Pass init=0.")
+        raise NotFound(f"The key {key!r} does not exist. Pass init to incr() to create it.")
     if data == b"N":
         raise NotANumber(f"The value of the key {key!r} is not a number.")
     if data == b"O":
-        raise BadValue(f"The number of the key {key!r} and {by} together need more than 64 bits.")
+        raise BadValue(f"The sum of the key {key!r} and {by} needs more than 64 bits.")
     return unpacked(data)
 
 
 def item(reply: list[Any] | None, stale: bool) -> Item | None:
-    """Return the item that look.lua replied; an expired one only if `stale`. Raises `WrongKind`."""
+    """Return the item replied by look.lua; an expired one only if `stale`. Raise `WrongKind`."""
     if reply is None or (reply[2] and not stale):
         return None
     return Item(unpacked(reply[0]), int(reply[1]), bool(reply[2]))
 
 
 def packed_item(value: Any) -> bytes:
-    """Return an item of a list. Raises `BadValue`."""
+    """Return a list item in wire format. Raise `BadValue`."""
     kind, data = encode(value)
     if kind not in (TEXT, INT, FLOAT, BYTES):
-        raise BadValue(f"A list holds texts, numbers and bytes, not a {type(value).__name__}.")
+        raise BadValue(f"A list can contain str, numbers and bytes, not a {type(value).__name__}.")
     return bytes((kind,)) + data
 
 
 def length(reply: int) -> int:
-    """Return the length of a list. Raises `WrongKind`."""
+    """Return the length of a list. Raise `WrongKind`."""
     if reply == WRONG_KIND:
         raise WrongKind("The value is not a list. Use get().")
     return reply
 
 
 def popped(reply: bytes | int | None) -> Any:
-    """Return the item taken from a list. Raises `WrongKind`."""
+    """Return the item removed from a list. Raise `WrongKind`."""
     if isinstance(reply, int):
         return length(reply)
     return None if reply is None else decode(reply[0], reply[1:])

@@ -80,7 +80,7 @@ async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest
     raw = bytearray(shm.get(KEY))
     raw[where] ^= 1
     shm.set(KEY, bytes(raw))
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 @pytest.mark.parametrize(("stored", "ttl"), [(1e9, 0.0), (1e9, 1e9), (0.0, 60.0)])
@@ -92,7 +92,7 @@ async def test_a_pickle_whose_life_was_prolonged(
     raw = shm.get(KEY)
     shm.set(KEY, struct.pack("<Bdd", entries.SIGNED, stored, ttl) + raw[HEAD:])
     assert await api.touch("k", 1000) is False, "nothing is signed that was not signed before"
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_old_pickle_that_is_brought_back_after_its_time(
@@ -103,7 +103,7 @@ async def test_an_old_pickle_that_is_brought_back_after_its_time(
     now = store.clock()
     monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.SKEW + 1)
     shm.set(KEY, raw)
-    await is_a_miss(api, caplog, "its time was over before it was read")
+    await is_a_miss(api, caplog, "it had expired before it was read")
 
 
 async def test_the_clocks_of_two_machines_may_differ(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ async def test_touch_signs_a_pickle_anew(api: Api, shm: SharedDict) -> None:
 async def test_an_entry_moved_from_another_key(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     await api.set("other", Bomb())
     shm.set(KEY, shm.get(":1:other"))
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_entry_moved_from_another_version_or_prefix(
@@ -138,7 +138,7 @@ async def test_an_entry_moved_from_another_version_or_prefix(
     await api.of("prefixed").set("k", Bomb())
     for name in (":2:k", "other:1:k"):
         shm.set(KEY, shm.get(name))
-        await is_a_miss(api, caplog, "its signature is wrong")
+        await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_entry_moved_from_another_dictionary(
@@ -147,7 +147,7 @@ async def test_an_entry_moved_from_another_dictionary(
     settings.CACHES = {**settings.CACHES, "elsewhere": {"BACKEND": OURS, "LOCATION": "default"}}
     await api.of("elsewhere").set("k", Bomb())
     shdicts["pages"].set(KEY, shdicts["default"].get(KEY))
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_entry_without_signature(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +155,7 @@ async def test_an_entry_without_signature(api: Api, shm: SharedDict, caplog: pyt
     head = struct.pack("<Bdd", entries.SIGNED, 0, 0)
     for raw in (head + data, head + bytes(32) + data, head + data[:5]):
         shm.set(KEY, raw)
-        await is_a_miss(api, caplog, "its signature is wrong")
+        await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_entry_of_another_site(
@@ -165,7 +165,7 @@ async def test_an_entry_of_another_site(
     settings.SECRET_KEY = "the key of another site"
     await api.set("k", Bomb())
     settings.SECRET_KEY = before
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_old_keys_still_read(api: Api, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -180,7 +180,7 @@ async def test_old_keys_still_read(api: Api, settings: Any, caplog: pytest.LogCa
     api.cache.store.lru.flush_all()
     assert await api.get("new") == {3}
     assert await api.get("again") == {4}
-    await is_a_miss(api, caplog, "its signature is wrong")
+    await is_a_miss(api, caplog, "its signature is invalid")
 
 
 FOREIGN = [
@@ -201,7 +201,7 @@ async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest
     for raw in FOREIGN:
         shm.set(KEY, raw)
         assert await api.touch("k", 100) is False
-        await is_a_miss(api, caplog, "it is no entry of this cache")
+        await is_a_miss(api, caplog, "it is not an entry of this cache")
 
 
 async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
@@ -214,7 +214,7 @@ async def test_a_list_of_others_stays(api: Api, shm: SharedDict, caplog: pytest.
     shm.rpush(KEY, "item")
     with caplog.at_level(logging.WARNING, "resty_django.cache"):
         assert await api.get("k", "absent") == "absent"
-    assert "it is no entry of this cache" in caplog.text
+    assert "it is not an entry of this cache" in caplog.text
     assert shm.lpop(KEY) == "item"
 
 
@@ -273,7 +273,7 @@ async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplo
         assert await api.get("k") is None
         assert await api.add("k", large) is False
         assert await api.set_many({"small": 1, "large": large}) == ["large"]
-    assert "is not in" in caplog.text
+    assert "was not stored in" in caplog.text
     assert await api.get("small") == 1
 
 

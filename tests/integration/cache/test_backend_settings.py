@@ -35,13 +35,13 @@ def test_a_right_cache_has_nothing_to_tell() -> None:
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"LOCATION": "nowhere"}, "LOCATION is 'nowhere', and must be the name of a shared dictionary"),
+        ({"LOCATION": "nowhere"}, "LOCATION is 'nowhere', but must be the name of a shared dictionary"),
         ({"LOCATION": ""}, "LOCATION is ''"),
-        ({"OPTIONS": {"LRU_SIZE": -1}}, "LRU_SIZE must be a whole number of at least 0, not -1"),
+        ({"OPTIONS": {"LRU_SIZE": -1}}, "LRU_SIZE must be an integer of at least 0, not -1"),
         ({"OPTIONS": {"LRU_SIZE": True}}, "LRU_SIZE must be"),
         ({"OPTIONS": {"LRU_TTL": "1"}}, "LRU_TTL must be a number of seconds of at least 0, not '1'"),
-        ({"OPTIONS": {"MAX_ENTRIES": 5}}, "MAX_ENTRIES is no option of this cache. There are LRU_SIZE, LRU_TTL."),
-        ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is no option of this cache"),
+        ({"OPTIONS": {"MAX_ENTRIES": 5}}, "MAX_ENTRIES is not an option of this cache. Options: LRU_SIZE, LRU_TTL."),
+        ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is not an option of this cache"),
     ],
 )
 def test_what_is_wrong_is_told(settings: Any, changed: dict[str, Any], fault: str) -> None:
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told(settings: Any, changed: dict[str, Any], fault: st
 def test_a_dictionary_that_stands_on_its_own_cache(settings: Any) -> None:
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"pages": {"ENGINE": "redis", "ALIAS": "default"}}}
     (message,) = wrong(settings)
-    assert "names the cache 'default', whose BACKEND is this one" in message.msg
+    assert "names the cache 'default', which uses this BACKEND itself" in message.msg
 
 
 def test_two_caches_on_one_dictionary(settings: Any) -> None:

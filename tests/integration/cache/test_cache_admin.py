@@ -139,13 +139,13 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     text = html(admin_client, LIST)
     for name in ("default", "products", "coded"):
         assert "<td>cache</td>" in row(text, name)
-    assert "<td>cache of Django</td>" in row(text, "django-cache/pages")
-    assert "<td>cache of other processes</td>" in row(text, "elsewhere")
+    assert "<td>Django cache</td>" in row(text, "django-cache/pages")
+    assert "<td>cache in other processes</td>" in row(text, "elsewhere")
     assert "7 calls in the last hour: L1 100.0 %" in row(text, "elsewhere")
     page = html(admin_client, f"{LIST}elsewhere/change/")
-    assert "This process has not made the cache." in plain(page)
+    assert "This process has not created the cache." in plain(page)
     assert 'name="key"' not in page
-    assert "has not made" in plain(html(admin_client, f"{LIST}elsewhere/change/?key=k"))
+    assert "has not created" in plain(html(admin_client, f"{LIST}elsewhere/change/?key=k"))
     assert "/purge/" not in page
 
 
@@ -260,14 +260,14 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     everything = html(admin_client, f"{PAGE}?find=&page=99")
     assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
     assert "for ever" in everything
-    assert "No key begins so." in html(admin_client, f"{PAGE}?find=zzz&page=-1")
+    assert "No keys with this prefix." in html(admin_client, f"{PAGE}?find=zzz&page=-1")
 
 
 def test_a_search_looks_at_so_many_keys(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "LOOKED_AT", 3)
     for number in range(4):
         mlcaches["default"].set(f"a{number}", 1)
-    assert "Not all keys were looked at" in html(admin_client, f"{PAGE}?find=")
+    assert "so not all were searched" in html(admin_client, f"{PAGE}?find=")
 
 
 def test_an_item(admin_client: Client) -> None:
@@ -280,7 +280,7 @@ def test_an_item(admin_client: Client) -> None:
     assert re.search(r"Time to live 0:01:(39|40) ", visible)
     assert re.search(r"Stored [\d.]+ m?s ago", visible)
     assert "{&#x27;name&#x27;: &#x27;tea&#x27;, &#x27;list&#x27;: [1, 2]}" in text
-    assert "L2 has no such key" in html(admin_client, f"{PAGE}?key=K")
+    assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=K")
 
 
 def test_none_in_a_dictionary_of_its_own(admin_client: Client) -> None:
@@ -303,9 +303,9 @@ def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
     shdicts["default"].set("default:foreign", b"\x00<b>")
     shdicts["default"].rpush("default:list", 1)
     visible = plain(html(admin_client, f"{PAGE}?key=foreign"))
-    assert "Not written by this cache: reading it is a miss." in visible
+    assert "Not written by this cache; reading it counts as a miss." in visible
     assert "&lt;b&gt;" in visible
-    assert "L2 has no such key" in html(admin_client, f"{PAGE}?key=list")
+    assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=list")
     assert "foreign" in html(admin_client, f"{PAGE}?find=")
 
 
@@ -320,7 +320,7 @@ def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) 
     cache = MLCache("special", serializer=Never(), lru=LRU(9))
     cache.set("k", {1, 2})
     visible = plain(html(admin_client, f"{LIST}special/change/?key=k"))
-    assert "As the serializer of the cache wrote it. encoded {1, 2}" in visible
+    assert "Shown as encoded by the cache&#x27;s serializer. encoded {1, 2}" in visible
 
 
 class Trap:
@@ -422,7 +422,7 @@ def test_purge(admin_client: Client, free: bool) -> None:
     assert admin_client.post(f"{LIST}default/purge/", data).status_code == 302
     assert cache.get("k") is None
     assert (cache.peek("k", stale=True) is None) is free
-    assert logged() == ["Purged the cache, and freed its memory." if free else "Purged the cache."]
+    assert logged() == ["Purged the cache and freed its memory." if free else "Purged the cache."]
 
 
 def test_purge_a_cache_of_django(admin_client: Client, of_django: Any) -> None:
@@ -449,7 +449,7 @@ def test_the_page_of_a_purge_tells_what_goes_with_it(admin_client: Client) -> No
     assert "everything that is in the dictionary default (lmdb), whoever stored it" in visible
     assert "beside (cache)" in visible
     assert "alone (cache)" not in visible
-    assert "The figures of the cache are in it too" in visible
+    assert "figures are stored there too" in visible
     visible = plain(html(admin_client, f"{LIST}alone/purge/"))
     assert "as well" not in visible
     assert "The figures" not in visible
@@ -461,7 +461,7 @@ def test_a_cache_that_cannot_tell_others_is_left_alone(admin_client: Client) -> 
     cache.get("k", value("v"))
     for action, data in (("delete-key", {"key": "k"}), ("purge", {"confirmation": "quiet"})):
         reply = admin_client.post(f"{LIST}quiet/{action}/", data)
-        assert "needs a channel to the other processes" in plain(reply.content.decode())
+        assert "needs a channel to other processes" in plain(reply.content.decode())
     assert cache.get("k") == "v"
     assert logged() == []
 
@@ -483,7 +483,7 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
     assert mlcaches["wide"].get("k") is None
     admin_client.post(f"{LIST}wide/purge/", {"confirmation": "wide", "free": "on"})
     assert mlcaches["wide"].get("l", value("again")) == "again"
-    assert logged() == ["Deleted the key “k”.", "Purged the cache, and freed its memory."]
+    assert logged() == ["Deleted the key “k”.", "Purged the cache and freed its memory."]
 
 
 # --- who may do what ----------------------------------------------------------------------------------------------

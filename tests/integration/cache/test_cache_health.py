@@ -30,7 +30,7 @@ def test_all_is_well() -> None:
     mlcaches["default"].get("k", value(1))
     [(subject, (level, message))] = findings().items()
     assert (level, subject) == ("ok", "cache")
-    assert "can be used; no callback failed in the last 10 minutes." in message
+    assert "can be used. No callback failed in the last 10 minutes." in message
     output = StringIO()
     call_command("resty_check", only=["cache"], stdout=output)
     assert "can be used" in output.getvalue()
@@ -73,7 +73,7 @@ def test_a_dictionary_that_does_not_answer_is_told(site: Any, tmp_path: Path) ->
     for subject in ("cache one", "cache two"):
         level, message = reported[subject]
         assert level == "error"
-        assert "Its dictionary away does not answer: " in message
+        assert "Its dictionary away is unavailable: " in message
     assert "cache default" not in reported
     with pytest.raises((CommandError, SystemExit)):
         call_command("resty_check", only=["cache"], stdout=StringIO(), stderr=StringIO())
@@ -84,7 +84,7 @@ def test_a_cache_that_cannot_be_made_is_told(site: Any) -> None:
     site.CACHES = {**site.CACHES, "fast": {"BACKEND": OURS, "LOCATION": "nowhere"}}
     reported = findings()
     assert reported["cache one"][0] == "error"
-    assert reported["cache one"][1].startswith("It cannot be made: ")
+    assert reported["cache one"][1].startswith("The cache cannot be created: ")
     assert "LOCATION" in reported["cache django-cache/nowhere"][1]
 
 
@@ -104,7 +104,7 @@ def test_a_channel_that_does_not_answer_is_told_once(monkeypatch: pytest.MonkeyP
     first, second = (MLCache(name, ipc=dead, lru=LRU(9)) for name in ("first", "second"))
     reported = findings()
     assert reported["channel of first"][0] == "error"
-    assert "cannot be heard" in reported["channel of first"][1]
+    assert "cannot be received" in reported["channel of first"][1]
     assert "the line is dead" in reported["channel of first"][1]
     assert "channel of second" not in reported
     assert dead.polls == 1

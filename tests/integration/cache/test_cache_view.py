@@ -652,7 +652,7 @@ def test_pages_that_may_not_be_kept_do_not_wait_for_each_other() -> None:
         ({"ttl": 1, "l1_serializer": str}, "l1_serializer is not an option"),
         ({"ttl": 1, "headers": "Accept"}, "tuples of names"),
         ({"ttl": 1, "query": [1]}, "query must be a tuple of names"),
-        ({"ttl": 1, "allow": {"cookie"}}, "allow must be a set with some of authorization, cookies"),
+        ({"ttl": 1, "allow": {"cookie"}}, "allow must be a set of some of authorization, cookies"),
         ({"ttl": 1, "allow": "private"}, "allow must be"),
         ({"ttl": 1, "max_age": -1}, "max_age must be"),
     ],

@@ -336,11 +336,11 @@ def test_a_value_that_cannot_be_cached(cache: MLCache) -> None:
 def test_wrong_options() -> None:
     with pytest.raises(BadOption, match="tll is not an option"):
         cached(tll=5)
-    with pytest.raises(BadOption, match="with brackets"):
+    with pytest.raises(BadOption, match="with parentheses"):
         cached(lambda: 1)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="by and key"):
         cached(by="pk", key=lambda self: 1)
-    with pytest.raises(BadOption, match="made inside of a function"):
+    with pytest.raises(BadOption, match="defined inside a function"):
         cached()(lambda: 1)
     with pytest.raises(BadOption, match="no self"):
         cached(by="pk", name="f")(lambda: 1)

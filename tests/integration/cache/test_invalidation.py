@@ -217,7 +217,7 @@ def test_a_listener_that_fails_is_logged_and_the_rest_goes_on(two: Two, caplog: 
     become("B")
     channel.poll()
     assert heard == ["2"]
-    assert "the listener of 'bad' failed for '1'" in caplog.text
+    assert "The listener of 'bad' failed for '1'" in caplog.text
 
 
 def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:
@@ -290,7 +290,7 @@ def test_a_channel_that_is_down_fails_no_request(
         for _ in range(3):
             assert middleware(RequestFactory().get("/")).content == b"1"  # type: ignore[union-attr]
     assert len(calls) == 1, "it is left alone for a while"
-    assert caplog.text.count("requests may see old values") == 1
+    assert caplog.text.count("Requests may see old values") == 1
 
 
 @pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
@@ -329,7 +329,7 @@ async def test_a_channel_that_is_down_leaves_the_others_alone(
             if twins:
                 await reply
     assert [line.polls for line in lines] == [1, 3, 1, 3]
-    assert caplog.text.count("requests may see old values") == 2, "once for each that is down"
+    assert caplog.text.count("Requests may see old values") == 2, "once for each that is down"
     lines[0].dead = False
     for which in middleware.down:
         middleware.down[which] = 0.0  # the pause is over

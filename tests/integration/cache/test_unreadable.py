@@ -95,7 +95,7 @@ async def test_an_item_that_cannot_be_decoded_is_absent(make: Make, valkey: Any,
         process.cache.lru.flush_all()
 
     spoil()
-    with pytest.raises(Unreadable, match="Delete it, or set it anew"):
+    with pytest.raises(Unreadable, match="Delete or overwrite it"):
         shm.get("c:key")
     assert await process.lookup("key") == (None, None, -1)
     assert await process.lookup("key", value("new")) == ("new", None, 3)

@@ -266,9 +266,9 @@ async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
 @pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, None])
 async def test_wrong_arguments_of_a_bulk(make: Make, concurrency: Any) -> None:
     a = make()
-    with pytest.raises(BadOption, match="concurrency must be a whole number greater than 0"):
+    with pytest.raises(BadOption, match="concurrency must be an integer greater than 0"):
         await a.do("get_bulk", Bulk(), concurrency=concurrency)
-    with pytest.raises(BadOption, match="bulk must be what new_bulk"):
+    with pytest.raises(BadOption, match="bulk must be created by new_bulk"):
         await a.do("get_bulk", [("k", len)])
 
 
@@ -358,7 +358,7 @@ async def test_a_writer_that_is_cancelled_and_fails_then_is_a_line_in_the_log(
     with caplog.at_level(logging.WARNING, "resty_django.cache"):
         await cancelled(a.cache.aset("k", "new"), slow, lets_go=True)
         await settle(lambda: "the line is dead" in caplog.text)
-    assert "what a task that was cancelled wrote to a cache failed" in caplog.text
+    assert "The cache write of a cancelled task failed" in caplog.text
 
 
 # --- what was counted ---
@@ -514,7 +514,7 @@ async def test_a_value_without_room_in_l2(
         a = make(shm_locks=locks)
         large = "x" * MIB
         assert await a.lookup("k", value(large)) == (large, None, 3)
-        assert "the key 'k' of 'c:' is not in L2" in caplog.text
+        assert "The key 'k' of 'c:' was not stored in L2" in caplog.text
         assert await a.lookup("k") == (large, None, 1)
         with pytest.raises(NoMemory):
             await a.do("set", "k", large)

@@ -102,7 +102,7 @@ def test_a_fault_of_the_settings_fails_no_request(
     settings.LOGGING_CONFIG = None  # django.setup() would take away the handler of `caplog`
     ask_wsgi()
     assert not events.running()
-    assert "events are not heard in this process" in caplog.text
+    assert "This process cannot receive events" in caplog.text
 
 
 def test_tests_of_a_site_start_nothing(site: Any) -> None:

@@ -163,7 +163,7 @@ def test_an_event_that_does_not_fit_is_refused_with_its_size_alone(
     posts.post("s", "e")
     with pytest.raises(NoRoom, match=r'^failed posting event "e" by "s"; no memory for its 20000\d\d bytes'):
         posts.post("s", "e", "secret " * 285714 + "xx")
-    assert "an event of 20000" in caplog.text
+    assert "An event of 20000" in caplog.text
     assert "secret" not in caplog.text
     posts.post("s", "f")
     assert b'"f"' in (channel.fetch(channel.last()) or b"")

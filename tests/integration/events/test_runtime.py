@@ -271,8 +271,8 @@ def test_a_listener_outlives_an_outage_and_tells_it_once(
     events.post("s", "f")
     assert eventually(lambda: heard == ["started", "f"])
     assert [record.getMessage() for record in caplog.records] == [
-        "events are not heard until the store is back: Unavailable: no answer",
-        "events are heard again",
+        "Events are not received until the store is back: Unavailable: no answer",
+        "Events are received again",
     ]
 
 

@@ -215,10 +215,10 @@ def test_a_server_that_dies_and_comes_back(use: Callable[..., None], caplog: pyt
         server.kill()
         with pytest.raises(events.Unavailable, match=r'^failed posting event "e" by "s"; Redis: '):
             events.post("s", "e", 2)
-        assert eventually(lambda: "events are not heard until the store is back" in caplog.text)
+        assert eventually(lambda: "Events are not received until the store is back" in caplog.text)
         time.sleep(0.5)
         server.start()
-        assert eventually(lambda: "events are heard again" in caplog.text, 10)
+        assert eventually(lambda: "Events are received again" in caplog.text, 10)
         events.post("s", "e", 3)
         assert eventually(lambda: heard == [1, 3])
         assert len(caplog.records) == 2
@@ -246,9 +246,9 @@ async def test_a_task_whose_server_dies_and_comes_back(
         server.kill()
         with pytest.raises(events.Unavailable):
             await events.apost("s", "e", 2)
-        assert await comes(lambda: "events are not heard until the store is back" in caplog.text)
+        assert await comes(lambda: "Events are not received until the store is back" in caplog.text)
         server.start()
-        assert await comes(lambda: "events are heard again" in caplog.text)
+        assert await comes(lambda: "Events are received again" in caplog.text)
         await events.apost("s", "e", 3)
         assert await comes(lambda: heard == [1, 3])
         assert len([record for record in caplog.records if record.name == "resty_django.events"]) == 2

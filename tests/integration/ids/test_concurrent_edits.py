@@ -159,7 +159,7 @@ def test_the_second_user_sees_what_changed(admin_client: Client, kind: str) -> N
     text = refused.content.decode()
     (field, value), *_ = theirs.items()
     assert "Another user has saved this object since you opened it (version 1, now 2)." in text
-    assert f"stored is “{value}”" in text
+    assert f"stored “{value}”" in text
     assert 'name="seen_version" value="2"' in text
     stored = type(obj)._default_manager.get()
     assert getattr(stored, field) == value

@@ -301,7 +301,7 @@ def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
     for key in ("", None):
         with pytest.raises(BadKey):
             store.revise(key, fail)
-    with pytest.raises(RuntimeError, match="is written to while this thread"):
+    with pytest.raises(RuntimeError, match="was written to while this thread"):
         store.revise("bytes", lambda old: store.set("other", 1))
     with pytest.raises(RuntimeError, match="forked or closed it"):
         store.revise("bytes", lambda old: store.close() or (b"56", None, None))

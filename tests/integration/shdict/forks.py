@@ -198,7 +198,7 @@ def other(dictionary: LmdbDict) -> None:
     thread.join(5)
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [Unavailable]
-    assert "Use no other dictionary in the function of update()" in str(errors[0])
+    assert "Do not use other dictionaries in the function passed to update()" in str(errors[0])
     assert dictionary.get("text") == "as it was"
     assert two.get("k") is None
 
@@ -233,7 +233,7 @@ def behind(dictionary: LmdbDict) -> None:
 
 
 def signals(dictionary: LmdbDict) -> None:
-    """Writes in a handler of signals: sometimes a clear error, never a deadlock."""
+    """Writes in signal handlers: sometimes a clear error, never a deadlock."""
     counts: dict[str, int] = {}
 
     def handler(*args: Any) -> None:
@@ -241,7 +241,7 @@ def signals(dictionary: LmdbDict) -> None:
             dictionary.incr("handled", 1, init=0)
             counts["stored"] = counts.get("stored", 0) + 1
         except RuntimeError as error:
-            assert "a handler of signals" in str(error)  # noqa: PT017
+            assert "signal handlers" in str(error)  # noqa: PT017
             counts["refused"] = counts.get("refused", 0) + 1
         dictionary.get("text")
 

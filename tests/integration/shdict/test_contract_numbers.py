@@ -64,7 +64,7 @@ async def test_a_sum_of_more_than_64_bits_changes_nothing(calls: Calls, before: 
 async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(calls: Calls, before: Any, by: int) -> None:
     await calls.set("k", before, 4)
     for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
-        with pytest.raises(BadValue, match=r"^A whole number of (64|65|100) bits is too large"):
+        with pytest.raises(BadValue, match=r"^An integer of (64|65|100) bits is too large"):
             await calls.incr(key, by, init=init)
     assert await calls.get("k") == before
     assert await calls.ttl("k") == 4
@@ -72,7 +72,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
 
 
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
-    with pytest.raises(NotFound, match="The key 'k' does not exist, and incr\\(\\) was given no init"):
+    with pytest.raises(NotFound, match="The key 'k' does not exist"):
         await calls.incr("k", 1)
     assert await calls.incr("k", 5, init=10) == 15
     assert await calls.ttl("k") == 0
@@ -121,7 +121,7 @@ async def test_incr_by_what_is_no_number(calls: Calls, by: Any) -> None:
 
 async def test_init_ttl_without_init(calls: Calls) -> None:
     await calls.set("k", 1)
-    with pytest.raises(ValueError, match="give init as well"):
+    with pytest.raises(ValueError, match="Pass init as well"):
         await calls.incr("k", 1, init_ttl=5)
     assert await calls.get("k") == 1
 

@@ -71,7 +71,7 @@ async def test_a_time_out_of_range_is_refused_and_changes_nothing(calls: Calls, 
         calls.expire_if("k", 1, ttl),
         calls.incr("k", 1, init=1, init_ttl=ttl),
     ):
-        with pytest.raises(ValueError, match="A time to live is 0"):
+        with pytest.raises(ValueError, match="A time to live must be 0"):
             await tried
     assert await calls.get("k") == 1
     assert await calls.ttl("k") == 9

@@ -190,7 +190,7 @@ BAD_KEYS: list[tuple[Any, str]] = [
     (None, "The key is None"),
     ("", "The key has 0 bytes"),
     (b"", "The key has 0 bytes"),
-    ("k" * 65536, "The key has 65536 bytes; a key has 1 to 65535."),
+    ("k" * 65536, "The key has 65536 bytes. Use 1 to 65535 bytes."),
     ("é" * 32768, "The key has 65536 bytes"),
     ("\ud800", "The key cannot be written as UTF-8"),
 ]
@@ -238,6 +238,6 @@ async def test_flags_come_back(calls: Calls, flags: int) -> None:
 @pytest.mark.parametrize("flags", [-1, 2**32])
 async def test_flags_out_of_range_are_refused(calls: Calls, flags: int) -> None:
     for call in (calls.set, calls.safe_set, calls.add, calls.safe_add, calls.replace):
-        with pytest.raises(ValueError, match="Flags are a whole number from 0 to 4294967295"):
+        with pytest.raises(ValueError, match="Flags must be an integer from 0 to 4294967295"):
             await call("k", "v", flags=flags)
     assert await calls.get_stale("k") is None

@@ -94,7 +94,7 @@ def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, fold
     def change(old: object) -> Change:
         shutil.rmtree(folder)
         look_at_once(dictionary)
-        with pytest.raises(RuntimeError, match="is written to while this thread is writing"):
+        with pytest.raises(RuntimeError, match="was written to while this thread was already writing"):
             dictionary.set("other", 1)
         return Change("new", 0)
 

@@ -153,7 +153,7 @@ def test_a_folder_of_somebody_else(
 def test_a_folder_that_others_may_write_to(make: Callable[..., LmdbDict], folder: Path, mode: int) -> None:
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(WrongOwner, match=r"may be written by others\. Set its mode to 700"):
+    with pytest.raises(WrongOwner, match=r"is writable by other users\. Set its mode to 700"):
         make().get("k")
     folder.chmod(0o755)
     make().set("k", "v")
@@ -249,8 +249,11 @@ def test_another_size_is_refused_while_others_run(make: Callable[..., LmdbDict],
     dictionary = make()
     dictionary.set("k", "v")
     done = in_another_process(folder, 2 * MIB, "one.get('k')")
-    assert f"SizeChanged: Running processes use {SETTING} with SIZE 1048576, this one was told 2097152." in done.stderr
-    assert "Stop them all before starting any with the new size" in done.stderr
+    assert (
+        f"SizeChanged: Running processes use {SETTING} with SIZE 1048576, but the setting is now 2097152."
+        in done.stderr
+    )
+    assert "Stop all of them before you start any with the new size" in done.stderr
     assert dictionary.get("k") == "v"
     done = in_another_process(folder, MIB, "assert one.get('k') == 'v'")
     assert done.returncode == 0, done.stderr
@@ -406,8 +409,8 @@ def test_no_room_for_the_file(make: Callable[..., LmdbDict], little: Path) -> No
     for _ in range(2):
         with pytest.raises(DiskFull) as caught:
             dictionary.get("k")
-        assert f"There is no room for {SETTING} of 4194304 bytes in {little}" in str(caught.value)
-        assert "Make SIZE smaller, or set PATH to a folder with more room." in str(caught.value)
+        assert f"There is no space for {SETTING} of 4194304 bytes in {little}" in str(caught.value)
+        assert "Reduce SIZE, or set PATH to a folder with more free space." in str(caught.value)
         assert [path.name for path in little.iterdir()] == ["one.card"]
         assert os.statvfs(little).f_bavail * 4096 >= 2 * MIB - 65536
     small = make(path=str(little))
@@ -416,7 +419,7 @@ def test_no_room_for_the_file(make: Callable[..., LmdbDict], little: Path) -> No
 
 def test_no_room_at_all(make: Callable[..., LmdbDict], little: Path) -> None:
     (little / "full").write_bytes(bytes(2 * MIB))
-    with pytest.raises(DiskFull, match="There is no room for"):
+    with pytest.raises(DiskFull, match="There is no space for"):
         make(path=str(little)).get("k")
 
 

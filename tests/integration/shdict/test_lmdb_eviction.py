@@ -200,7 +200,7 @@ def test_a_value_that_can_never_fit(small: LmdbDict) -> None:
     keys = fill(small)
     remaining = there(small)
     for call in (small.set, small.add, small.safe_set, small.replace):
-        with pytest.raises(NoMemory, match="There is no room for"):
+        with pytest.raises(NoMemory, match="There is no space for"):
             call(keys[-1] if call == small.replace else "huge", b"x" * 900_000)
     with pytest.raises(NoMemory):
         small.update(keys[-1], lambda old: Change(b"x" * 900_000))

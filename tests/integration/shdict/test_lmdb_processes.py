@@ -163,7 +163,9 @@ def test_writing_in_the_function_of_update(lmdb_dict: LmdbDict, call: str) -> No
         "close": lmdb_dict.close,
     }
     lmdb_dict.set("k", "before")
-    sentence = "forked or closed it" if call == "close" else "is written to while this thread is writing to it"
+    sentence = (
+        "forked or closed it" if call == "close" else "was written to while this thread was already writing to it"
+    )
     with pytest.raises(RuntimeError, match=sentence):
         lmdb_dict.update("k", lambda old: Change(calls[call]()))
     assert lmdb_dict.get("k") == "before"

@@ -70,7 +70,7 @@ async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> N
         "update": ("k", lambda value: Change(value + 1)),
     }
     for name, args in storing.items():
-        with pytest.raises(NoMemory, match=r"no room .*'full': .* cache 'alone' .*maxmemory-policy"):
+        with pytest.raises(NoMemory, match=r"no space .*'full': .* cache 'alone' .*maxmemory-policy"):
             getattr(shared, name)(*args)
         with pytest.raises(NoMemory):
             await getattr(shared, f"a{name}")(*args)

@@ -104,7 +104,7 @@ class Product:
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, {1}, Product(), (1, [2]), object(), identity, Product().__init__])
 def test_what_cannot_be_in_a_key_is_an_error_that_names_the_argument(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"load\(\) cannot be cached by its argument 'items': it is, or holds, a \w+"):
+    with pytest.raises(TypeError, match=r"load\(\) cannot be cached by its argument 'items': it is or contains a \w+"):
         text((1, value), ("number", "items"), "load")
 
 
@@ -117,9 +117,9 @@ def test_a_class_made_inside_of_a_function_is_an_error() -> None:
     class Inner:
         pass
 
-    with pytest.raises(TypeError, match="made inside of a function"):
+    with pytest.raises(TypeError, match="defined inside a function"):
         path_of(Inner)
-    with pytest.raises(TypeError, match=r"'value'.*made inside of a function"):
+    with pytest.raises(TypeError, match=r"'value'.*defined inside a function"):
         one(Inner)
 
 
@@ -177,7 +177,7 @@ def test_the_order_of_keywords_does_not_matter() -> None:
 
 def test_a_dict_is_no_argument_even_where_it_is_the_last() -> None:
     bind, names = binder(plain)
-    with pytest.raises(TypeError, match="'language': it is, or holds, a dict"):
+    with pytest.raises(TypeError, match="'language': it is or contains a dict"):
         text(bind(1, {}), names, "plain")
 
 

@@ -91,7 +91,7 @@ def test_delete_and_flush() -> None:
 @pytest.mark.parametrize("flags", [-1, 2**32])
 def test_flags_have_32_bits(flags: int) -> None:
     lru = LRU(1)
-    with pytest.raises(ValueError, match="flags are a whole number"):
+    with pytest.raises(ValueError, match="flags must be an integer"):
         lru.set("a", 1, flags=flags)
     lru.set("a", 1, flags=2**32 - 1)
     assert lru.get_stale("a") == Item(1, 2**32 - 1)
@@ -99,7 +99,7 @@ def test_flags_have_32_bits(flags: int) -> None:
 
 def test_a_ttl_below_0_is_refused() -> None:
     for wrong in (-1, float("nan")):
-        with pytest.raises(ValueError, match="ttl is None"):
+        with pytest.raises(ValueError, match="ttl must be None"):
             LRU(1).set("a", 1, ttl=wrong)
 
 

@@ -123,7 +123,7 @@ def test_a_value_is_what_comes_back_from_l2(value: Any, expected: Any) -> None:
     ],
 )
 def test_other_types_are_refused(value: Any) -> None:
-    with pytest.raises(BadValue, match="cannot be cached as it is"):
+    with pytest.raises(BadValue, match=r"cannot be cached\. Use None"):
         plain(value)
 
 
@@ -136,7 +136,7 @@ def test_what_msgpack_cannot_hold_is_refused(value: Any) -> None:
 def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(BadValue, match="holds itself"):
+    with pytest.raises(BadValue, match="contains itself"):
         plain(endless)
 
 
@@ -151,7 +151,7 @@ def test_keys_become_texts(key: object, text: str) -> None:
 
 @pytest.mark.parametrize("key", [None, "", b""])
 def test_a_key_must_be_something(key: object) -> None:
-    with pytest.raises(BadKey, match="Give a text"):
+    with pytest.raises(BadKey, match="Use a str"):
         key_text(key)
 
 

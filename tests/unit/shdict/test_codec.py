@@ -38,7 +38,7 @@ def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any)
 
 @given(st.integers(codec.MAX_INT + 1) | st.integers(max_value=codec.MIN_INT - 1))
 def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
-    with pytest.raises(BadValue, match=f"A whole number of {number.bit_length()} bits is too large"):
+    with pytest.raises(BadValue, match=f"An integer of {number.bit_length()} bits is too large"):
         codec.encode(number)
 
 
@@ -83,7 +83,9 @@ def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> Non
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf, 1.1e11])
 def test_times_out_of_range(seconds: float) -> None:
-    with pytest.raises(ValueError, match=r"A time to live is 0 \(for ever\) or a number of seconds up to 1e11, not"):
+    with pytest.raises(
+        ValueError, match=r"A time to live must be 0 \(forever\) or a number of seconds up to 1e11, not"
+    ):
         codec.milliseconds(seconds)
 
 

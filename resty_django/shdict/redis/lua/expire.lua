@@ -1,7 +1,7 @@
--- Give an item a new life: any, or only one that holds a value.
+-- Set a new life for an item: any, or only one with the given value.
 -- KEYS    the item
 -- ARGV    life, stale ms, [value]
--- Reply   1: it was there (with the value), and had not expired; else nil
+-- Reply   1: it existed (with the value), and had not expired; else nil
 -- Cost    O(1)
 local life, stale, value = unpack(ARGV)
 local item = redis.call('HMGET', KEYS[1], 't', 'e', value and 'v' or 'e')

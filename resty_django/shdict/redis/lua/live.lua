@@ -1,4 +1,4 @@
--- Which items are there and have not expired.
+-- Find the items that exist and have not expired.
 -- KEYS    items
 -- Reply   for each 1, or 0
 -- Cost    O(n)

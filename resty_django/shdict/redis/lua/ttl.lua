@@ -1,6 +1,6 @@
--- How long an item has to live.
+-- The remaining life of an item.
 -- KEYS    the item
--- Reply   ms, 0: for ever; nil: absent or expired
+-- Reply   ms, 0: forever; nil: absent or expired
 -- Cost    O(1)
 local expiry = redis.call('HGET', KEYS[1], 'e')
 if not expiry or expiry == '0' then

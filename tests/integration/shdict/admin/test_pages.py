@@ -212,7 +212,7 @@ def test_a_list_shows_its_length(admin_client: Client, dictionary: SharedDict) -
 
 
 def test_a_key_that_is_not_there(admin_client: Client, dictionary: SharedDict) -> None:
-    assert "There is no such key" in html(admin_client.get(f"{PAGE}?key=k"))
+    assert "This key does not exist" in html(admin_client.get(f"{PAGE}?key=k"))
 
 
 def test_hostile_keys_and_values_are_escaped(admin_client: Client, dictionary: SharedDict) -> None:
@@ -270,14 +270,14 @@ def test_the_search_is_bounded(admin_client: Client, dictionary: SharedDict, mon
         dictionary.set(f"{'even' if number % 2 == 0 else 'odd'}:{number}", number)
     text = html(admin_client.get(PAGE, {"find": ""}))
     assert text.count("?k=") == 100
-    assert "There are more than these 100" in text
+    assert "Only the first 100 keys are shown" in text
     text = html(admin_client.get(PAGE, {"find": "odd:"}))
     assert text.count("?k=") == 75
-    assert "Not all keys" not in text
+    assert "so not all were searched" not in text
     monkeypatch.setattr(statistics, "MAX_SCANNED", 40)
     text = html(admin_client.get(PAGE, {"find": ":"}))
     assert text.count("?k=") == 40
-    assert "Not all keys" in text
+    assert "so not all were searched" in text
 
 
 def test_a_token_that_is_none_is_no_error(admin_client: Client, dictionary: SharedDict) -> None:

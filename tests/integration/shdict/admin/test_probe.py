@@ -50,11 +50,11 @@ def test_a_full_cache_is_usual_and_a_full_default_is_not(site: Callable[..., Non
     gone = overfill("pages")
     by_subject = findings()
     assert by_subject["pages"].level == by_subject["default"].level == "ok"
-    assert f"{gone} items were thrown out before their time" in by_subject["pages"].message
+    assert f"{gone} items were evicted before they expired" in by_subject["pages"].message
     overfill("default")
     warning = findings()["default"]
     assert warning.level == "warning"
-    assert "raise its SIZE" in warning.message
+    assert "Raise SIZE" in warning.message
 
 
 @pytest.mark.redis
