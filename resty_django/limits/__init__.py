@@ -1,4 +1,4 @@
-"""Limits of rate and concurrency, for views, DRF, jobs and plain code.
+"""Rate and concurrency limits for views, Django REST framework, jobs and plain code.
 
 from resty_django.limits import LeakyBucket
 

@@ -2,8 +2,8 @@
 
 | id | meaning |
 |---|---|
-| `resty_limits.E001` | a rule of the setting RULES that cannot be used |
-| `resty_limits.W001` | rules that match requests, without the middleware that enforces them |
+| `resty_limits.E001` | a rule in the setting RULES is not valid |
+| `resty_limits.W001` | rules match requests, but the middleware that enforces them is missing |
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
 def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return an error for each rule that cannot be used, and a warning where the middleware is missing."""
+    """Return an error for each invalid rule, and a warning if the middleware is missing."""
     try:
         rules = conf.limits.rules
     except ImproperlyConfigured:
-        return []  # the check of the settings says so
+        return []  # the settings check reports it
     if not rules:
         return []
     from .policies.spec import BadPolicy, PolicySpec, from_values
@@ -42,13 +42,13 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
             messages.append(_error(str(error)))
             continue
         if spec.name in specs:
-            messages.append(_error(f"There are two rules with the name {spec.name!r}. Rename one."))
+            messages.append(_error(f"Two rules have the name {spec.name!r}. Rename one of them."))
         specs[spec.name] = spec
     if any(spec.matches_requests for spec in specs.values()) and not _has_middleware():
         messages.append(
             Warning(
-                'RESTY_DJANGO["LIMITS"]["RULES"] matches requests, but LimitMiddleware is not in MIDDLEWARE.',
-                hint='Add "resty_django.limits.middleware.LimitMiddleware", or name the policies by @limit().',
+                'A rule in RESTY_DJANGO["LIMITS"]["RULES"] matches requests, but LimitMiddleware is not in MIDDLEWARE.',
+                hint='Add "resty_django.limits.middleware.LimitMiddleware", or use the policies in @limit().',
                 id="resty_limits.W001",
             )
         )

@@ -1,14 +1,14 @@
-"""Limits for views: functions, methods and classes, sync and async, of Django and of Django REST framework.
+"""Decorators that limit views: functions, methods and classes, sync and async, Django and Django REST framework.
 
     @limit_req("200/s", burst=100)              leaky bucket, nginx's limit_req
     @limit_count(5000, per="1h", key="user")    fixed window
     @limit_window(100, per="1m")                sliding window
     @limit_conn(100, burst=20)                  concurrency, nginx's limit_conn
     @limit_rate("10/s", capacity=50)            token bucket
-    @limit_rate_either("1000/s", "10/s")        a shared bucket and one for each key: refused where both are empty
+    @limit_rate_either("1000/s", "10/s")        a shared bucket and one per key: refused if both are empty
     @limit("checkout", other_limiter)           policies by name, and limiters, decided together
 
-Decorators can be stacked in any order; each decides by itself. For a class: `method_decorator`.
+Decorators can be stacked in any order; each decides independently. For a class, use `method_decorator`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .policies.enforcers import NamedPolicies, enforcer_for
 Duration = str | float | timedelta
 
 DELAY: Final = 0.1
-"""Seconds that a request is taken to last in `limit_conn`, until a latency was measured."""
+"""The assumed duration of a request in `limit_conn`, in seconds, until a latency was measured."""
 UNLIMITED: Final = "unlimited"
 """The `max_wait` of `limit_rate` with which no request is refused."""
 
@@ -45,12 +45,13 @@ class RequestOptions(TypedDict, total=False):
     """Options of all decorators.
 
     `key`: how requests are grouped (see `resty_django.limits.enforcement.keys`; default "ip"). `cost`: the number of
-    requests that one counts as, or a function of the request that returns it. `methods`: those that are limited
-    (default: all; "GET" includes HEAD). `when`: a function of the request that decides whether the limit applies.
-    `exempt`: a function of the request that decides whether it does not. `exempt_networks`, `exempt_permissions`:
-    networks, and permissions of users, that are exempt. `status`: of the refusing response (default: the setting
-    STATUS). `dry_run`: decide and log, let pass. `max_delay`: seconds for which a view sleeps at most; a longer delay
-    is cut short (default: in sync views the setting MAX_DELAY, which is 0; in async views no bound).
+    requests that one request counts as, or a function of the request that returns it. `methods`: limited methods
+    (default: all; "GET" includes HEAD). `when`: a function of the request that returns whether the limit applies.
+    `exempt`: a function of the request that returns whether the request is exempt. `exempt_networks`,
+    `exempt_permissions`: networks and user permissions that are exempt. `status`: the status of refusals (default: the
+    setting STATUS). `dry_run`: decide and log, but let all requests pass. `max_delay`: the maximum number of seconds
+    that a view sleeps; longer delays are cut (default: the setting MAX_DELAY, which is 0, in sync views; no limit in
+    async views).
     """
 
     key: keys.KeySpec
@@ -66,10 +67,10 @@ class RequestOptions(TypedDict, total=False):
 
 
 class DecoratorOptions(RequestOptions, total=False):
-    """Options of the decorators that make a limiter.
+    """Options of the decorators that create a limiter.
 
-    `name`: views with a limit of the same kind and name share it (default: each view has its own). `store`, `on_error`:
-    as in the limiters.
+    `name`: views share a limit of the same kind and name (default: each view has a separate limit). `store`,
+    `on_error`: as in the limiters.
     """
 
     name: str
@@ -79,9 +80,9 @@ class DecoratorOptions(RequestOptions, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSpec:
-    """One limit as a decorator declares it: `validate` it once, then `build` it for each view.
+    """A limit declared by a decorator: `validate` it once, then `build` it for each view.
 
-    `kind` and `numbers` are in the name of the state. `make`: makes the limiter from its options. `nodelay`,
+    `kind` and `numbers` are part of the name of the state. `make`: creates the limiter from its options. `nodelay`,
     `undelayed`: as in `RequestLimit`.
     """
 
@@ -94,12 +95,12 @@ class LimitSpec:
     undelayed: float = 0
 
     def validate(self) -> Self:
-        """Return the spec with options that can be read more than once. Raise `TypeError`, `ValueError`."""
+        """Return the spec with options that can be read repeatedly. Raise `TypeError` or `ValueError`."""
         options = _validated(self.options, self.decorator, DecoratorOptions.__annotations__)
         return replace(self, options=cast("DecoratorOptions", options))
 
     def build(self, view: str) -> RequestLimit:
-        """Return the limit of the view of that name, or of all views that share the option `name`."""
+        """Return the limit for the view with that name, or for all views with the same option `name`."""
         options = self.options
         key = keys.make(options["key"])
         shared = options.get("name", "")
@@ -117,10 +118,10 @@ class LimitSpec:
 def limit_req(
     rate: str | float, burst: float = 0, *, nodelay: bool = False, delay: float = 0, **options: Unpack[DecoratorOptions]
 ) -> ViewDecorator:
-    """At most `rate` requests a second, with `burst` more in a queue: nginx's `limit_req`.
+    """Limit to `rate` requests per second, with `burst` more in a queue, like nginx's `limit_req`.
 
-    A queued request sleeps until its turn, where the view may sleep: see `max_delay`. `nodelay`: none sleeps. `delay`:
-    the number of requests of the burst that do not sleep.
+    A queued request sleeps until its turn, if the view may sleep: see `max_delay`. `nodelay`: no request sleeps.
+    `delay`: the number of requests of the burst that do not sleep.
     """
     _need_brackets(limit_req, rate, '"10/s"')
     number = parse_rate(rate)
@@ -138,7 +139,7 @@ def limit_req(
 
 
 def limit_count(limit: int, per: Duration, **options: Unpack[DecoratorOptions]) -> ViewDecorator:
-    """`limit` requests in each window of the length `per`, which begins with the first request."""
+    """Limit to `limit` requests in each window of length `per`, which begins with the first request."""
     window = parse_duration(per)
     make = partial(FixedWindow, limit, window)
     return _decorator(
@@ -147,7 +148,7 @@ def limit_count(limit: int, per: Duration, **options: Unpack[DecoratorOptions]) 
 
 
 def limit_window(limit: int, per: Duration, **options: Unpack[DecoratorOptions]) -> ViewDecorator:
-    """About `limit` requests in any stretch of the length `per`."""
+    """Limit to approximately `limit` requests in any period of length `per`."""
     window = parse_duration(per)
     make = partial(SlidingWindow, limit, window)
     return _decorator(
@@ -163,11 +164,11 @@ def limit_conn(
     lease: Duration | None = 120.0,
     **options: Unpack[DecoratorOptions],
 ) -> ViewDecorator:
-    """At most `max` requests at a time, and `burst` more that are delayed: nginx's `limit_conn`.
+    """Limit to `max` concurrent requests, and `burst` more that are delayed, like nginx's `limit_conn`.
 
-    `default_delay`: the length of a request until one was measured. `lease`: after this time the slot of a killed
-    process is free again; longer than the longest request (None: never). A streamed response holds its slot until it is
-    closed.
+    `default_delay`: the assumed duration of a request until one was measured. `lease`: the time after which the slot of
+    a killed process is released; must exceed the longest request (None: never). A streamed response holds its slot
+    until it is closed.
     """
     _need_brackets(limit_conn, max, "20")
     make = partial(
@@ -187,11 +188,11 @@ def limit_rate(
     max_wait: Duration | None = None,
     **options: Unpack[DecoratorOptions],
 ) -> ViewDecorator:
-    """Limit by a token bucket: `capacity` requests at once (default: the number that `rate` names), then `rate`.
+    """Limit by a token bucket: `capacity` requests at once (default: the number in `rate`), then `rate`.
 
     `max_wait`: a request that would have to wait longer for its token is refused (None: the setting MAX_WAIT, which is
-    1 second; "unlimited": none is refused). Waiting is sleeping, where the view may sleep: see `max_delay`. At most
-    MAX_WAITING requests of a process wait at a time, unless it is "unlimited".
+    1 second; "unlimited": no request is refused). A waiting request sleeps, if the view may sleep: see `max_delay`. At
+    most MAX_WAITING requests of a process wait at the same time, except with "unlimited".
     """
     _need_brackets(limit_rate, rate, '"10/s"')
     wait_ms: float | Literal["site"] = SITE
@@ -214,7 +215,7 @@ def limit_rate_either(
 ) -> ViewDecorator:
     """Limit by a token bucket for all requests and one for each `key`; a request takes from both.
 
-    It is refused only where both are empty: each key is sure of its own rate, and may use what the others leave.
+    The request is refused only if both are empty: each key has a guaranteed rate and can use what others leave.
     """
     numbers = refill_of(each, each_capacity)
     per_key = LimitSpec(
@@ -231,20 +232,20 @@ def _bucket(numbers: tuple[int, int, int]) -> Callable[..., TokenBucket]:
 
 
 def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
-    """Policies by their names, and limiters: a request has to pass all of them, and is counted by all or by none.
+    """Limit by policies, given by name, and limiters: a request must pass all, and is counted by all or by none.
 
-    A policy has its own key, methods, cost and status; the options but `max_delay` are for the limiters, so they raise
-    `TypeError` with policies alone. A limiter keeps its state under its own prefix, whatever view it limits, and has
-    its own name, store and `on_error`.
+    A policy defines its key, methods, cost and status. All options except `max_delay` are for the limiters, so they
+    raise `TypeError` if there are only policies. A limiter stores its state under its prefix, whatever view it limits,
+    and defines its name, store and `on_error`.
     """
     if not limits:
-        raise ValueError("@limit() needs the name of a policy or a limiter.")
+        raise ValueError("@limit() has no limits. Pass the name of a policy, or a limiter.")
     ignored = [name for name in options if name != "max_delay"]
     valid = cast("RequestOptions", _validated(options, limit, RequestOptions.__annotations__))
     if ignored and all(isinstance(source, str) for source in limits):
         raise TypeError(
-            f"{ignored[0]} has no effect on the policies of @limit(): they have their own. Set it in the policy, or "
-            "add a limiter."
+            f"{ignored[0]} has no effect on the policies of @limit(), which define it. Set it in the policy, or add a "
+            "limiter."
         )
     sources: list[str | RequestLimit] = []
     for source in limits:
@@ -253,7 +254,7 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
         elif isinstance(source, str):
             sources.append(source)
         else:
-            raise TypeError(f"@limit() takes names of policies and limiters, not {source!r}.")
+            raise TypeError(f"@limit() accepts names of policies and limiters, not {source!r}.")
 
     fixed = [source for source in sources if isinstance(source, RequestLimit)]
     in_force = enforcer_for(fixed) if len(fixed) == len(sources) else NamedPolicies(sources)
@@ -261,13 +262,13 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
 
 
 def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:
-    """Return a decorator with these limits. Raise `TypeError`, `ValueError` where one cannot be used."""
+    """Return a decorator with these limits. Raise `TypeError` or `ValueError` if one is not valid."""
     valid = [spec.validate() for spec in specs]
 
     def build(view: str) -> Enforcer:
         return enforcer([spec.build(view) for spec in valid])
 
-    build("")  # raises here what is wrong, and not with the first request
+    build("")  # raise errors now instead of with the first request
     return ViewDecorator(build, valid[0].options.get("max_delay"))
 
 
@@ -302,7 +303,7 @@ def _request_limit(
 def _validated(
     options: Mapping[str, Any], decorator: Callable[..., ViewDecorator], names: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the options of a decorator in a form that can be read more than once. Raise `TypeError`, `ValueError`."""
+    """Return the options of a decorator, ready for repeated reading. Raise `TypeError` or `ValueError`."""
     for name in options:
         if name not in names:
             raise TypeError(_unknown_option(name, names, decorator))
@@ -310,13 +311,13 @@ def _validated(
     for name in ("methods", "exempt_networks", "exempt_permissions"):
         if name in valid:
             if isinstance(valid[name], str):
-                raise TypeError(f"{name} of a limit are a list of texts, not one text: [{valid[name]!r}].")
+                raise TypeError(f"{name} of a limit must be a list, not one string. Write [{valid[name]!r}].")
             valid[name] = tuple(valid[name])
     valid["methods"] = tuple(method.upper() for method in valid.get("methods", ()))
     valid["key"] = keys.make(valid.get("key", "ip"))
     status = valid.get("status", 429)
     if not 400 <= status <= 599:
-        raise ValueError(f"status of a limit is that of an error, from 400 to 599, not {status!r}.")
+        raise ValueError(f"status of a limit must be an error status from 400 to 599, not {status!r}.")
     return valid
 
 
@@ -333,5 +334,5 @@ def _need_brackets(decorator: Callable[..., ViewDecorator], argument: object, ex
 def _unknown_option(name: str, names: Iterable[str], decorator: Callable[..., ViewDecorator]) -> str:
     title = f"@{decorator.__name__}()"
     if decorator is limit and name in DecoratorOptions.__annotations__:
-        return f"{title} has no option {name!r}. Set it where the limiter is made."
+        return f"{title} has no option {name!r}. Set it where you create the limiter."
     return unknown_option(title, name, decorator, names)

@@ -13,19 +13,19 @@ class LimitError(Exception):
 
 
 class StoreFailed(LimitError):
-    """The store cannot be used now, and the limiter's `on_error` is "raise"."""
+    """The store cannot be used at the moment, and the limiter's `on_error` is "raise"."""
 
 
 class ForeignData(StoreFailed):
-    """Other code keeps data of another kind under the key: "shdict abused by other users"."""
+    """Other code has stored data of another kind under the key: "shdict abused by other users"."""
 
 
 class NotFound(LimitError, LookupError):
-    """Nothing is recorded of the key, so nothing can be undone."""
+    """The key has no recorded request, so nothing can be undone."""
 
 
 class CostTooHigh(LimitError, ValueError):
-    """The request costs more than its limit ever lets pass, so waiting does not help."""
+    """The cost of the request is higher than its limit ever allows, so waiting does not help."""
 
 
 class Limited(LimitError):

@@ -1,4 +1,4 @@
-"""Limits in `manage.py resty_check`."""
+"""The health probe of limits, for `manage.py resty_check`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .policies.spec import BadPolicy, PolicySpec, find_problems
 from .statistics.reporter import Totals, stats, summed
 
 MINUTES: Final = 10
-"""Minutes for which decisions without the store are reported."""
+"""The number of past minutes for which decisions without the store are reported."""
 
 
 def probe() -> Iterator[Finding]:
-    """Report policies that cannot be used, and decisions that any process made while the store was down."""
+    """Yield findings for invalid policies, and for decisions that any process made while the store was down."""
     faults = 0
     rows = stored()
     declared: dict[str, PolicySpec] = {}
@@ -31,11 +31,11 @@ def probe() -> Iterator[Finding]:
     for name, row in rows.items():
         for field, text in find_problems(row.spec()).items():
             faults += 1
-            yield Finding("error", f"policy {name}", f"It cannot be used. {field}: {text}")
+            yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
     try:
         recent = {name: summed(stats.minutes(name)[-MINUTES:]) for name in stats.names()}
     except SharedDictError as error:
-        yield Finding("error", f"store {conf.limits.store}", f"It does not answer: {error}")
+        yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
     for name, totals in recent.items():
         if totals.failed:
@@ -43,7 +43,7 @@ def probe() -> Iterator[Finding]:
             yield Finding("warning", f"limit {name}", _without(totals))
     if not faults:
         count = len(rows.keys() | declared.keys())
-        yield Finding("ok", "limits", f"{_policies(count)} can be used; the store had a part in all decisions.")
+        yield Finding("ok", "limits", f"{_policies(count)} valid; all decisions used the store.")
 
 
 def _policies(count: int) -> str:
@@ -51,4 +51,4 @@ def _policies(count: int) -> str:
 
 
 def _without(totals: Totals) -> str:
-    return f"In the last {MINUTES} minutes {totals.failed:,} decisions were made without the store."
+    return f"In the last {MINUTES} minutes, {totals.failed:,} decisions were made without the store."

@@ -1,9 +1,9 @@
-"""Limits before the view runs: those of the setting RULES, and the policies of the database that match requests.
+"""The middleware that enforces the rules in the setting RULES and the policies in the database that match a request.
 
 MIDDLEWARE = [..., "resty_django.limits.middleware.LimitMiddleware"]
 
 Place it after the middleware that its keys need: AuthenticationMiddleware for "user", SessionMiddleware for "session".
-It sees requests that have a view: a request that no URL pattern matches is not limited.
+It only limits requests that have a view, not requests that match no URL pattern.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHECK = "_resty_limits"
 
 
 class LimitMiddleware:
-    """Enforces policies in sync and async handlers. Raises `ImproperlyConfigured` for a rule that cannot be used."""
+    """Enforces policies in sync and async handlers. Raises `ImproperlyConfigured` if a rule is not valid."""
 
     sync_capable = True
     async_capable = True

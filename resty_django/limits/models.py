@@ -1,4 +1,4 @@
-"""Policies in the database."""
+"""The model of policies in the database."""
 
 from __future__ import annotations
 
@@ -29,93 +29,91 @@ _TIME = 32
 class LimitPolicy(models.Model):
     """A limit that operators can edit while the site runs."""
 
-    name = ExactCharField(
-        max_length=LONGEST_NAME, unique=True, help_text="What code asks for, and what the figures are listed under."
-    )
+    name = ExactCharField(max_length=LONGEST_NAME, unique=True, help_text="The name in code and in the statistics.")
     description = models.CharField(max_length=200, blank=True)
     algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
     rate = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Leaky bucket, token bucket: how fast requests pass, for example 200/s or 30/min.",
+        help_text="Leaky bucket, token bucket: the rate of requests, for example 200/s or 30/min.",
     )
     burst = models.FloatField(
         null=True,
         blank=True,
-        help_text="Leaky bucket, concurrency: how many more may wait. Empty: none.",
+        help_text="Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none.",
     )
     limit = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="Windows: how many requests pass in one. Concurrency: how many run at a time.",
+        help_text="Windows: requests per window. Concurrency: requests at the same time.",
     )
     window = models.CharField(
-        max_length=_TIME, blank=True, help_text="Windows: how long one is, for example 1h, 10min or 30s."
+        max_length=_TIME, blank=True, help_text="Windows: the length of a window, for example 1h, 10min or 30s."
     )
     interval = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Token bucket: the time between two refills, for example 500ms. Empty: as the rate says.",
+        help_text="Token bucket: the time between two refills, for example 500ms. Empty: from the rate.",
     )
     capacity = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="Token bucket: how many requests pass at once when it is full. Empty: as many as the rate names.",
+        help_text="Token bucket: requests that pass at once when it is full. Empty: the number in the rate.",
     )
     quantum = models.BigIntegerField(
-        null=True, blank=True, help_text="Token bucket: tokens for each refill. Empty: 1, or as the rate says."
+        null=True, blank=True, help_text="Token bucket: tokens per refill. Empty: 1, or from the rate."
     )
     max_wait = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: as the setting "
-        "MAX_WAIT says.",
+        help_text="Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting "
+        "MAX_WAIT.",
     )
     default_delay = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Concurrency: how long a request usually takes, where nothing was measured yet. Empty: 1s.",
+        help_text="Concurrency: the assumed duration of a request until one was measured. Empty: 1s.",
     )
     lease = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Concurrency: after this time the slot of a process that was killed is free again. It must be longer "
-        "than the longest request. Empty: 2min. “none”: it is held until it is given back.",
+        help_text="Concurrency: the time after which the slot of a killed process is released. It must be longer than "
+        "the longest request. Empty: 2min. “none”: slots are only released by the request itself.",
     )
     key = models.CharField(
         max_length=LONGEST_KEY,
         default="ip",
-        help_text="Who is counted together, for example ip, user or ip+path.",
+        help_text="How requests are grouped, for example ip, user or ip+path.",
     )
     path = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text="Requests of this path; * stands for any characters: /api/*"
+        max_length=LONGEST_PATTERN, blank=True, help_text="Requests with this path; * matches any characters: /api/*"
     )
     route = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text="Requests of the URL of this name: shop:pay, or shop:*"
+        max_length=LONGEST_PATTERN, blank=True, help_text="Requests with this URL name: shop:pay, or shop:*"
     )
     view = models.CharField(
         max_length=LONGEST_PATTERN,
         blank=True,
-        help_text="Requests of the view with this dotted name: shop.views.pay, or shop.views.*",
+        help_text="Requests for the view with this dotted name: shop.views.pay, or shop.views.*",
     )
     methods = models.CharField(
         max_length=64,
         blank=True,
-        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: with any.",
+        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: all methods.",
     )
-    cost = models.PositiveIntegerField(default=1, help_text="For how many requests one counts.")
+    cost = models.PositiveIntegerField(default=1, help_text="The number of requests that each request counts as.")
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(
         "when the store is down",
         max_length=8,
         blank=True,
         choices=list(ON_ERROR.items()),
-        help_text="Empty: as the setting ON_ERROR says.",
+        help_text="Empty: the setting ON_ERROR.",
     )
     status = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Of the response that refuses. Empty: as the setting STATUS says."
+        null=True, blank=True, help_text="HTTP status of refusals. Empty: the setting STATUS."
     )
-    order = models.IntegerField(default=0, help_text="Policies for one request are asked in this order.")
+    order = models.IntegerField(default=0, help_text="The order in which the policies for a request decide.")
     version = models.BigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -146,7 +144,7 @@ class LimitPolicy(models.Model):
             self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def spec(self) -> PolicySpec:
-        """Return the policy as plain values."""
+        """Return the policy as a `PolicySpec`."""
         return PolicySpec(**{name: getattr(self, name) for name in FIELDS})
 
     def take(self, spec: PolicySpec) -> None:
@@ -155,15 +153,15 @@ class LimitPolicy(models.Model):
             setattr(self, name, getattr(spec, name))
 
     def clean(self) -> None:
-        """Raise `ValidationError`, with the fields to change, where the policy cannot be used."""
+        """Raise `ValidationError` for the fields to change if the policy is not valid."""
         numbers = (self.burst, self.limit, self.capacity, self.quantum, self.status, self.cost, self.order)
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
-            return  # the fields' own checks say so
+            return  # the fields' validators report it
         problems = find_problems(self.spec())
         if problems:
             raise ValidationError({name: [text] for name, text in problems.items()})
 
     def describe(self) -> str:
-        """Return its numbers in words: "200 requests/s, up to 100 wait, then refused"."""
+        """Return the limit in words: "200 requests/s, up to 100 wait, then refused"."""
         spec = self.spec()
-        return "cannot be used as it stands" if find_problems(spec) else describe(spec)
+        return "not valid" if find_problems(spec) else describe(spec)

@@ -1,4 +1,4 @@
-"""Limits in the overview and in the metrics."""
+"""The limits panel on the overview page, and the metrics of limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def panel() -> Tile:
         _figures(total),
         [Row(name, _figures(totals)) for name, totals in ranked if totals.all],
         bars=bars,
-        bars_label=_("Decisions by minute, the last hour"),
+        bars_label=_("Decisions per minute in the last hour"),
         notes=[
             _("The store %(store)s does not answer this process: %(error)s")
             % {"store": outage.store, "error": outage.error}
@@ -47,13 +47,13 @@ def _figures(totals: Totals) -> list[Figure]:
 
 
 def families() -> Iterator[Family]:
-    """Return the metrics of limits."""
+    """Yield the metrics of limits."""
     stats.flush()
     by_name = stats.totals()
     yield Family(
         "resty_limits_decisions",
         "counter",
-        "Decisions of all processes that share the store of limits; shadowed ones would have been refused.",
+        "Decisions by all processes that share the store of limits; shadowed ones would have been refused.",
         ("policy", "outcome"),
         [
             Sample((name, outcome), count)
@@ -65,7 +65,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "resty_limits_storeless_decisions",
         "counter",
-        "Those among them that were made while the store was down.",
+        "Decisions that were made while the store was down; included in the other count.",
         ("policy",),
         [Sample((name,), totals.failed) for name, totals in by_name.items() if totals.failed],
     )

@@ -11,16 +11,16 @@ from resty_django.conf.schema import above, at_least, between, one_of, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSettings:
-    """Limits of requests.
+    """Limits.
 
-    `store`: the shared dictionary that keeps them. `on_error`: what happens while it cannot be used: "open", "closed",
-    "local" or "raise". `status`: of a refusal. `headers`: whether responses tell of their limits. `template`: of the
-    page of a refusal. `max_delay`: the seconds that a sync view may sleep for its turn. `max_wait`: the seconds that a
-    request may wait for a token bucket without a `max_wait`; `max_waiting`: requests of a process that may wait for
-    token buckets at a time. `proxies`: networks whose word about the client's address is trusted, `proxy_header` where
-    they say it; `ipv6_prefix`: bits of an IPv6 address that are one client; `exempt_networks`: clients without limits.
-    `rules`: policies, as dicts of their fields. `refresh`: seconds between two looks for changed policies where no
-    event reports them.
+    `store`: the shared dictionary with the states. `on_error`: the behaviour while it cannot be used: "open", "closed",
+    "local" or "raise". `status`: the HTTP status of refusals. `headers`: whether responses report their limits.
+    `template`: the template of the page for refusals. `max_delay`: seconds that a sync view may sleep. `max_wait`:
+    seconds that a request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of
+    requests of a process that wait for token buckets at the same time. `proxies`: networks of trusted proxies.
+    `proxy_header`: the header in which they write the client's address. `ipv6_prefix`: the number of bits of an IPv6
+    address that identify a client. `exempt_networks`: networks of clients without limits. `rules`: policies, as dicts
+    of their fields. `refresh`: seconds between two checks for changed policies without events.
     """
 
     store: str = setting("limits", check=validators.known_dict)

@@ -7,6 +7,6 @@ from django.dispatch import Signal
 limited = Signal()
 """A request was refused.
 
-Sent with `sender` (the class of the limiter), `request`, `decision`, `name` (of the limit) and `key` (that the
-request was counted under). An error of a receiver is logged and changes nothing for the request.
+Sent with `sender` (the class of the limiter), `request`, `decision`, `name` (of the limit) and `key` (of the request).
+An error in a receiver is logged and does not affect the request.
 """

@@ -1,4 +1,4 @@
-"""Throttles of Django REST framework, on the limiters and keys of this app.
+"""Throttles for Django REST framework, based on the limiters and keys of this app.
 
     REST_FRAMEWORK = {
         "DEFAULT_THROTTLE_CLASSES": ["resty_django.limits.throttling.LeakyBucketThrottle"],
@@ -7,14 +7,14 @@
     class SearchView(APIView):
         throttle_scope = "search"
 
-The rate is the `rate` of the throttle's class, else the rate of its `scope`, else of the view's `throttle_scope`;
-without any, and where the rate is None, the throttle lets pass. A class of your own:
+The rate is the `rate` of the throttle's class, else the rate of its `scope`, else the rate of the view's
+`throttle_scope`. If no rate is found or it is None, the throttle lets all requests pass. A custom class:
 
     class Uploads(SlidingWindowThrottle):
         rate, key = "20/h", "user"
 
-Views with the same scope, or the same class with a rate, are counted together. The response has the header fields of
-decorated views, and `wait()` is when the next request would pass. No throttle sleeps.
+Views with the same scope, or the same class with a rate, are counted together. The response has the same header fields
+as in decorated views, and `wait()` returns when the next request would pass. Throttles never sleep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
 
-with extras.needed("Throttles of Django REST framework need"):
+with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
@@ -48,9 +48,9 @@ _WITH_BURST: Final = re.compile(r"(.*?)\s+(?:burst|capacity)=([0-9]+)\s*")
 
 
 class LimitThrottle(BaseThrottle):
-    """The base of the throttles.
+    """The base class of the throttles.
 
-    `key`: how requests are grouped. `cost`: the number of requests that one counts as, or a function of the request.
+    `key`: how requests are grouped. `cost`: the number of requests that a request counts as, or a function of it.
     """
 
     kind: ClassVar[str]
@@ -66,11 +66,11 @@ class LimitThrottle(BaseThrottle):
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Limiter[Any]:
-        """Return the limiter of a rate; `burst`: the number behind `burst=` or `capacity=`. Raise `ValueError`."""
+        """Return the limiter for a rate; `burst`: the number after `burst=` or `capacity=`. Raise `ValueError`."""
         raise NotImplementedError
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Decide. Raises `ImproperlyConfigured` where the rate cannot be read."""
+        """Return whether the request may pass. Raise `ImproperlyConfigured` if the rate is not valid."""
         enforcer = self._enforcer_for(view)
         check = self._check = enforcer.check(request, getattr(view, "kwargs", {})) if enforcer is not None else None
         if check is None:
@@ -86,7 +86,7 @@ class LimitThrottle(BaseThrottle):
         return True
 
     def wait(self) -> float | None:
-        """Seconds until a request would pass, after one that was refused; None where it never will."""
+        """Return the seconds until a request would pass after a refusal, or None if it never will."""
         refused = self._check.refused if self._check is not None else None
         if refused is None or refused.decision.retry_after == inf:
             return None
@@ -100,7 +100,9 @@ class LimitThrottle(BaseThrottle):
             if scope is None or (scope in rates and rates[scope] is None):
                 return None
             if scope not in rates:
-                raise ImproperlyConfigured(f"DEFAULT_THROTTLE_RATES has no rate for the scope {scope!r}.")
+                raise ImproperlyConfigured(
+                    f"DEFAULT_THROTTLE_RATES has no rate for the scope {scope!r}. Add one, or None for no limit."
+                )
             rate = rates[scope]
         enforcer = self._enforcers.get((type(self), scope, rate))
         if enforcer is None:
@@ -121,11 +123,11 @@ class LimitThrottle(BaseThrottle):
                 [RequestLimit(name, limiter, key, label=scope or cls.__name__, cost=self.cost, nodelay=True)]
             )
         except (ValueError, TypeError) as error:
-            raise ImproperlyConfigured(f"The rate of the throttle {name!r}: {error}") from error
+            raise ImproperlyConfigured(f"The rate of the throttle {name!r} is not valid. {error}") from error
 
 
 class LeakyBucketThrottle(LimitThrottle):
-    """Rates such as "200/s" and "200/s burst=100"."""
+    """A leaky bucket; rates such as "200/s" and "200/s burst=100"."""
 
     kind = "req"
 
@@ -135,7 +137,7 @@ class LeakyBucketThrottle(LimitThrottle):
 
 
 class FixedWindowThrottle(LimitThrottle):
-    """Rates such as "5000/h": 5000 in each hour, which begins with the first request."""
+    """A fixed window; rates such as "5000/h": 5000 in each hour, which begins with the first request."""
 
     kind = "count"
 
@@ -145,7 +147,7 @@ class FixedWindowThrottle(LimitThrottle):
 
 
 class SlidingWindowThrottle(LimitThrottle):
-    """Rates such as "100/m": 100 in any minute."""
+    """A sliding window; rates such as "100/m": 100 in any minute."""
 
     kind = "window"
 
@@ -155,7 +157,7 @@ class SlidingWindowThrottle(LimitThrottle):
 
 
 class TokenBucketThrottle(LimitThrottle):
-    """Rates such as "10/s" and "10/s capacity=50"."""
+    """A token bucket; rates such as "10/s" and "10/s capacity=50"."""
 
     kind = "rate"
 
@@ -165,14 +167,14 @@ class TokenBucketThrottle(LimitThrottle):
 
 
 class ConcurrencyThrottle(LimitThrottle):
-    """A number of requests at a time, for example "20"."""
+    """A concurrency limit; the maximum number of concurrent requests, for example "20"."""
 
     kind = "conn"
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Concurrency:
         if burst is not None or not rate.strip().isdecimal():
-            raise ValueError(f'{rate!r} is not a number of requests at a time, such as "20".')
+            raise ValueError(f'{rate!r} is not a number of concurrent requests, such as "20".')
         return Concurrency(int(rate), **options)
 
 
@@ -184,7 +186,7 @@ def _quota(rate: str, burst: int | None) -> tuple[int, float]:
 
 
 def _release_with(view: Any, check: LimitCheck) -> None:
-    """Release the slot when the view returns or raises: every view of DRF passes one of these two methods."""
+    """Release the slot when the view returns or raises: every DRF view calls one of these two methods."""
     finalize, fail = view.finalize_response, view.raise_uncaught_exception
 
     def finalize_response(*args: Any, **kwargs: Any) -> Any:

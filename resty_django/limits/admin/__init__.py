@@ -1,4 +1,4 @@
-"""The admin of limits: policies in words, their statistics, and operations on them."""
+"""The admin of limits: policies, their statistics, and actions."""
 
 from __future__ import annotations
 

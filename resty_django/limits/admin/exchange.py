@@ -44,7 +44,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def import_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the changes of an uploaded file; apply them when the same text is confirmed."""
+        """Show the changes of an uploaded file, and apply them after confirmation."""
         if not self.may(request, "import_policies"):
             raise PermissionDenied
         posted = request.method == "POST"

@@ -1,4 +1,4 @@
-"""The forms of the admin of policies."""
+"""Admin forms for policies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_INTERVAL = 86_400.0
 
 
 class LimitPolicyForm(VersionedForm):
-    """A policy. Numbers of algorithms other than the chosen one are ignored, and stored empty."""
+    """The form of a policy. The numbers of other algorithms are ignored and stored as empty."""
 
     class Meta:
         model = LimitPolicy
@@ -66,18 +66,22 @@ class SpanField(forms.CharField):
         except ValueError as error:
             raise ValidationError(str(error)) from error
         if seconds > self.most:
-            raise ValidationError(f"This is at most {self.most:,.0f} seconds.")
+            raise ValidationError(f"The duration is too long. Enter at most {self.most:,.0f} seconds.")
         return seconds
 
 
 class TrialForm(forms.Form):
-    """A series of requests to simulate. It is sent by GET, since it changes nothing."""
+    """A series of requests to simulate. The form uses GET, because it changes nothing."""
 
-    key = forms.CharField(label="Key", max_length=200, required=False, help_text="All requests come from this one.")
+    key = forms.CharField(label="Key", max_length=200, required=False, help_text="The key of all requests.")
     arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=simulation.MOST, initial=20)
-    interval = SpanField(most=LONGEST_INTERVAL, label="One each", initial="100ms", help_text="0s: all at once.")
+    interval = SpanField(most=LONGEST_INTERVAL, label="Interval", initial="100ms", help_text="0s: all at once.")
     lasts = SpanField(
-        most=LONGEST_INTERVAL, label="Each lasts", initial="500ms", required=False, help_text="After its delay."
+        most=LONGEST_INTERVAL,
+        label="Duration of each",
+        initial="500ms",
+        required=False,
+        help_text="Starts after the delay.",
     )
 
     def __init__(self, data: Mapping[str, Any] | None, spec: PolicySpec) -> None:
@@ -87,13 +91,13 @@ class TrialForm(forms.Form):
 
 
 class ResetForm(forms.Form):
-    """A key: the one of a token in the URL, else one that is typed."""
+    """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(
         label="Key",
         strip=False,
         max_length=1000,
-        help_text="As the figures list it, without the name of the policy. Upper and lower case matter.",
+        help_text="As shown in the statistics, without the name of the policy. Case-sensitive.",
     )
 
     def __init__(self, data: Any, token: str) -> None:
@@ -107,17 +111,19 @@ class ResetForm(forms.Form):
 
 
 class ImportForm(forms.Form):
-    """A file with policies, uploaded or pasted. The cleaned `policies` are its content."""
+    """A file with policies, uploaded or pasted. The cleaned data has its content as `policies`."""
 
-    file = forms.FileField(label="File", required=False, help_text="As the export writes it.")
+    file = forms.FileField(
+        label="File", required=False, help_text="A file that was exported from this page or by limits_export."
+    )
     text = forms.CharField(
-        label="or its text",
+        label="or paste its text",
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"class": "resty-source", "rows": 12, "cols": 80, "spellcheck": "false"}),
     )
     prune = forms.BooleanField(
-        label="Delete the policies that the file does not have", required=False, help_text="Leave it off to add."
+        label="Delete policies that are not in the file", required=False, help_text="Off: keep them."
     )
 
     def clean(self) -> dict[str, Any]:
@@ -126,13 +132,13 @@ class ImportForm(forms.Form):
         text = cleaned.get("text", "")
         if file is not None:
             if file.size > 4 * export.LONGEST:
-                raise ValidationError({"file": f"The file has more than {export.LONGEST:,} characters."})
+                raise ValidationError({"file": f"The file is too long. Use at most {export.LONGEST:,} characters."})
             try:
                 text = file.read().decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                raise ValidationError({"file": f"The file is not a text in UTF-8: {error}"}) from error
+                raise ValidationError({"file": f"The file is not UTF-8 text: {error}. Convert it."}) from error
         if not text.strip():
-            raise ValidationError("Choose a file, or paste its text.")
+            raise ValidationError("The file is missing. Choose a file or paste its text.")
         try:
             cleaned["policies"] = export.read(text)
         except export.BadFile as error:

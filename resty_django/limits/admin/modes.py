@@ -1,4 +1,4 @@
-"""Bulk changes of the mode of policies, with a confirmation page."""
+"""Bulk actions that change the mode of policies, with a confirmation page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..models import LimitPolicy
 
 EFFECTS = {
     "enforce": "Requests over the limit are refused from now on.",
-    "shadow": "Requests over the limit are decided and counted, and pass.",
-    "off": "No decisions are made: all requests pass, and none is counted.",
+    "shadow": "Requests over the limit pass. Decisions are made and counted.",
+    "off": "All requests pass. Decisions are neither made nor counted.",
 }
 
 
@@ -28,11 +28,11 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
     def enforce(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "enforce")
 
-    @admin.action(description="Put the selected policies in shadow mode", permissions=["change"])
+    @admin.action(description="Set the selected policies to shadow mode", permissions=["change"])
     def shadow(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "shadow")
 
-    @admin.action(description="Switch the selected policies off", permissions=["change"])
+    @admin.action(description="Turn off the selected policies", permissions=["change"])
     def off(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "off")
 
@@ -40,7 +40,7 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
         rows = list(queryset.order_by("order", "name"))
         changing = [row for row in rows if row.mode != mode]
         if not changing:
-            self.message_user(request, "All of them have this mode already.")
+            self.message_user(request, "All selected policies already have this mode. Nothing was changed.")
             return None
         if "confirmed" not in request.POST:
             context: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The admin of policies: the list with its statistics, the form, and the pages of one policy."""
+"""The admin of policies: the list with statistics, the form, and the pages of a policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .statistics import figures, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 EVERY = 5
-"""Seconds between reloads of the page of statistics, where they are on."""
+"""Seconds between automatic reloads of the statistics page."""
 
 
 class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
@@ -65,17 +65,17 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
                     "default_delay",
                     "lease",
                 ],
-                "description": "Times and rates have their unit with them: 200/s, 30/min, 1h, 500ms. Numbers of other "
-                "algorithms than the one chosen are dropped.",
+                "description": "Write times and rates with their unit: 200/s, 30/min, 1h, 500ms. Numbers of other "
+                "algorithms are removed.",
             },
         ),
-        ("Whom it counts together", {"fields": ["key", "cost"]}),
+        ("Grouping", {"fields": ["key", "cost"]}),
         (
-            "Which requests it applies to",
+            "Requests",
             {
                 "fields": ["path", "route", "view", "methods"],
-                "description": "A request has to fit all that is given here. Without path, route and view the policy "
-                "applies where code names it.",
+                "description": "The policy applies to requests that match all of these conditions. Without path, route "
+                "and view it applies only where code names it.",
             },
         ),
         ("Else", {"fields": ["on_error", "status", "order"]}),
@@ -114,10 +114,10 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
         return super().changelist_view(request, context)
 
     def _declared(self) -> list[dict[str, Any]]:
-        """Return the policies that code declares and no row replaces."""
+        """Return the policies that are declared in code and not replaced by a row."""
         try:
             specs = registry.declared_policies()
-        except BadPolicy:  # a rule of the settings is wrong; a system check says so
+        except BadPolicy:  # a rule in the settings is not valid; a system check reports it
             return []
         stored = set(self.model._default_manager.using(router.db_for_write(LimitPolicy)).values_list("name", flat=True))
         add = reverse(self.url_name("add"))
@@ -183,7 +183,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
 
     @method_decorator(require_safe)
     def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """Show the statistics of the policy. With `live` in the query the page reloads."""
+        """Show the statistics of the policy. With `live` in the query, the page reloads automatically."""
         row = self._looked_at(request, object_id)
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
@@ -207,7 +207,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
 
     @method_decorator(require_safe)
     def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """Simulate the policy on a series of requests. Nothing is stored."""
+        """Simulate the policy with a series of requests. Nothing is stored."""
         row = self._looked_at(request, object_id)
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
@@ -255,20 +255,20 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
         key = Key.of(cleaned["key"]).text
         problems = find_problems(row.spec())
         if problems:
-            raise LimitError("The policy cannot be used as it stands. Correct it first.")
+            raise LimitError("The policy is not valid. Correct it first.")
         if not limiter_of(row.spec()).reset(cleaned["key"]):
-            raise LimitError(f"Nothing is known of the key “{key}”. It may have been forgotten by itself.")
+            raise LimitError(f"The key “{key}” has no stored state. It may have expired, or the key is misspelt.")
         self.log_change(request, row, f"Reset the key “{key}”.")
         return format_html('Reset the key <code class="resty-id">{}</code>.', key)
 
 
 def in_words(spec: PolicySpec) -> SafeString:
-    """Return the numbers of a policy in words, or why it cannot be used."""
+    """Return the limit of a policy in words, or why the policy is not valid."""
     problems = find_problems(spec)
     if not problems:
         return format_html("{}", describe(spec))
     texts = [f"{name}: {text}" for name, text in problems.items()]
-    return format_html('<span class="resty-alarm">Cannot be used.</span> {}', " ".join(texts))
+    return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
 
 
 def applies_to(spec: PolicySpec) -> SafeString:

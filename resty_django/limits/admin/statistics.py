@@ -1,4 +1,4 @@
-"""Statistics of limits in the admin: figures, bars as SVG, and the keys refused most."""
+"""Statistics of limits in the admin: figures, charts as SVG, and the most refused keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..statistics.top_keys import FrequentKey
 from ..stores import circuit_breaker
 
 PARTS = ("refused", "shadowed", "delayed", "passed")
-"""The parts of a bar, the lowest first: refusals stay visible even where they are few."""
+"""The parts of a bar, the lowest first, so that even a few refusals are visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedKey:
-    """A key and the count of its refusals. `token`: stands for it in URLs, "" where it was shortened."""
+    """A key and the count of its refusals. `token` identifies the key in URLs; "" if the key was shortened."""
 
     text: str
     token: str
@@ -40,7 +40,7 @@ class RefusedKey:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The decisions under one name. `error`: the reason where the store does not answer."""
+    """The decisions under one name. `error`: the reason if the store does not answer, else ""."""
 
     name: str
     minutes: Sequence[Minute] = ()
@@ -64,7 +64,7 @@ class Figures:
 
     @property
     def peak(self) -> int:
-        """The most decisions in one minute."""
+        """The maximum number of decisions in one minute."""
         return max((minute.totals.all for minute in self.minutes), default=0)
 
     @property
@@ -75,12 +75,12 @@ class Figures:
 
     @property
     def rows(self) -> list[tuple[datetime, Totals]]:
-        """The minutes with decisions, the latest first."""
+        """The minutes with decisions, the most recent first."""
         return [(timezone.localtime(when(minute)), minute.totals) for minute in reversed(self.minutes) if busy(minute)]
 
 
 def figures(names: Sequence[str], *, top: bool = False) -> Iterator[Figures]:
-    """Yield the figures of several names; never raises. After the first failure the store is not read again."""
+    """Yield the figures of several names. Never raise; after the first failure, do not read the store again."""
     error = ""
     try:
         stats.flush()

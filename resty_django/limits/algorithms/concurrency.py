@@ -1,15 +1,15 @@
-"""Concurrency: a number of requests at a time, and some more that are delayed.
+"""Concurrency: a maximum number of concurrent requests, and some more that are delayed.
 
     total = in progress + cost
     allowed = total <= max + burst
     delay = unit * floor((total - 1) / max)                            where total > max
 
 The state: the number in progress, the time until which the store keeps it (0: indefinitely), the number of leases, and
-the leases, each the token of a slot and the time at which it ends, the earliest first; behind them room for more, so
-that the length of the state changes rarely. A lease that has ended gives its slot back when the key is used next. The
-number in progress is stored besides the leases: leaving without having come makes it negative. A lease that would end
-later than one that begins now is of another length, or the clock went back: the next recorded request shortens it, also
-where it is refused.
+the leases. Each lease is the token of a slot and the time at which it ends, the earliest first. Spare bytes follow, so
+that the length of the state rarely changes. The slot of an expired lease is released on the next use of the key. The
+number in progress is stored in addition to the leases: leaving more often than entering makes it negative. If a lease
+ends later than one that begins now, its length was changed or the clock went back: the next recorded request, even a
+refused one, shortens it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LEASE: Final = Struct("<8sq")
 SENT: Final = Struct("<7d8s")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<d")
-"""Of a request: the number in progress with it."""
+"""From the script, for a request: the number in progress including it."""
 START: Final = HEAD.size
-"""Where the leases begin."""
+"""The position of the first lease."""
 LEASE_SIZE: Final = LEASE.size
 MIN_ROOM: Final = 4 * LEASE_SIZE
-"""Bytes of room for leases as soon as one exists; then it is doubled."""
+"""Bytes reserved for leases as soon as one exists; doubled if necessary."""
 MIN_KEEP: Final = 60_000
-"""Milliseconds: the shortest time for which a state is kept when no slot is in use."""
+"""Milliseconds: the minimum time for which a state without used slots is kept."""
 SPARE_KEEP: Final = 60_000
-"""Milliseconds for which it is kept beyond need, so that most leases leave the time to live alone."""
+"""Additional milliseconds for which a state is kept, so that most leases do not change its time to live."""
 FOREIGN: Final = "shdict abused by other users: the key holds no number of requests in progress."
 
 _end = Struct("<q").unpack_from
@@ -89,10 +89,10 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
 
 
 def take_slot(state: bytes, now: int, numbers: Numbers) -> Decided | None:
-    """Decide on a recorded request of cost 1 by the fast path, where the state allows it; else return None.
+    """Decide on a recorded request of cost 1 by the fast path, if the state allows it; else return None.
 
-    It is allowed where no lease has ended, the new lease is the last to end, and there is room for it (or where there
-    are no leases). Most requests take this path; it has to come to the same result as the long one in `incoming`.
+    The state allows it if no lease has ended, the new lease ends last and it fits into the spare bytes, or if the
+    limiter has no leases. Most requests take this path; its result must be the same as in `incoming`.
     """
     most, burst, unit, lease, token = numbers
     try:
@@ -127,7 +127,7 @@ def take_slot(state: bytes, now: int, numbers: Numbers) -> Decided | None:
 
 
 def give_back_slot(state: bytes, now: int, numbers: Numbers) -> Outcome[int | None] | None:
-    """Give back the slot of a token that has one lease, by the fast path as in `take_slot`; else return None."""
+    """Release the slot of a token with one lease by a fast path, if the state allows it; else return None."""
     try:
         count, keep_until, lease_count = _head(state)
     except (error, TypeError):
@@ -173,20 +173,20 @@ def decide(numbers: Numbers, cost: int, commit: bool, count: float) -> Decision:
 
 
 def leaving(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
-    """Give back the slot that the token names; where its lease has ended it was given back before: nothing changes.
+    """Release the slot with the token; if its lease has ended, the slot is already released and nothing changes.
 
-    Without a token the slot held longest is given back. The result: the number in progress, None where the key is new.
+    Without a token, release the slot held longest. The result is the number in progress, None if the key is new.
     """
     return _leave(state, now, numbers, cost, oldest=True)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
-    """As `leaving`, but without a token the slot taken last is given back."""
+    """Release a slot like `leaving`, but without a token release the slot taken last."""
     return _leave(state, now, numbers, cost, oldest=False)
 
 
 def renew(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool]:
-    """Let the lease of the token begin anew. The result: whether it existed."""
+    """Restart the lease of the token. The result is whether the lease existed."""
     if state is None:
         return None, None, False
     count, keep_until, leases = _read(state, now)
@@ -215,9 +215,9 @@ def _leave(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: b
 
 
 def _read(state: bytes, now: int) -> tuple[int, int, bytes]:
-    """Return the number in progress, the time until which it is keep_until, and the leases that are not over.
+    """Return the number in progress, the time until which the state is kept, and the leases that have not ended.
 
-    Raise `ForeignData`.
+    Raise `ForeignData` if the state has another layout.
     """
     try:
         count, keep_until, lease_count = _head(state)
@@ -234,7 +234,7 @@ def _read(state: bytes, now: int) -> tuple[int, int, bytes]:
 
 
 def _with(leases: bytes, token: bytes, end: int, times: int) -> bytes:
-    """Return the leases with new ones, by their ends."""
+    """Return the leases with `times` new ones, ordered by their ends."""
     at = len(leases)
     while at and _end(leases, at - 8)[0] > end:
         at -= LEASE_SIZE
@@ -242,7 +242,7 @@ def _with(leases: bytes, token: bytes, end: int, times: int) -> bytes:
 
 
 def _shortened(leases: bytes, end: int) -> bytes:
-    """Return the leases, none of which ends later than `end`."""
+    """Return the leases, shortened so that none ends later than `end`."""
     at = len(leases)
     while at and _end(leases, at - 8)[0] > end:
         at -= LEASE_SIZE
@@ -269,7 +269,7 @@ def _stored(
 ) -> tuple[bytes, float | None]:
     """Return the new state, and seconds for which to keep it (0: indefinitely, None: as before).
 
-    Indefinitely where slots are, or may be, in use that no lease gives back. `keep_until` is -1 where the key is new.
+    It is kept indefinitely if slots without a lease are, or may be, in use. `keep_until` is -1 if the key is new.
     """
     used = len(leases)
     ttl: float | None = None

@@ -1,12 +1,12 @@
-"""Fixed window: a number of requests from the first one until the window ends.
+"""Fixed window: a maximum number of requests in a window that begins with the first one.
 
     remaining = limit - used - cost
     allowed = remaining >= 0
     reset_after = retry_after = end - now
 
-A refused request that is recorded counts as well. The state: the number used, which may be above the limit or
-negative, and the end of the window. A window that would last longer than one that begins now is of another length, or
-the clock went back: it begins anew, with what is used but for the request, which passes.
+A recorded request counts even if it is refused. The state: the number used, which may be above the limit or negative,
+and the end of the window. If a window would end later than one that begins now, its length was changed or the clock
+went back: it restarts with the number used, which is reduced if necessary so that the request passes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LAYOUT: Final = "qqx"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
-"""Of a request: the number left with it, milliseconds until the window ends (0: no window has begun)."""
+"""From the script, for a request: the number left after it, milliseconds until the window ends (0: none has begun)."""
 
 SPARE: Final = 1.0
-"""Seconds for which a store keeps a state beyond its window, whose end is in the state."""
+"""Additional seconds for which a store keeps a state after the end of its window, which is in the state."""
 FOREIGN: Final = "shdict abused by other users: the key holds no fixed window."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
@@ -78,7 +78,7 @@ def decide(numbers: Numbers, cost: int, commit: bool, after: float, until: float
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int]:
-    """Return the number left with `cost` more; where no window has begun, the limit."""
+    """Take back `cost` requests. The result is the number left, or the limit if no window has begun."""
     if state is None:
         return None, None, numbers.limit
     used, end = _read(state)

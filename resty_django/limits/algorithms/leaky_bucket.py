@@ -1,19 +1,19 @@
-"""Leaky bucket: a constant rate, and a queue of some requests before it. nginx's `limit_req`.
+"""Leaky bucket: a constant rate and a queue of limited length, like nginx's `limit_req`.
 
-A request is 1000 units. The bucket holds `excess` units and loses `rate` of them a second; a request pours in its own
-and is refused where the bucket would hold more than `burst`:
+A request is 1000 units. The bucket contains `excess` units and drains at `rate` units per second. A request adds its
+units, and is refused if the bucket would then contain more than `burst`:
 
     excess = max(stored - rate * elapsed / 1000 + 1000 * cost, 0)      elapsed in milliseconds
     allowed = excess <= burst
     delay = excess / rate                                              seconds until the units before it have drained
     retry_after = (excess - burst) / rate                              rounded up to a millisecond
 
-The first request of a key finds an empty bucket and pours in nothing, as in lua-resty-limit-traffic. The state: excess,
+The first request of a key finds an empty bucket and adds nothing, as in lua-resty-limit-traffic. The state: excess,
 and the time of the last request.
 
-A stored excess above `burst` comes from a limit that was higher; it counts as `burst`. Where the clock went back, a
-request that would have to wait longer than the bucket takes to drain passes as the last one of the queue, so that the
-next ones are decided by the present time.
+A stored excess above `burst` comes from a limit that was higher; it counts as `burst`. If the clock went back, a
+request that would have to wait longer than the bucket takes to drain passes as the last one of the queue, so that later
+requests are decided by the current time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from . import FRAME, Decided, Outcome
 from .decision import Decision, decision_from
 
 LAYOUT: Final = "qq"
-"""Excess in whole units, milliseconds. The algorithms are told apart by the lengths of their states."""
+"""Excess in whole units, milliseconds. The length of a state identifies its algorithm."""
 SENT: Final = Struct("<10d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<d")
-"""Of a request: the excess with it."""
+"""From the script, for a request: the excess including it."""
 SLOT: Final = 2**16
-"""Milliseconds; only the first request in each slot sets anew how long the store keeps the state."""
+"""Milliseconds of a time slot; only the first request in each slot updates how long the store keeps the state."""
 FOREIGN: Final = "shdict abused by other users: the key holds no leaky bucket."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
@@ -41,11 +41,11 @@ _unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
 
 
 class Numbers(NamedTuple):
-    """`rate` in units a second, `burst` in units, `room` the same without a fraction, `limit` as clients see it.
+    """`rate` in units per second, `burst` in units, `room`: `burst` without a fraction, `limit` as clients see it.
 
-    `clamp`: a clock that went back stands still. `keep`: seconds for which a state is kept (0: indefinitely). `spare`:
-    units that are sure to drain before a state is forgotten whose `keep` was set within the same slot, by a limiter of
-    any rate.
+    `clamp`: treat a clock that went back as stopped. `keep`: seconds for which a state is kept (0: indefinitely).
+    `spare`: units that drain in any case before a state expires whose `keep` was set in the same slot, by a limiter
+    with any rate.
     """
 
     rate: float
@@ -93,7 +93,7 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
 
 
 def _set_back(numbers: Numbers, stored: int, last: int, now: int, cost: int) -> tuple[float, int]:
-    """Return the excess with a request before the time of the last one, and the time to record for it."""
+    """Return the excess including a request from before the last one, and the time to record for it."""
     rate, burst, _, _, clamp, _, _ = numbers
     drained = rate * (last - now) / 1000
     capacity = burst + 1000
@@ -119,7 +119,7 @@ def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision
             remaining=(room - int(excess)) // 1000,
             reset_after=(excess + 1000) / rate,
         )
-    before = max(excess - 1000 * (cost - 1), 0.0)  # with a request of cost 1 instead
+    before = max(excess - 1000 * (cost - 1), 0.0)  # for a request of cost 1 instead
     remaining = 1 + (room - int(before)) // 1000 if before <= burst else 0
     reset = before / rate
     if excess <= burst:
@@ -131,7 +131,7 @@ def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool | None]:
-    """Take out what the request has poured in, as far as it is there. The result: None where the key is new."""
+    """Remove the units that the request added, down to 0. The result is True, or None if the key is new."""
     if state is None:
         return None, None, None
     excess, last = _read(state)

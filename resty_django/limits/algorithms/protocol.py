@@ -1,4 +1,4 @@
-"""The two-phase protocol of several limits decided together. Pure; see `limiters.combined`."""
+"""The two-phase protocol for deciding several limits together. Pure; see `limiters.combined`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from ..errors import LimitError
 
 Ask = tuple[int, bool | None]
-"""The index of a limiter, and whether it records; None: it undoes what it has recorded."""
+"""The index of a limiter, and whether it records the request; None: it undoes the recorded request."""
 Answers = tuple[int | None, list[Any]]
-"""The index of the limiter that refused, and the decisions that were recorded, or that refused."""
+"""The index of the limiter that refused, and the decisions that recorded or refused the request."""
 
 
 def two_phases(count: int) -> Generator[Ask, Any, Answers]:
-    """Yield what to do next, receive the decision, and return the answers.
+    """Yield the next step, receive its decision, and return the answers.
 
-    An error that is thrown into it is raised again after what was recorded before has been undone.
+    If an error is thrown into the generator, undo the recorded requests and raise the error again.
     """
     decisions: list[Any] = [None] * count
     last = count - 1

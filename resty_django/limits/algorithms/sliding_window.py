@@ -1,15 +1,15 @@
-"""Sliding window, as a weighted sum of two fixed ones.
+"""Sliding window, computed as a weighted sum of two fixed windows.
 
-Windows begin at whole multiples of their length. A request counts with those that passed in the current window, and
-with the share of the previous one that a window ending now would still cover, taken as spread evenly over it:
+Windows begin at whole multiples of their length. The count is the number of requests that passed in the current
+window, plus the share of the previous window that a window ending now covers, assuming evenly spread requests:
 
     elapsed = now % window
     previous * (window - elapsed) / window + current + cost <= limit
 
-computed as sums of requests times milliseconds, to stay in whole numbers. A refused request does not count. The state:
-when the window began, and the numbers that passed in the previous one and in it. Where it has yet to begin, the clock
-went back: what has passed counts in the current window, but for the request, which passes. What has passed in windows
-of another length counts in the window in which the last of them began.
+computed in requests times milliseconds, so that all numbers are whole. Refused requests do not count. The state: the
+start of the window, and the numbers that passed in the previous window and in this one. If the start is in the future,
+the clock went back: the stored requests count in the current window, reduced if necessary so that the request passes.
+Requests that passed in windows of another length count in the window in which the last of them began.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LAYOUT: Final = "qqq"
 SENT: Final = Struct("<5d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<ddd")
-"""Of a request: the numbers that passed in the previous window and in this one without it, elapsed milliseconds."""
+"""From the script, for a request: the numbers that passed before it in both windows, elapsed milliseconds."""
 
 SPARE: Final = 1.0
-"""Seconds for which a store keeps a state beyond need: its end is decided here."""
+"""Additional seconds for which a store keeps a state; this module decides when it ends."""
 FOREIGN: Final = "shdict abused by other users: the key holds no sliding window."
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
@@ -90,16 +90,16 @@ def decide(numbers: Numbers, cost: int, commit: bool, previous: float, current: 
 
 
 def _wait(limit: int, window: int, cost: int, previous: float, current: float, elapsed: float) -> int:
-    """Milliseconds until a request of a cost up to `limit` would pass, at most until the window after this one ends."""
-    # It passes in this window as soon as the share of the previous one has faded to `limit - current - cost`, else in
-    # the next one, where `current` is what fades.
+    """Return milliseconds until a request of a cost up to `limit` would pass, until the next window ends at most."""
+    # It passes in this window as soon as the share of the previous one has decreased to `limit - current - cost`, else
+    # in the next one, where `current` decreases in the same way.
     if current + cost <= limit:
         return math.ceil((previous * (window - elapsed) + (current + cost - limit) * window) / previous)
     return math.ceil(window - elapsed + (current + cost - limit) / current * window)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int]:
-    """Return the number left with `cost` fewer in this window, as far as that many have passed."""
+    """Remove up to `cost` requests from this window. The result is the number left."""
     limit, window = numbers
     start, previous, current, elapsed, stored = _read(state, now, numbers, 0)
     current = max(current - cost, 0)
@@ -111,12 +111,12 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outc
 
 
 def _read(state: bytes | None, now: int, numbers: Numbers, cost: int) -> tuple[int, int, int, int, int]:
-    """Read the state at that time.
+    """Return the state at the time `now`.
 
-    Returns the start of the window, the numbers that passed in the previous one and in it, its elapsed milliseconds,
-    and the start in the state (-1: the key is new).
+    It consists of the start of the window, the numbers that passed in the previous window and in this one, the elapsed
+    milliseconds of this one, and the start in the state (-1: the key is new).
 
-    Raises `ForeignData`.
+    Raise `ForeignData` if the state has another layout.
     """
     window = numbers.window
     elapsed = now % window

@@ -1,17 +1,17 @@
-"""Token bucket: a stock of tokens that is refilled in ticks; a request that comes too early waits for its tokens.
+"""Token bucket: tokens that are refilled in ticks; a request waits if not enough tokens are available.
 
     ticks = floor((now - last) / interval)
     tokens = min(tokens + ticks * quantum, capacity) - cost
     delay = ceil(-tokens / quantum) * interval - (now - last tick)         where tokens < 0
     allowed = delay <= max_wait
 
-The state: tokens, negative where some are owed, and the time of the last tick. Ticks lie on a grid that begins with the
+The state: tokens, negative if some are owed, and the time of the last tick. Ticks are on a grid that begins with the
 first stored call of the key. A new bucket is full. Fractions are dropped when stored.
 
-A stored number of tokens that these numbers could not have come to is from other ones, and counts as the nearest that
-they could. Where the clock went back, tokens are taken away as ticks were before; but if it went back by more than a
-bucket takes to fill (`fill_time`), or a request would have to wait that much longer, ticks begin anew at the present
-time, and the request passes.
+If a stored number of tokens is impossible with the current numbers, the numbers were changed, and the nearest possible
+number is used. If the clock went back, the tokens of those ticks are removed. But if it went back by more than the
+bucket takes to fill (`fill_time`), or a request would have to wait that much longer, ticks restart at the current time,
+and the request passes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LAYOUT: Final = "qqxx"
 SENT: Final = Struct("<12d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
-"""Of a request: tokens left with it, milliseconds since the last tick."""
+"""From the script, for a request: tokens left after it, milliseconds since the last tick."""
 
 SLOT: Final = 2**16
-"""Milliseconds; only the first request in each slot sets anew how long the store keeps the state."""
+"""Milliseconds of a time slot; only the first request in each slot updates how long the store keeps the state."""
 LONGEST: Final = 1e9
-"""Seconds: the longest time for which a state is kept."""
+"""The maximum number of seconds for which a state is kept."""
 
 FOREIGN: Final = "shdict abused by other users: the key holds no token bucket."
 
@@ -45,10 +45,10 @@ _floor = math.floor
 class Numbers(NamedTuple):
     """`interval` and `max_wait`, which may be infinite, in milliseconds.
 
-    `clamp`: a clock that went back stands still. `keep`: seconds for which a state is kept that owes no tokens (0:
-    indefinitely). After that the grid begins anew. `least`: the fewest tokens that a request may leave. `fill_time`:
-    milliseconds in which an empty bucket fills. `low`: tokens below which it is not full before a state is forgotten
-    whose `keep` was set within the same slot, by a limiter of any numbers.
+    `clamp`: treat a clock that went back as stopped. `keep`: seconds for which a state without owed tokens is kept (0:
+    indefinitely); afterwards the grid restarts. `least`: the minimum number of tokens after a request. `fill_time`:
+    milliseconds in which an empty bucket fills. `low`: tokens below which the bucket does not become full before a
+    state expires whose `keep` was set in the same slot, by a limiter with any numbers.
     """
 
     interval: float
@@ -63,7 +63,7 @@ class Numbers(NamedTuple):
 
 
 def least_tokens(interval: float, quantum: float, max_wait: float) -> float:
-    """Return the fewest tokens that a request which waits at most `max_wait` leaves, as they are stored."""
+    """Return the minimum number of stored tokens after a request that waits at most `max_wait`."""
     if math.isinf(max_wait):
         return -math.inf
     return 1 - math.ceil(quantum * math.ceil(max_wait / interval) + 1)
@@ -77,7 +77,7 @@ def passable(numbers: Numbers, cost: float) -> bool:
 
 
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: float, commit: bool) -> Decided:
-    """Take `cost` tokens. A recorded call that is refused is refilled all the same, unless the clock went back."""
+    """Take `cost` tokens. A recorded call refills the bucket even if it is refused, unless the clock went back."""
     tokens, last, ttl, store_refill = _refilled(state, now, numbers, cost)
     tokens_after = tokens - cost
     decision = decide(numbers, cost, commit, tokens_after, now - last)
@@ -98,10 +98,10 @@ def decide(numbers: Numbers, cost: float, commit: bool, tokens_after: float, sin
     if tokens_after >= 0:
         available = tokens_after if commit else tokens_after + cost
         missing = capacity - available
-        # -(-a // b) is ceil(a / b) by whole division, which rounds no large number.
+        # -(-a // b) is ceil(a / b) in integer division, which is exact for large numbers.
         reset = (-(-missing // quantum) * interval - since) / 1000 if missing > 0 else 0.0
         return decision_from((True, 0.0, tokens_after, limit, int(available), reset, 0.0, False, ""))
-    wait = _floor((-tokens_after + quantum - 1) / quantum) * interval - since  # `_wait`, without the call
+    wait = _floor((-tokens_after + quantum - 1) / quantum) * interval - since  # `_wait`, inlined
     before = tokens_after + cost
     if wait > max_wait:
         return Decision.refused(
@@ -120,7 +120,7 @@ def decide(numbers: Numbers, cost: float, commit: bool, tokens_after: float, sin
 
 
 def take_available(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Outcome[float]:
-    """Take the tokens that are there, at most `cost`. The result: the number taken."""
+    """Take the available tokens, at most `cost`. The result is the number taken."""
     tokens, last, ttl, _ = _refilled(state, now, numbers, 0)
     count = min(cost, tokens) if tokens > 0 else 0
     tokens -= count
@@ -132,7 +132,7 @@ def take_available(state: bytes | None, now: int, numbers: Numbers, cost: float)
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Outcome[bool | None]:
-    """Put back `cost` tokens, as far as the capacity allows. The result: None where the key is new."""
+    """Return `cost` tokens to the bucket, up to its capacity. The result is True, or None if the key is new."""
     if state is None:
         return None, None, None
     tokens, last = _read(state)
@@ -142,8 +142,8 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Ou
 def _refilled(state: bytes | None, now: int, numbers: Numbers, cost: float) -> tuple[float, float, float | None, bool]:
     """Refill the bucket for a request of that cost.
 
-    Returns the tokens, the last tick, the time to live if no tokens are owed (None: as before), and whether to store
-    this for a refused request too.
+    Return the tokens, the last tick, the time to live if no tokens are owed (None: as before), and whether to store the
+    refill even if the request is refused.
     """
     interval, capacity, quantum, _, _, keep, least, _, _ = numbers
     if state is None:
@@ -169,7 +169,7 @@ def _refilled(state: bytes | None, now: int, numbers: Numbers, cost: float) -> t
 
 
 def _set_back(numbers: Numbers, tokens: float, last: float, now: int, cost: float) -> tuple[float, float, bool]:
-    """Return the tokens and the last tick for a request before the last tick, and whether ticks begin anew."""
+    """Return the tokens and the last tick for a request before the last tick, and whether ticks restart."""
     interval, capacity, quantum, max_wait, clamp, _, _, fill_time, _ = numbers
     if last - now <= fill_time:
         ticks = 0 if clamp else _floor((now - last) / interval)
@@ -183,7 +183,7 @@ def _set_back(numbers: Numbers, tokens: float, last: float, now: int, cost: floa
 
 
 def _wait(numbers: Numbers, tokens_after: float, since: float) -> float:
-    """Milliseconds until the tokens that are owed have come: ceil(-tokens_after / quantum) ticks."""
+    """Return the milliseconds until all owed tokens are refilled: ceil(-tokens_after / quantum) ticks."""
     return _floor((-tokens_after + numbers.quantum - 1) / numbers.quantum) * numbers.interval - since
 
 
@@ -195,7 +195,7 @@ def _until_full(numbers: Numbers, tokens: float, since: float) -> float:
 
 
 def _while_owing(numbers: Numbers, tokens: float) -> float:
-    """Seconds for which a state that owes tokens is kept."""
+    """Return the seconds for which a state with owed tokens is kept."""
     return min(numbers.keep + math.ceil(-tokens / numbers.quantum) * numbers.interval / 1000, LONGEST)
 
 

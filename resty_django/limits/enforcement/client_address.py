@@ -1,10 +1,10 @@
-"""The address of the client behind trusted proxies, and whether it lies in a network.
+"""Client addresses behind trusted proxies, and networks.
 
-`REMOTE_ADDR` is the client, unless it is a trusted proxy. Then the header that proxies write is read from right to
-left, and the first address that is not a trusted proxy's is the client: entries further left were written by the client
-itself. An entry that is not an address ends the search, and the address before it counts.
+`REMOTE_ADDR` is the client, unless it is a trusted proxy. In this case the proxy header is read from right to left, and
+the first address that does not belong to a trusted proxy is the client: the client itself may have written the entries
+further left. If an entry is not an address, the search ends, and the address to its right is used.
 
-Pure: of the request only `META` is read.
+Pure: reads only `META` of the request.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Final, TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 
 UNIX: Final = "unix"
-"""In the list of trusted proxies: connections by a Unix socket, which has no address."""
+"""The entry of the trusted proxies for connections through a Unix socket, which have no address."""
 
 REMEMBERED: Final = 4096
-"""Parsed addresses that are cached."""
+"""The maximum number of cached parsed addresses."""
 LONGEST_ENTRY: Final = 100
-"""Characters; a longer entry of a header is not an address."""
+"""The maximum number of characters of an address in a header."""
 
 
 @lru_cache(REMEMBERED)
 def parse_address(text: str) -> Address | None:
-    """Parse an address with or without brackets, port and zone; return None for anything else.
+    """Parse an address with or without brackets, port and zone. Return None for anything else.
 
-    An IPv4 address within an IPv6 one (`::ffff:192.0.2.1`) is the IPv4 address.
+    An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) becomes the IPv4 address.
     """
     text = text.strip()
     if text.startswith("["):
@@ -57,9 +57,9 @@ def _is_port(text: str) -> bool:
 
 
 class Networks:
-    """A set of networks, given as texts such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.7".
+    """A set of networks, given as strings such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.7".
 
-    An IPv4 address and its form within IPv6 are one. Raises `ValueError` where a text is not a network.
+    An IPv4 address and its IPv4-mapped IPv6 address are equal. Raises `ValueError` if a string is not a network.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -88,9 +88,9 @@ def _network(text: str) -> Any:
 class ClientResolver:
     """Resolves the address of the client that sent a request.
 
-    `proxies`: networks of the trusted proxies, and "unix" for connections by a Unix socket. `header`: the one header
-    that they write: "X-Forwarded-For", "Forwarded" (RFC 7239), or another with comma-separated addresses.
-    `ipv6_prefix`: the number of bits of an IPv6 address that make one client.
+    `proxies`: networks of the trusted proxies, and "unix" for connections through a Unix socket. `header`: the header
+    that the proxies write: "X-Forwarded-For", "Forwarded" (RFC 7239), or another with comma-separated addresses.
+    `ipv6_prefix`: the number of bits of an IPv6 address that identify a client.
     """
 
     def __init__(self, proxies: Iterable[str] = (), header: str = "X-Forwarded-For", ipv6_prefix: int = 64) -> None:
@@ -106,7 +106,7 @@ class ClientResolver:
         self._direct_name = lru_cache(REMEMBERED)(self._direct_name_of)
 
     def address(self, request: Any) -> Address | None:
-        """Return the client's address; None for a Unix socket that is not trusted, or without an address."""
+        """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
         meta = request.META
         text = meta.get("REMOTE_ADDR") or ""
         client = parse_address(text) if text else None
@@ -122,7 +122,7 @@ class ClientResolver:
         return client
 
     def name(self, request: Any) -> str:
-        """Return the client for use in a key: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
+        """Return the client's name for keys: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
         if self._direct:
             return self._direct_name(request.META.get("REMOTE_ADDR") or "")
         return self.name_of(self.address(request))
@@ -140,8 +140,8 @@ class ClientResolver:
     def _entries(self, meta: Mapping[str, Any]) -> Iterator[str]:
         """Yield the entries of the header from right to left.
 
-        Cuts at every comma, even within quotes: an address has none, and a quote that a client leaves open must not
-        hide the entries that the proxy wrote after it.
+        Split at every comma, even within quotes: an address has no comma, and a quote that a client leaves open must
+        not hide entries that the proxy added.
         """
         entries = meta.get(self._header) or ""
         while entries:
@@ -150,7 +150,7 @@ class ClientResolver:
 
 
 def _for(element: str) -> str:
-    """Return the address of an element of `Forwarded`: `192.0.2.60` of `for=192.0.2.60;proto=http`, or ""."""
+    """Return the address in an element of `Forwarded`, or "": `192.0.2.60` for `for=192.0.2.60;proto=http`."""
     node = ""
     for pair in element.split(";"):
         name, equals, value = pair.strip().partition("=")

@@ -1,10 +1,10 @@
 """Enforcement of limits on a request: decide, refuse or delay, set the headers, release the slots.
 
 check = enforcer.check(request, kwargs)     None: no limit applies
-check.refuse()                              the response, where check.refused
+check.refuse()                              the response, if check.refused
 time.sleep(check.delay)
 check.finish(view(request))                 sets the header fields and releases the slots
-check.release()                             where the view raised
+check.release()                             if the view raised
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .request_limits import LimitCheck, RequestLimit
 from .settings import request_settings
 
 SHORTEST_SLEEP: Final = 0.001
-"""Seconds: a shorter delay counts as none."""
+"""Seconds; shorter delays are ignored."""
 
 KeyedLimits: TypeAlias = list[tuple[RequestLimit, str]]
 
 
 class Enforcer:
-    """Limits that a request has to pass together, decided in one round trip where their store allows it.
+    """Limits that a request must pass together, decided in one round trip if their store allows it.
 
     Concurrency limits are decided last, whatever their position: they must not be probed twice. Raises `CostTooHigh`
-    for a limit that can never let a request pass because each one costs too much.
+    for a limit that no request can pass because its cost is too high.
     """
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
@@ -49,13 +49,13 @@ class Enforcer:
         self._holding = any(limit.holds_slot for limit in self._limits)
         self._priced = any(limit.cost != 1 for limit in self._limits)
         self.plain = self._limits[0] if len(self._limits) == 1 and self._limits[0].plain else None
-        """The only limit, where nothing but its key decides whether it applies, and nothing but a decision is due."""
+        """The only limit, if just its key determines whether it applies and it only has to decide; else None."""
         self._check_costs([limit for limit in self._limits if isinstance(limit.cost, int) and limit.cost != 1])
 
     def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        """Decide; None where no limit applies.
+        """Decide on a request, with `kwargs` of its view. Return None if no limit applies.
 
-        Raises `StoreFailed` where the store is down and the limiter's `on_error` is "raise".
+        Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
         limits = self._applicable(request)
         if self._exempting and limits:
@@ -74,7 +74,7 @@ class Enforcer:
         return check
 
     async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        """As `check`, without blocking."""
+        """Run `check` without blocking the event loop."""
         limits = self._applicable(request)
         if not limits:
             return None
@@ -104,7 +104,7 @@ class Enforcer:
 
     @staticmethod
     def _check_costs(limits: Sequence[RequestLimit]) -> None:
-        """Check the limits where every request has the same cost."""
+        """Raise `CostTooHigh` for a limit with a fixed cost that can never pass."""
         for limit in limits:
             limit.limiter.check(limit.cost)
 
@@ -117,10 +117,10 @@ class Enforcer:
         return [limit for limit in self._limits if limit.applies_to(request)]
 
     def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
-        """Return the limits to decide by.
+        """Return the limits that decide.
 
-        Leaves out shadow limits that can never let a request of such a cost pass. Returns none where an enforced limit
-        never can, which refuses the request.
+        Skip shadow limits that a request with this cost can never pass. If an enforced limit is like this, refuse the
+        request and return no limits.
         """
         payable: KeyedLimits = []
         for limit, key in keyed:
@@ -157,7 +157,7 @@ class Enforcer:
 
 
 class EitherEnforcer(Enforcer):
-    """Limits of which one has to let the request pass; all of them decide each time."""
+    """Limits of which at least one must let the request pass; all of them decide each time."""
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
         super().__init__(limits)
@@ -185,7 +185,7 @@ class EitherEnforcer(Enforcer):
 
 
 def _keyed(limits: Iterable[RequestLimit], request: Any, kwargs: Mapping[str, Any]) -> KeyedLimits:
-    """Return the limits with the keys of the request, without those whose key function exempts it."""
+    """Return the limits with the keys of the request, without limits whose key function exempts it."""
     return [(limit, key) for limit in limits if (key := limit.key.of(request, kwargs)) is not None]
 
 
@@ -216,16 +216,16 @@ def _never(limit: RequestLimit) -> Decision:
 
 
 def _add_combined(check: LimitCheck, keyed: KeyedLimits, combined: CombinedDecision) -> None:
-    """Add the decisions; after a refusal only the refusing limit's, as what the others recorded was undone."""
+    """Add the decisions; after a refusal only the refusing one, because the other records were undone."""
     for (limit, key), decision in zip(keyed, combined.decisions, strict=True):
         if decision is not None and (combined.allowed or not decision.allowed):
             check.add(limit, key, decision)
 
 
 def _deciding_in_turn(check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
-    """Decide one limit after the other, since `combine` knows no costs; a refusal undoes what those before it recorded.
+    """Decide one limit after the other, because `combine` does not support costs. A refusal undoes earlier records.
 
-    Only the refusal is added then.
+    After a refusal, add only the refusal.
     """
     recorded: list[tuple[RequestLimit, str, int, Decision]] = []
     for limit, key in keyed:
@@ -251,6 +251,6 @@ def _undo(limit: RequestLimit, key: str, cost: int, decision: Decision) -> Step:
 
 
 async def _release_when_done(deciding: asyncio.Future[None], check: LimitCheck) -> None:
-    """Wait for decisions that no task waits for any more, and release the slots they took."""
+    """Wait for decisions whose task was cancelled, and release the slots that they took."""
     await asyncio.wait([deciding])
     await check.arelease()

@@ -1,4 +1,4 @@
-"""Exemptions from limits: by network, by permission, by a function."""
+"""Exemptions from limits: by network, permission or function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .settings import request_settings
 
 
 class Exemption:
-    """Exempts requests from `networks`, of users with one of `permissions`, and for which `function` returns true.
+    """Exempts requests from `networks`, by users with one of `permissions`, and for which `function` returns true.
 
-    Raises `ValueError` where a text is not a network, or not a permission such as "shop.add_order".
+    Raises `ValueError` if a string is not a network, or not a permission such as "shop.add_order".
     """
 
     __slots__ = ("function", "networks", "permissions")
@@ -28,17 +28,17 @@ class Exemption:
         self.function = function
         for permission in self.permissions:
             if "." not in permission:
-                raise ValueError(f'{permission!r} is not a permission with its app, such as "shop.add_order".')
+                raise ValueError(f'{permission!r} is not a permission. Write it with its app, as in "shop.add_order".')
 
     def __bool__(self) -> bool:
         return bool(self.networks or self.permissions or self.function)
 
     def applies(self, request: Any) -> bool:
-        """Whether the request is exempt. Loads the user's permissions from the database, once for a user."""
+        """Return whether the request is exempt. Load the user's permissions from the database, once per user."""
         return self._exempts(request) or any(request.user.has_perm(name) for name in self.permissions)
 
     async def aapplies(self, request: Any) -> bool:
-        """As `applies`, without blocking. The user has to be loaded."""
+        """Run `applies` without blocking the event loop. The user must be loaded already."""
         if self._exempts(request):
             return True
         for name in self.permissions:
@@ -47,7 +47,7 @@ class Exemption:
         return False
 
     def _exempts(self, request: Any) -> bool:
-        """Whether it is exempt whatever the permissions of its user."""
+        """Return whether the request is exempt regardless of the permissions of its user."""
         if self.networks and request_settings().clients.address(request) in self.networks:
             return True
         return self.function is not None and bool(self.function(request))

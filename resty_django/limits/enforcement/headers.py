@@ -1,8 +1,8 @@
-"""The header fields that report its limits to a client.
+"""The header fields that report limits to clients.
 
-`RateLimit` and `RateLimit-Policy` are those of draft-ietf-httpapi-ratelimit-headers-11: `"req-ip";r=99;t=1` (99 more
-pass now; t seconds) and `"req-ip";q=101;w=1` (101 in a window of one second). They list every limit of the response.
-`X-RateLimit-RequestLimit`, `-Remaining` and `-Reset` (seconds from now) tell of the tightest one alone.
+`RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers-11: `"req-ip";r=99;t=1` (99 more pass
+now; t is in seconds) and `"req-ip";q=101;w=1` (101 in a window of one second). They list every limit of the response.
+`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) report only the tightest limit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
 
 def quoted(text: str) -> str:
-    """Return a string of RFC 9651: what is not ASCII or not printable becomes "?"."""
+    """Return a string as in RFC 9651; characters that are not printable ASCII become "?"."""
     plain = "".join(char if " " <= char <= "~" else "?" for char in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def policy_parameters(limiter: Any) -> str:
-    """`q` and `w` of a limiter; of one of concurrency `q` and its unit."""
+    """Return `q` and `w` of a limiter, or `q` and its unit for a concurrency limiter."""
     if isinstance(limiter, LeakyBucket):
         quota = int(limiter.burst) + 1
         return f";q={quota};w={_whole((limiter.burst + 1) / limiter.rate)}"
@@ -34,12 +34,12 @@ def policy_parameters(limiter: Any) -> str:
 
 
 def _whole(seconds: float) -> int:
-    """Seconds, rounded up; at least 1."""
+    """Return the seconds rounded up, at least 1."""
     return max(1, ceil(seconds))
 
 
 class AdvertisedLimit:
-    """A limiter under the name that clients see. `policy`: its item of `RateLimit-Policy`. `name`: quoted."""
+    """A limiter with the name that clients see. `policy`: its item in `RateLimit-Policy`. `name`: quoted."""
 
     __slots__ = ("limiter", "name", "numbers", "policy")
 
@@ -56,15 +56,15 @@ class AdvertisedLimit:
 
 
 def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -> None:
-    """Add one more limit to `headers`, a mapping of a response.
+    """Add a limit to the `headers` of a response.
 
-    Writes to the private mapping of Django's `ResponseHeaders`: the public way checks each text again, and takes longer
-    than the decision. These texts are ASCII, and have no line ends.
+    Write to the private mapping of Django's `ResponseHeaders`: the public method checks each value and takes longer
+    than the decision. These values are ASCII without line breaks.
     """
     if advertised.numbers is not advertised.limiter.numbers:
         advertised.refresh()
     quota_left, seconds = decision.remaining, decision.reset_after
-    if not decision.allowed:  # none of this cost passes until `retry_after`, if ever
+    if not decision.allowed:  # no request of this cost passes before `retry_after`, if ever
         quota_left, seconds = 0, decision.retry_after if decision.retry_after < inf else seconds
     remaining = str(quota_left)
     reset = str(ceil(seconds))
@@ -93,7 +93,7 @@ def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -
 
 
 def _tighter(remaining: int, reset: int, headers: Any) -> bool:
-    """Whether fewer requests pass than the headers say, or as few for longer."""
+    """Return whether this limit is tighter than the headers: fewer remaining, or as few for longer."""
     try:
         tightest = int(headers["X-RateLimit-Remaining"]), -int(headers["X-RateLimit-Reset"])
     except (KeyError, ValueError):
@@ -102,5 +102,5 @@ def _tighter(remaining: int, reset: int, headers: Any) -> bool:
 
 
 def retry_after(decision: Decision) -> int | None:
-    """`Retry-After` of a refusal: whole seconds, rounded up, at least 1; None where the request can never pass."""
+    """Return the `Retry-After` of a refusal in seconds, rounded up, at least 1; None if it can never pass."""
     return _whole(decision.retry_after) if decision.retry_after < inf else None

@@ -1,13 +1,13 @@
-"""Rate-limit keys: how requests are grouped, by address, user, header, session, path, view, argument, or several.
+"""Rate-limit keys: how requests are grouped, by address, user, header, session, path, view, argument or several.
 
     "ip"    "user"    "user_or_ip"    "header:X-Api-Key"    "session"    "path"    "view"    "arg:pk"    "all"
     "ip+path"          both together
     "user|session|ip"  the first that the request has
-    callable, or the dotted path to one (a part may be one too, in a tuple: ("ip", tenant_of))
+    callable, or the dotted path to one (also as a part, in a tuple: ("ip", tenant_of))
 
 A missing part (a header, a logged-in user, an address) counts as "-": all requests without it share one key, so that
-leaving it out does not evade a limit. A callable gets the request and returns a text, or None for a request that the
-limit does not apply to. Long texts, and those with special characters, become a hash.
+clients cannot evade a limit by omitting it. A callable receives the request and returns a string, or None if the limit
+does not apply. Long values, and values with special characters, are replaced by a hash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Calla
 
 MISSING: Final = "-"
 LONGEST: Final = 64
-"""Characters; a longer value is replaced by a hash."""
+"""The maximum number of characters; longer values are replaced by a hash."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -42,9 +42,10 @@ def plain(value: object) -> str:
 
 
 class Key:
-    """A function of a request that returns the key that it is counted under.
+    """A function of a request that returns its key.
 
-    `text`: its definition. `label`: the same for clients. `needs_user`, `needs_session`: what has to be loaded first.
+    `text`: the definition. `label`: the definition as clients see it. `needs_user`, `needs_session`: whether the user
+    or session must be loaded first.
     """
 
     __slots__ = ("_parts", "label", "needs_session", "needs_user", "of", "text")
@@ -56,13 +57,13 @@ class Key:
         self.needs_user = bool(names & {"user", "user_or_ip"})
         self.needs_session = "session" in names
         self.of: Part = parts[0] if len(parts) == 1 else self._all
-        """Returns the key of a request and the arguments of its view; None where the limit does not apply."""
+        """Return the key for a request and the arguments of its view, or None if the limit does not apply."""
 
     def __repr__(self) -> str:
         return f"<Key {self.text}>"
 
     def __call__(self, request: Any, kwargs: Mapping[str, Any] | None = None) -> str | None:
-        """As `of`; `kwargs` default to the arguments in the URL."""
+        """Return the key like `of`; `kwargs` default to the arguments in the URL."""
         if kwargs is None:
             match = getattr(request, "resolver_match", None)
             kwargs = match.kwargs if match is not None else _NOTHING
@@ -79,14 +80,14 @@ class Key:
 
 
 def parse(text: str) -> Key:
-    """Parse a text without dotted paths, as operators may write it. Raises `ValueError`."""
+    """Parse a key as entered by operators, without dotted paths. Raise `ValueError`."""
     return make(text, dotted=False)
 
 
 def make(spec: KeySpec, dotted: bool = True) -> Key:
-    """Return the key for a text, a callable, a dotted path (if `dotted`) or a sequence of these.
+    """Return the key for a string, a callable, a dotted path (if `dotted`) or a sequence of these.
 
-    Raises `ValueError`, `TypeError`.
+    Raise `ValueError` or `TypeError` if `spec` is not a key.
     """
     if isinstance(spec, Key):
         return spec
@@ -97,7 +98,7 @@ def make(spec: KeySpec, dotted: bool = True) -> Key:
     else:
         pieces = list(spec)
     if not pieces:
-        raise ValueError('The key of a limit is empty; "all" counts all requests together.')
+        raise ValueError('The key of a limit is empty. Use "all" to count all requests together.')
     parts, texts, labels, names = [], [], [], set[str]()
     for piece in pieces:
         if isinstance(piece, str):
@@ -109,12 +110,12 @@ def make(spec: KeySpec, dotted: bool = True) -> Key:
             texts.append(_location(piece))
             labels.append(getattr(piece, "__name__", type(piece).__name__).replace("<lambda>", "own"))
         else:
-            raise TypeError(f"The key of a limit is made of texts and callables, not of {piece!r}.")
+            raise TypeError(f"The key of a limit must consist of strings and callables, not {piece!r}.")
     return Key("+".join(texts), "+".join(labels), parts, frozenset(names))
 
 
 def _location(function: Any) -> str:
-    """Return the definition of a callable as module, name and line, the same in all processes."""
+    """Return module, name and line of a callable, which are the same in all processes."""
     if not hasattr(function, "__qualname__"):
         function = type(function)
     line = function.__code__.co_firstlineno if hasattr(function, "__code__") else ""
@@ -122,7 +123,7 @@ def _location(function: Any) -> str:
 
 
 def _choice(text: str, dotted: bool, used: set[str]) -> Part:
-    """Return the first part that the request has, marked by its name in the key: "user:7", "ip:192.0.2.1"."""
+    """Return a part for the first alternative that the request has, with its name: "user:7", "ip:192.0.2.1"."""
     names = [name.strip() for name in ("user|ip" if text == "user_or_ip" else text).split("|")]
     used.update(names)
     if len(names) == 1:
@@ -148,7 +149,7 @@ def _single(text: str, dotted: bool) -> Part:
     if dotted and "." in text and all(name.isidentifier() for name in text.split(".")):
         return _imported(text)
     valid = [*_PLAIN, "user_or_ip", *(f"{name}:NAME" for name in _WITH_ARGUMENT)]
-    hint = did_you_mean(text, valid, f"There are {', '.join(valid)}, joined by + or |.", quote='"')
+    hint = did_you_mean(text, valid, f"Use {', '.join(valid)}, joined by + or |.", quote='"')
     raise ValueError(f"{text!r} is not a key of a limit. {hint}")
 
 
@@ -161,7 +162,7 @@ def _called(function: Callable[[Any], object]) -> Part:
 
 
 def _imported(path: str) -> Part:
-    """Import the callable with the first request, to avoid a circular import."""
+    """Import the callable on the first request, to avoid a circular import."""
     imported: list[Part] = []
 
     def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
@@ -183,7 +184,7 @@ def _user(request: Any, kwargs: Mapping[str, Any]) -> str:
 
 def _session(request: Any, kwargs: Mapping[str, Any]) -> str:
     session = request.session
-    session.keys()  # loads it, which drops a key that a client has made up
+    session.keys()  # loads it, which discards a key invented by a client
     return plain(session.session_key or "")
 
 
@@ -223,7 +224,7 @@ _WITH_ARGUMENT: Final[Mapping[str, Callable[[str], Part]]] = {"header": _header,
 
 
 async def load(request: Any, user: bool, session: bool) -> None:
-    """Load the user and the session, so that reading them later needs no query."""
+    """Load the user and the session, so that later reads need no query."""
     if user and hasattr(request, "auser"):
         request.user = await request.auser()
     if session:

@@ -1,4 +1,4 @@
-"""Limits as they apply to requests, and the state of one request that is checked against them."""
+"""Limits of requests, and the check of one request against them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ log = logger("resty_django.limits")
 
 
 def limited_methods(methods: Iterable[str]) -> frozenset[str]:
-    """Return the methods that a limit for `methods` applies to: GET includes HEAD, which runs the same view."""
+    """Return the methods to which a limit for `methods` applies: GET includes HEAD, which runs the same view."""
     names = frozenset(methods)
     return names | {"HEAD"} if "GET" in names else names
 
 
 class RequestLimit:
-    """A limiter as it applies to requests.
+    """A limiter that is applied to requests.
 
-    `name`: in logs and signals. `label`: the name that clients see (default: `name`). `key`: how requests are grouped.
-    `cost`: a number, or a function of the request. `methods`: those it applies to (none: all; GET includes HEAD).
-    `when`: a function of the request that decides whether it applies. `exemption`: requests it does not apply to.
-    `shadow`: decide and log, let pass. `status`: of the refusing response (None: the setting STATUS). `nodelay`: ignore
-    delays. `undelayed`: of a leaky bucket, requests of its burst that pass without a delay (nginx's `delay=`).
-    `record`: called with key and decision.
+    `name`: the name in logs and signals. `label`: the name that clients see (default: `name`). `key`: how requests are
+    grouped. `cost`: a number, or a function of the request. `methods`: limited methods (empty: all; GET includes HEAD).
+    `when`: a function of the request that returns whether the limit applies. `exemption`: exempt requests. `shadow`:
+    decide and log, but let all requests pass. `status`: the status of refusals (None: the setting STATUS). `nodelay`:
+    ignore delays. `undelayed`: the number of requests of a leaky bucket's burst that pass without a delay (nginx's
+    `delay=`). `record`: called with key and decision.
     """
 
     __slots__ = (
@@ -98,27 +98,27 @@ class RequestLimit:
 
     @property
     def plain(self) -> bool:
-        """Whether it applies to each request, and nothing but a decision is due."""
+        """Whether the limit applies to every request and only has to decide."""
         selective = self.methods or self.when or self.exemption
         unbounded = self.queues and self.limiter.max_wait is None
         return self.cost == 1 and not (selective or self.holds_slot or self.shadow or self.record or unbounded)
 
     @property
     def queues(self) -> bool:
-        """Whether the setting MAX_WAITING bounds the number of waiting requests.
+        """Whether the setting MAX_WAITING limits the number of waiting requests.
 
-        It does so for a token bucket, which has no `burst` that bounds it, unless `max_wait` is infinite.
+        This is the case for token buckets, which have no `burst` to limit it, unless `max_wait` is infinite.
         """
         return isinstance(self.limiter, TokenBucket) and self.limiter.max_wait != inf
 
     def applies_to(self, request: Any) -> bool:
-        """Whether it applies to the method and by `when`, whatever the client."""
+        """Return whether the limit applies to the request's method and according to `when`, for any client."""
         if self.methods and request.method not in self.methods:
             return False
         return self.when is None or bool(self.when(request))
 
     def delay_of(self, decision: Decision) -> float:
-        """Seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""
+        """Return the seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""
         if self.nodelay or not decision.delay:
             return 0.0
         if self.undelayed and isinstance(self.limiter, LeakyBucket) and decision.state is not None:
@@ -127,7 +127,7 @@ class RequestLimit:
 
 
 class LimitResult(NamedTuple):
-    """The decision of one limit on a request."""
+    """The decision of one limit for a request."""
 
     limit: RequestLimit
     key: str
@@ -139,10 +139,10 @@ class LimitResult(NamedTuple):
 
 
 class HeldSlot:
-    """A slot of a concurrency limiter, released once.
+    """A slot of a concurrency limiter, released only once.
 
-    It is also released when it is no longer referenced, as where a response was thrown away without being closed. A
-    copy by pickle, as caches make of a response, holds nothing, and neither does the copy in a child of a fork.
+    It is also released when it is garbage-collected, for example if a response is discarded without being closed. A
+    pickled copy, for example in a cache, does not hold the slot, nor does the copy in a forked child.
     """
 
     __slots__ = ("_cost", "_key", "_limiter", "_pid", "_started", "_token")
@@ -163,34 +163,34 @@ class HeldSlot:
         self._started = time.monotonic()
 
     def release(self) -> None:
-        """Give the slot back, with the latency of the request."""
+        """Release the slot, and report the latency of the request."""
         limiter, self._limiter = self._limiter, None
         if limiter is not None:
             try:
                 limiter.leaving(self._key, time.monotonic() - self._started, self._token, self._cost)
             except LimitError as error:
-                log.warning("a slot of %s could not be given back: %s", self._key, error)
+                log.warning("A slot of %s could not be released: %s", self._key, error)
 
     async def arelease(self) -> None:
-        """As `release`, without blocking."""
+        """Run `release` without blocking the event loop."""
         limiter, self._limiter = self._limiter, None
         if limiter is not None:
             try:
                 await limiter.aleaving(self._key, time.monotonic() - self._started, self._token, self._cost)
             except LimitError as error:
-                log.warning("a slot of %s could not be given back: %s", self._key, error)
+                log.warning("A slot of %s could not be released: %s", self._key, error)
 
     def __del__(self) -> None:
         if getattr(self, "_limiter", None) is not None and self._pid == os.getpid():
-            with contextlib.suppress(Exception):  # the process may be at its end
+            with contextlib.suppress(Exception):  # the process may be shutting down
                 self.release()
 
 
 class LimitCheck:
-    """A request that is checked against its limits.
+    """The check of a request against its limits.
 
     `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `queued`: the longest wait among the limits whose number of waiting requests the settings bound, or None.
+    `queued`: the longest wait among the limits to which MAX_WAITING applies, or None.
     """
 
     __slots__ = ("_costs", "_request", "_slots", "_unrecorded", "delay", "queued", "refused", "results")
@@ -206,7 +206,7 @@ class LimitCheck:
         self.delay = 0.0
 
     def cost_of(self, limit: RequestLimit) -> int:
-        """Return the number of requests that it counts as. A cost function is called once."""
+        """Return the cost of the request for the limit. A cost function is called once."""
         if isinstance(limit.cost, int):
             return limit.cost
         if limit not in self._costs:
@@ -219,7 +219,7 @@ class LimitCheck:
         self.results.append(result)
         delay = limit.delay_of(decision) if decision.delay and not limit.shadow else 0.0
         if limit.record is not None:
-            if delay:  # recorded by `admit`, once it is known whether it may wait
+            if delay:  # recorded by `admit`, when it is known whether the request may wait
                 self._unrecorded.append(result)
             else:
                 limit.record(key, decision)
@@ -238,26 +238,26 @@ class LimitCheck:
                 self.queued = result
 
     def admit(self) -> None:
-        """Record that it may wait for its delay, or need not wait."""
+        """Record that the request may wait for its delay, or does not need to wait."""
         unrecorded, self._unrecorded = self._unrecorded, []
         for limit, key, decision in unrecorded:
             if limit.record is not None:
                 limit.record(key, decision)
 
     def reject_queued(self) -> None:
-        """Refuse it for the limit whose queue is full, and undo its decisions."""
+        """Refuse the request because the queue of a limit is full, and undo its decisions."""
         self.release()
         run(self._uncommitting())
         self._refuse_queued()
 
     async def areject_queued(self) -> None:
-        """As `reject_queued`, even where the task is cancelled meanwhile."""
+        """Run `reject_queued` without blocking, to completion even if the task is cancelled."""
         await self.arelease()
         await asyncio.shield(asyncio.ensure_future(arun(self._uncommitting())))
         self._refuse_queued()
 
     def _uncommitting(self) -> Steps[None]:
-        """Undo the decisions of all limits but those of concurrency, whose slots are released."""
+        """Undo the decisions of all limits except concurrency limits, whose slots are released."""
         for limit, key, decision in self.results:
             if decision.allowed and not (limit.shadow or limit.holds_slot or decision.failed):
                 with contextlib.suppress(LimitError):
@@ -272,7 +272,7 @@ class LimitCheck:
         self.add(limit, key, refused)
 
     def start_timing(self) -> None:
-        """Measure latencies from now on: the delay is over."""
+        """Measure latencies from now on, after the delay."""
         for slot in self._slots:
             slot.start_timing()
 
@@ -283,14 +283,14 @@ class LimitCheck:
             slot.release()
 
     async def arelease(self) -> None:
-        """As `release`, even where the task is cancelled meanwhile."""
+        """Run `release` without blocking, to completion even if the task is cancelled."""
         slots, self._slots = self._slots, []
         if slots:
             await asyncio.shield(asyncio.ensure_future(_release_all(slots)))
 
     @property
     def holds_slots(self) -> bool:
-        """Whether it took a slot."""
+        """Whether the request holds slots."""
         return bool(self._slots)
 
     def finish(self, response: HttpResponseBase) -> HttpResponseBase:
@@ -301,7 +301,7 @@ class LimitCheck:
         return response
 
     async def afinish(self, response: HttpResponseBase) -> HttpResponseBase:
-        """As `finish`, without blocking."""
+        """Run `finish` without blocking the event loop."""
         if self._slots and not self._release_on_close(response):
             await self.arelease()
         self.set_headers(response.headers)
@@ -313,7 +313,7 @@ class LimitCheck:
             self.release()
 
     def _release_on_close(self, response: HttpResponseBase) -> bool:
-        """Release the slots when the response is closed. Return False where its content is complete already."""
+        """Release the slots when the response is closed. Return False if its content is already complete."""
         if not response.streaming and getattr(response, "is_rendered", True):
             return False
         slots, self._slots = self._slots, []
@@ -321,26 +321,26 @@ class LimitCheck:
         return True
 
     def set_headers(self, headers: Any) -> None:
-        """Set the header fields of all decisions in `headers`, a mapping of a response."""
+        """Set the header fields of all decisions in the `headers` of a response."""
         if request_settings().headers:
             for limit, _, decision in self.results:
                 if not (limit.shadow or decision.failed):
                     add_headers(headers, limit.advertised, decision)
 
     def refuse(self) -> HttpResponseBase:
-        """Return the response of a refused request."""
+        """Return the response to a refused request."""
         refusal = self._refusal()
         announce(self._request, refusal)
         return self.finish(response_to(self._request, refusal))
 
     async def arefuse(self) -> HttpResponseBase:
-        """As `refuse`, without blocking."""
+        """Run `refuse` without blocking the event loop."""
         refusal = self._refusal()
         await aannounce(self._request, refusal)
         return await self.afinish(response_to(self._request, refusal))
 
     def announce(self) -> None:
-        """Log and signal the refusal."""
+        """Log the refusal and send the signal."""
         announce(self._request, self._refusal())
 
     def _refusal(self) -> Refusal:

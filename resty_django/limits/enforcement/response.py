@@ -1,4 +1,4 @@
-"""Responses to refused requests, a page or JSON, with their signal and log line."""
+"""Responses to refused requests, as HTML or JSON, with signal and log line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .settings import request_settings
 log = logger("resty_django.limits")
 
 PROBLEM: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-"""The type of RFC 9457 that draft-ietf-httpapi-ratelimit-headers registers."""
+"""The problem type (RFC 9457) that draft-ietf-httpapi-ratelimit-headers registers."""
 TYPES: Final = ("application/problem+json", "application/json", "text/html", "application/xhtml+xml")
-"""Available types; the first one for a client that accepts any."""
+"""Available content types; the first one is for clients that accept any."""
 
 
 TEMPLATE: Final = "resty_limits/429.html"
@@ -42,14 +42,14 @@ PAGE: Final = """<!doctype html>
 </body>
 </html>
 """
-"""The page where no template is found."""
+"""The page if no template is found."""
 
 
 class Refusal(NamedTuple):
     """A refusal by a limit.
 
     `name`: the full name of the limit. `label`: the name that clients see. `sender`: the class of its limiter. `key`:
-    the key that the request was counted under. `status`: of the response (None: the setting STATUS).
+    the key of the request. `status`: the status of the response (None: the setting STATUS).
     """
 
     name: str
@@ -61,14 +61,14 @@ class Refusal(NamedTuple):
 
 
 def announce(request: Any, refusal: Refusal) -> None:
-    """Log and signal a refusal."""
+    """Log a refusal and send the signal."""
     _log(request, refusal)
     if limited.has_listeners(refusal.sender):
         limited.send_robust(**_signal(request, refusal))
 
 
 async def aannounce(request: Any, refusal: Refusal) -> None:
-    """As `announce`, without blocking on a receiver of the signal."""
+    """Run `announce` without blocking on receivers of the signal."""
     _log(request, refusal)
     if limited.has_listeners(refusal.sender):
         await limited.asend_robust(**_signal(request, refusal))
@@ -80,7 +80,7 @@ def would_refuse(request: Any, refusal: Refusal) -> None:
 
 
 def response_to(request: Any, refusal: Refusal) -> HttpResponse:
-    """Return a page where the client prefers HTML, else a problem of RFC 9457 in JSON."""
+    """Return a page if the client prefers HTML, else a problem in JSON (RFC 9457)."""
     section = request_settings().section
     status = refusal.status or section.status
     seconds = retry_after(refusal.decision)
@@ -107,21 +107,21 @@ def response_to(request: Any, refusal: Refusal) -> HttpResponse:
 def _page(template: str, context: dict[str, Any], request: Any) -> str:
     """Render the page of a refusal, with the built-in page as a fallback.
 
-    The template of the package is found only where `resty_django.limits` is in INSTALLED_APPS and the loader of app
-    templates is on; a site that only decorates its views may have neither.
+    Django finds the template of the package only if `resty_django.limits` is in INSTALLED_APPS and the loader of app
+    templates is active; a site that only decorates its views may have neither.
     """
     try:
         return loader.render_to_string(template, context, request)
     except TemplateDoesNotExist as error:
         if error.args[0] != template:
-            raise  # one that the template extends or includes
+            raise  # the missing template is one that this template extends or includes
     if template != TEMPLATE:
-        log.error("the template %s of LIMITS does not exist: the built-in page is shown", template)
+        log.error("The template %s of LIMITS does not exist; showing the built-in page", template)
     return _builtin_page(context["title"], context["retry_after"])
 
 
 def _builtin_page(title: str, seconds: int | None) -> str:
-    """Render a page without styles and scripts, which a strict Content-Security-Policy would forbid."""
+    """Render a page without styles and scripts, because a strict Content-Security-Policy would block them."""
     advice = ""
     if seconds is not None:
         text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
@@ -149,7 +149,7 @@ def _log(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
         request.method,
         request.path,
         refusal.key,
-        "it costs more than can ever pass" if never else f"one would pass in {refusal.decision.retry_after:.3f} s",
+        "its cost can never pass" if never else f"would pass in {refusal.decision.retry_after:.3f} s",
         f" [{txid}]" if txid else "",
         extra={"request": request, "limit": refusal.name, "key": refusal.key, "txid": txid},
     )

@@ -1,4 +1,4 @@
-"""The settings of limits of requests in the form that requests use; built again when a setting has changed."""
+"""The settings of request limits, prepared for use; rebuilt when a setting changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .client_address import ClientResolver, Networks
 
 
 class RequestSettings:
-    """The settings, ready for use.
+    """The prepared settings.
 
-    `clients`: resolves the address of a client. `exempt`: the networks that no limit applies to, or None. `headers`:
-    whether responses report their limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a
-    request may wait for a token bucket without a bound. `max_waiting`: requests of this process that may wait for token
-    buckets at a time.
+    `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: whether responses report
+    their limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a request may wait for a
+    token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this process that wait for
+    token buckets at the same time.
     """
 
     __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")
@@ -34,7 +34,7 @@ _cached: RequestSettings | None = None
 
 
 def request_settings() -> RequestSettings:
-    """Return the settings in force. Read with every request, so it is fast."""
+    """Return the current settings. Called for every request, so it is fast."""
     return _cached or _read()
 
 

@@ -1,11 +1,11 @@
-"""The wait of requests for their turn: how long one may wait, and how many of this process may wait at a time.
+"""Waiting requests: how long a request may wait for its turn, and how many may wait in this process.
 
     if not wait_turn(check, longest):
         return check.refuse()
 
-A limit with a `burst` bounds the number of waiting requests by itself. A token bucket does not, so no more requests
-than the setting MAX_WAITING wait for token buckets at a time, sync and async together; further ones are refused and are
-not counted by any limit.
+The `burst` of a limit also limits the number of waiting requests. A token bucket has no `burst`, so at most MAX_WAITING
+requests, sync and async together, wait for token buckets at the same time; further ones are refused and not counted by
+any limit.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .settings import request_settings
 
 
 class WaitingRequests:
-    """The number of requests of this process that wait for a token bucket."""
+    """Counts the requests of this process that wait for a token bucket."""
 
     def __init__(self) -> None:
         self.count = 0
         self._lock = threading.Lock()
 
     def enter(self) -> bool:
-        """Count one more. Return False where the setting MAX_WAITING allows no more."""
+        """Add one. Return False, and add nothing, if the setting MAX_WAITING is reached."""
         with self._lock:
             if self.count >= request_settings().max_waiting:
                 return False
@@ -38,7 +38,7 @@ class WaitingRequests:
             return True
 
     def leave(self) -> None:
-        """Count one fewer."""
+        """Subtract one."""
         with self._lock:
             self.count -= 1
 
@@ -47,19 +47,19 @@ waiting_requests: WaitingRequests = WaitingRequests()
 
 
 def wait_turn(check: LimitCheck, longest: float) -> bool:
-    """Sleep for the delay of a request, at most `longest` seconds. Return False where it is refused instead."""
+    """Sleep for the delay of a request, at most `longest` seconds. Return False if it is refused instead."""
     return run(_waiting(check, longest))
 
 
 async def await_turn(check: LimitCheck, longest: float) -> bool:
-    """As `wait_turn`, without blocking."""
+    """Run `wait_turn` without blocking the event loop."""
     return await arun(_waiting(check, longest))
 
 
 def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
     seconds = min(check.delay, longest)
     queues = check.queued is not None and seconds >= SHORTEST_SLEEP
-    requests = waiting_requests  # after a fork the child has its own
+    requests = waiting_requests  # a forked child has a new object
     if _too_long(check) or (queues and not requests.enter()):
         yield Step(check.reject_queued, check.areject_queued)
         return False
@@ -75,7 +75,7 @@ def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
 
 
 def _too_long(check: LimitCheck) -> bool:
-    """Whether it would wait longer than the setting MAX_WAIT, for a limiter without a `max_wait`."""
+    """Return whether the request would wait longer than MAX_WAIT, for a limiter without a `max_wait`."""
     queued = check.queued
     if queued is None or queued.limit.limiter.max_wait is not None:
         return False

@@ -1,4 +1,4 @@
-"""The decorator of views that enforces limits before the view runs."""
+"""The view decorator that enforces limits before the view runs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 
 class EnforcerSource(Protocol):
-    """Returns the enforcer in force, where it may change between requests; `aget` does not block."""
+    """Returns the current enforcer if it can change between requests; `aget` does not block."""
 
     def get(self) -> Enforcer: ...
     async def aget(self) -> Enforcer: ...
 
 
 class ViewDecorator:
-    """Decorates views.
+    """A decorator for views.
 
-    `build`: makes the enforcer, or its source, from the name of a view. `max_delay`: seconds that a view sleeps at most
-    (None: in sync views the setting MAX_DELAY, in async views no bound).
+    `build`: creates the enforcer, or its source, from the name of a view. `max_delay`: the maximum number of seconds
+    that a view sleeps (None: the setting MAX_DELAY in sync views, no limit in async views).
     """
 
     def __init__(self, build: Callable[[str], Enforcer | EnforcerSource], max_delay: float | None) -> None:
         if max_delay is not None and not max_delay >= 0:
-            raise ValueError(f"max_delay of a limit is at least 0, not {max_delay!r}.")
+            raise ValueError(f"max_delay of a limit must be at least 0, not {max_delay!r}.")
         self._build = build
         self._max_delay = max_delay
         self._enforcers: dict[str, Enforcer | EnforcerSource] = {}
@@ -76,7 +76,7 @@ class ViewDecorator:
 def _fast_path(
     enforcer: Enforcer, limit: RequestLimit, view: Callable[..., Any], longest: float | None
 ) -> Callable[..., Any]:
-    """Return the decorated view where one limit applies to all requests and usually lets them pass at once."""
+    """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
     key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
 
     def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -108,7 +108,7 @@ def call(
     kwargs: Mapping[str, Any],
     longest: float | None,
 ) -> HttpResponseBase:
-    """Return the response of the view, or the refusing one."""
+    """Return the response of the view, or the refusal."""
     check = enforcer.check(_request(args), kwargs)
     if check is None:
         return view(*args, **kwargs)  # type: ignore[no-any-return]
@@ -137,7 +137,7 @@ async def acall(
     kwargs: Mapping[str, Any],
     longest: float | None,
 ) -> HttpResponseBase:
-    """As `call`, for async views."""
+    """Return the response of an async view, or the refusal."""
     check = await enforcer.acheck(_request(args), kwargs)
     if check is None:
         return await _awaited(view(*args, **kwargs))
@@ -154,17 +154,17 @@ async def acall(
 
 
 def _request(args: tuple[Any, ...]) -> Any:
-    """Return the request among the arguments of a view: the first, but of a method the second."""
+    """Return the request from the arguments of a view: the first, or for a method the second."""
     return args[0] if hasattr(args[0], "META") else args[1]
 
 
 async def _awaited(response: Any) -> HttpResponseBase:
-    """Await a response where it has to be: `dispatch` of an async class-based view is a plain function."""
+    """Await a response if necessary: `dispatch` of an async class-based view is a plain function."""
     return cast("HttpResponseBase", await response if inspect.isawaitable(response) else response)
 
 
 def view_name(view: Any, owner: Any = None) -> str:
-    """Return the name of a view, the same in all processes, and unique to each view."""
+    """Return a unique name for a view, which is the same in all processes."""
     if owner is not None:
         function = _unwrapped(view)
         return f"{_qualified(type(owner))}.{function.__name__}"
@@ -180,8 +180,8 @@ def view_name(view: Any, owner: Any = None) -> str:
 
 
 def _qualified(view: Any) -> str:
-    """Return the dotted name: DRF gives the class behind `@api_view` the name of the function, but not its qualified
-    name.
+    """Return the dotted name. DRF sets the name of the class behind `@api_view` to the function's, but not its
+    qualified name.
     """
     name, qualified = view.__name__, view.__qualname__
     return f"{view.__module__}.{qualified if qualified.rpartition('.')[2] == name else name}"
@@ -194,5 +194,5 @@ def _unwrapped(view: Any) -> Any:
 
 
 def _owner(view: Any) -> Any:
-    """Return the object whose method it is: `method_decorator` decorates bound methods anew with each request."""
+    """Return the object of a bound method: `method_decorator` decorates bound methods for each request."""
     return getattr(_unwrapped(view), "__self__", None)

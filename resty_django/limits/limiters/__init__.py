@@ -1,1 +1,1 @@
-"""Limiters: a limit, its key and its store, for plain calls."""
+"""Limiters: limits with keys and a store, for use in plain code."""

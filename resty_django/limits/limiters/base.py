@@ -1,4 +1,4 @@
-"""The base of all limiters: a store, a key, and the policy for a store that cannot be used."""
+"""The base class of all limiters: store, keys, and the behaviour while the store cannot be used."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ N = TypeVar("N", bound=tuple[Any, ...])
 
 ON_ERROR: Final = ("open", "closed", "local", "raise")
 LOCAL: Final = "local:"
-"""Prefix of the tokens of slots that were taken in this process alone, while the store was down."""
+"""The prefix of tokens of slots that were taken only in this process, while the store was down."""
 FAULTS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
-"""Errors that mean that a store, or one key of it, cannot be used."""
+"""Errors that indicate that a store, or one of its keys, cannot be used."""
 LOG_PAUSE: Final = 60.0
 """Seconds between two log lines about foreign data."""
 
@@ -37,7 +37,7 @@ LOG_PAUSE: Final = 60.0
 class Operation(NamedTuple):
     """An operation on a key: a pure function, and the name of the function in the algorithm's Lua script.
 
-    `flag`: its result is True or None; a script replies 1 for True.
+    `flag`: whether its result is True or None; a script returns 1 for True.
     """
 
     pure: Callable[[bytes | None, int, Any, Any], Outcome[Any]]
@@ -46,7 +46,7 @@ class Operation(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """The parts of a module of `algorithms`, and the name of its Lua script."""
+    """The parts of a module in `algorithms`, and the name of its Lua script."""
 
     lua: str
     incoming: Callable[[bytes | None, int, Any, Any, bool], Decided]
@@ -61,10 +61,10 @@ class LimiterOptions(TypedDict, total=False):
     """Options of all limiters, by name.
 
     `store`: the name of a shared dictionary, a shared dictionary or a `LocalStore` (None: the setting LIMITS STORE).
-    `prefix`: put before each key; two limiters with the same store, prefix and key overwrite each other. `name`: for
-    people, in logs. `on_error`, while the store cannot be used: "open" lets requests pass, "closed" refuses them,
-    "local" counts them in this process at the same numbers, "raise" raises `StoreFailed` (None: the setting LIMITS
-    ON_ERROR). `clock`: wall clock in seconds (None: `time.time`, and on Redis the server's time).
+    `prefix`: added before each key; two limiters with the same store, prefix and key overwrite each other. `name`: the
+    name in logs. `on_error`: the behaviour while the store cannot be used: "open" lets requests pass, "closed" refuses
+    them, "local" applies the same limit in each process, "raise" raises `StoreFailed` (None: the setting LIMITS
+    ON_ERROR). `clock`: returns wall clock seconds (None: `time.time`, on Redis the server's time).
     """
 
     store: str | SharedDict | LocalStore | None
@@ -75,16 +75,16 @@ class LimiterOptions(TypedDict, total=False):
 
 
 class Limiter(ABC, Generic[N]):
-    """A limit, and the store of its states. Usable in all threads, tasks and, after a fork, processes.
+    """A limit and the store of its states. Safe in threads and tasks, and after a fork.
 
-    The options are those of `LimiterOptions`; an unknown one raises `TypeError`. Nothing is read from the settings
-    before the first call, which raises `UnknownDict` for a store that they do not name. No call sleeps: the caller may
-    wait for the `delay` of the decision.
+    `LimiterOptions` lists the options; an unknown one raises `TypeError`. The settings are read on the first call,
+    which raises `UnknownDict` if they do not define the store. Calls never sleep: the caller may wait for the `delay`
+    of the decision.
     """
 
     algorithm: ClassVar[Algorithm]
     give_back: ClassVar[Operation | None] = None
-    """Undoes a recorded request that no caller waits for any more, where that matters."""
+    """Undoes a recorded request after its task was cancelled, if necessary; else None."""
 
     def __init__(self, **options: Unpack[LimiterOptions]) -> None:
         for option in options:
@@ -104,17 +104,17 @@ class Limiter(ABC, Generic[N]):
         self._local: Store | None = None
         self._log_after = 0.0
         self.pure = self.algorithm.incoming
-        """The function that decides, for stores that call it themselves."""
+        """The function that decides, for stores that run it in Python."""
         self.numbers: N = self._numbers()
         self.decide_hit: Callable[[Any], Decided] = self._decide_hit
-        """Decides on a recorded request of cost 1, given the state: the fast path."""
+        """The fast path: decides on a recorded request of cost 1, given the state."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.prefix!r}: {self.describe()}>"
 
     @abstractmethod
     def _numbers(self) -> N:
-        """Return the numbers in the form that the algorithm takes. Raise `TypeError`, `ValueError`."""
+        """Return the numbers for the algorithm. Raise `TypeError` or `ValueError` if one is not valid."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -122,21 +122,21 @@ class Limiter(ABC, Generic[N]):
 
     @property
     def store(self) -> Store:
-        """The store of the states. Raises `UnknownDict`."""
+        """The store of the states. Raise `UnknownDict` if the settings do not define it."""
         return self._stores[self._store]
 
     @property
     def on_error(self) -> str:
-        """The policy while the store cannot be used: one of `ON_ERROR`."""
+        """The behaviour while the store cannot be used: one of `ON_ERROR`."""
         return self._on_error or conf.limits.on_error
 
     # --- decisions ---
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
-        """Decide on a request that counts as `cost` requests; record it where `commit`, else change nothing.
+        """Decide on a request that counts as `cost` requests. Record it if `commit`, else change nothing.
 
-        Raises `ValueError` for a `cost` below 1, `CostTooHigh` for one that can never pass, `BadKey`, and `StoreFailed`
-        where `on_error` is "raise".
+        Raise `ValueError` for a `cost` below 1, `CostTooHigh` for one that can never pass, `BadKey`, and `StoreFailed`
+        if `on_error` is "raise".
         """
         if cost != 1:
             self.check(cost)
@@ -166,11 +166,11 @@ class Limiter(ABC, Generic[N]):
             return self._decide_without_store(store.breaker, key, True, 1)
 
     def peek(self, key: object, cost: int = 1) -> Decision:
-        """Return the decision that `hit` would make now; nothing is recorded."""
+        """Return the decision that `hit` would make now, without recording the request."""
         return self.incoming(key, False, cost)
 
     async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
-        """As `incoming`."""
+        """Run `incoming` without blocking the event loop."""
         store = self._stores[self._store]
         if not store.waits:
             return self.incoming(key, commit, cost)
@@ -189,15 +189,15 @@ class Limiter(ABC, Generic[N]):
         return decision
 
     async def ahit(self, key: object, cost: int = 1) -> Decision:
-        """As `hit`."""
+        """Run `hit` without blocking the event loop."""
         return await self.aincoming(key, True, cost)
 
     async def apeek(self, key: object, cost: int = 1) -> Decision:
-        """As `peek`."""
+        """Run `peek` without blocking the event loop."""
         return await self.aincoming(key, False, cost)
 
     def check(self, cost: int) -> None:
-        """Raise `CostTooHigh` where a request of that cost could never pass, `ValueError` where it is not a cost."""
+        """Raise `CostTooHigh` if a request of that cost can never pass, and `ValueError` if it is not a cost."""
         if not self.algorithm.passable(self.numbers, check_cost(cost)):
             raise CostTooHigh(
                 f"A request of cost {cost} can never pass this limit: {self.describe()}. Lower the cost, or raise the "
@@ -209,25 +209,25 @@ class Limiter(ABC, Generic[N]):
     def uncommit(self, key: object, cost: int = 1) -> Any:
         """Undo a recorded request.
 
-        Returns the number left (windows) or in progress (concurrency), or True; 0 where the store cannot be
-        used and `on_error` is not "raise". Raises `NotFound` where nothing is recorded of the key (windows do not).
+        Return the number left (windows) or in progress (concurrency), or True; 0 if the store cannot be used and
+        `on_error` is not "raise". Raise `NotFound` if the key has no recorded request (not for windows).
         """
         return self._or_not_found(self._change(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key)
 
     async def auncommit(self, key: object, cost: int = 1) -> Any:
-        """As `uncommit`."""
+        """Run `uncommit` without blocking the event loop."""
         return self._or_not_found(
             await self._achange(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key
         )
 
     def reset(self, key: object) -> bool:
-        """Forget the key. Return whether anything was recorded. Raises `Unavailable`."""
+        """Delete the state of the key. Return whether it existed. Raise `Unavailable`."""
         if self._local is not None:
             self._local.forget(self.key(key))
         return self.store.forget(self.key(key))
 
     async def areset(self, key: object) -> bool:
-        """As `reset`."""
+        """Run `reset` without blocking the event loop."""
         if self._local is not None:
             self._local.forget(self.key(key))
         return await self.store.aforget(self.key(key))
@@ -235,21 +235,21 @@ class Limiter(ABC, Generic[N]):
     # --- waiting ---
 
     def slot(self, key: object, wait: float | None = 0, cost: int = 1) -> Slot:
-        """Return a slot for a block of code, by `with` or `async with`: see `resty_django.limits.limiters.slots`."""
+        """Return a slot for a `with` or `async with` block: see `resty_django.limits.limiters.slots`."""
         return Slot(self, key, wait, cost)
 
     def acquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
-        """Hit, and wait up to `wait` seconds until the request may go on (None: indefinitely). Raises `Limited`."""
+        """Hit, and wait up to `wait` seconds until the request may continue (None: indefinitely). Raise `Limited`."""
         return acquire(self, key, wait, cost)
 
     async def aacquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
-        """As `acquire`, without blocking the event loop."""
+        """Run `acquire` without blocking the event loop."""
         return await aacquire(self, key, wait, cost)
 
     # --- numbers ---
 
     def _set(self, **numbers: Any) -> None:
-        """Change numbers of the limit. Wrong ones raise and change nothing."""
+        """Change numbers of the limit. If one is not valid, raise and change nothing."""
         before = {name: getattr(self, name) for name in numbers}
         vars(self).update(numbers)
         try:
@@ -261,11 +261,9 @@ class Limiter(ABC, Generic[N]):
     # --- for stores ---
 
     def key(self, key: object) -> str:
-        """Return the key in the store, as text; keys of any type with the same text are one. Raise `ValueError` for
-        None.
-        """
+        """Return the key in the store: a key of any type is converted to a string. Raise `ValueError` for None."""
         if key is None:
-            raise ValueError("key of a limit is None: give a text.")
+            raise ValueError("key of a limit must not be None. Pass a string.")
         return self.prefix + (decode_key(key) if isinstance(key, bytes) else str(key))
 
     def now(self) -> int:
@@ -277,14 +275,14 @@ class Limiter(ABC, Generic[N]):
         return self.numbers
 
     def on_combined(self, decision: Decision | None) -> None:
-        """Handle a decision that was made together with other limiters; None: nothing was recorded."""
+        """Handle a decision made together with other limiters; None: nothing was recorded."""
 
     def undo(self, key: object, token: str) -> None:
         """Undo a recorded request."""
         self.uncommit(key)
 
     async def aundo(self, key: object, token: str) -> None:
-        """As `undo`."""
+        """Run `undo` without blocking the event loop."""
         await self.auncommit(key)
 
     def step(self, commit: bool, cost: int, state: Any) -> Decided:
@@ -298,7 +296,7 @@ class Limiter(ABC, Generic[N]):
     # --- the store cannot be used ---
 
     def _change(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
-        """Return the result of an operation; 0 where the store cannot be used and `on_error` is not "raise"."""
+        """Return the result of an operation; 0 if the store cannot be used and `on_error` is not "raise"."""
         store = self.store
         if store.breaker.down and self._bypasses_store(store.breaker):
             return self._change_without_store(operation, key, numbers, cost)
@@ -328,7 +326,7 @@ class Limiter(ABC, Generic[N]):
         return self.on_error != "raise" and breaker.is_open()
 
     def _failed(self, breaker: CircuitBreaker, error: Exception) -> None:
-        """Report an error of the store, and raise it where `on_error` is "raise"."""
+        """Report an error of the store, and raise it if `on_error` is "raise"."""
         foreign = is_foreign(error)
         if not foreign:
             breaker.record_failure(error)
@@ -372,10 +370,10 @@ class Limiter(ABC, Generic[N]):
     @staticmethod
     def _or_not_found(result: Any, key: object) -> Any:
         if result is None:
-            raise NotFound(f"not found: nothing is recorded of the key {key!r}.")
+            raise NotFound(f"not found: the key {key!r} has no recorded request.")
         return result
 
 
 def is_foreign(error: Exception) -> bool:
-    """Whether the store answered, but holds something else under the key."""
+    """Return whether the store answered, but has other data under the key."""
     return isinstance(error, ForeignData | WrongKind)

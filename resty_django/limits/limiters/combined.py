@@ -1,16 +1,16 @@
-"""Several limits decided together: a request goes on only if all let it.
+"""Several limits decided together: a request passes only if all of them let it pass.
 
     decision = combine([per_client, per_user, slots], [address, user, user])
 
 The protocol has two phases, in which the last limiter decides once and the others twice:
 
-1. Each decides without recording, but the last records. The first refusal ends it.
-2. Those before the last decide again, and record. Where one refuses now, what was recorded is undone.
+1. Each limiter decides; only the last one records the request. The first refusal ends the protocol.
+2. The limiters before the last decide again, and record the request. If one refuses now, all records are undone.
 
 So a limiter that must not be probed, such as `Concurrency`, belongs at the end; a `FixedWindow` that refuses at the end
-has counted the request. Where all limiters have one store the protocol is one transaction, or one round trip, which is
-atomic. It takes several calls where they have different stores, where the keys are in different slots of a Redis
-Cluster (give them a common hash tag), and while a store cannot be used.
+has counted the request. If all limiters use the same store, the protocol is one atomic transaction or round trip. It
+takes several calls if the stores differ, if the keys are in different slots of a Redis Cluster (use a common hash tag
+for them), and while a store cannot be used.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _new_tuple = tuple.__new__
 
 
 def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
-    """Decide on a request by all limiters, each with its key, and record it.
+    """Decide on a request with all limiters, each with its key, and record it.
 
-    `states` is filled in place with the states of those that recorded it, which after a refusal may be some of them.
-    Raises `ValueError` where there are not as many keys as limiters, `BadKey`, and `StoreFailed` where a limiter's
-    `on_error` is "raise".
+    `states` is filled in place with the states of the limiters that recorded it; after a refusal, some may have. Raise
+    `ValueError` if the numbers of keys and limiters differ, `BadKey`, and `StoreFailed` if a limiter's `on_error` is
+    "raise".
     """
     store, names = _together(limiters, keys)
     if store is not None:
@@ -53,7 +53,7 @@ def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: St
 async def acombine(
     limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None
 ) -> CombinedDecision:
-    """As `combine`."""
+    """Run `combine` without blocking the event loop."""
     store, names = _together(limiters, keys)
     if store is not None:
         try:
@@ -67,9 +67,11 @@ async def acombine(
 
 
 def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple[Store | None, list[object]]:
-    """Return the store of all limiters, if they have one and it can be used, and the keys in it."""
+    """Return the common store of all limiters (None: they have none, or it is down) and the keys in it."""
     if len(limiters) != len(keys):
-        raise ValueError(f"keys must be as many as limiters: there are {len(keys)} keys and {len(limiters)} limiters.")
+        raise ValueError(
+            f"The numbers of keys ({len(keys)}) and limiters ({len(limiters)}) differ. Pass a key for each limiter."
+        )
     if len(limiters) < 2:
         return None, []
     names: list[object] = []
@@ -83,13 +85,13 @@ def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple
 
 
 def _fault(store: Store, error: Exception) -> None:
-    """Report an error of the store. After it each limiter follows its own `on_error`."""
+    """Report an error of the store. Afterwards each limiter follows its `on_error`."""
     if not is_foreign(error):
         store.breaker.record_failure(error)
 
 
 def deciding_in_calls(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Steps[Answers]:
-    """Run the protocol, call by call."""
+    """Run the protocol with separate calls."""
     phases = two_phases(len(limiters))
     tokens = [""] * len(limiters)
     resume: Callable[[Any], Ask] = phases.send
@@ -113,7 +115,7 @@ def deciding_in_calls(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) 
 
 
 def _noted(limiters: Sequence[Limiter[Any]], answers: Answers) -> Answers:
-    """Report to the limiters that decided, and keep track of it, whether they have recorded the request."""
+    """Notify the limiters that decided and track requests whether they have recorded this one."""
     refused, decisions = answers
     for index, limiter in enumerate(limiters):
         if limiter.give_back is not None and (refused is None or decisions[-1] is not None or index <= refused):

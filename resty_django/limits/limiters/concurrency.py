@@ -22,12 +22,12 @@ after_fork(_tokens.seed)
 
 
 class Concurrency(Limiter[concurrency.Numbers]):
-    """At most `max` requests at a time, and `burst` more that have to wait (`delay`): nginx's `limit_conn`.
+    """Limits to `max` concurrent requests, and `burst` more that must wait (`delay`), like nginx's `limit_conn`.
 
-    `default_delay`: seconds that a request takes, until `leaving` reports latencies, to this object alone.
-    Each recorded request holds a slot until `leaving`. `lease`: seconds after which a slot that nobody gave back is
-    free again (None: never, so that a killed process keeps its slots indefinitely). Its holder can `renew` it. A lease
-    takes 16 bytes of the state; with thousands of slots under one key do without.
+    `default_delay`: the assumed duration of a request in seconds, until `leaving` reports latencies to this object.
+    Each recorded request holds a slot until `leaving`. `lease`: seconds after which an unreleased slot is free again
+    (None: never, so that a killed process keeps its slots indefinitely). The holder can `renew` the lease. A lease
+    takes 16 bytes of the state; with thousands of slots under one key, use None.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -80,21 +80,21 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return concurrency.incoming(state, now, self.call_numbers(), 1, True)
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
-        """As in `Limiter`; the decision has the `token` of the slot."""
+        """Decide as in `Limiter`; the decision has the `token` of the slot."""
         self._committed = False
         decision = super().incoming(key, commit, cost)
         self._committed = commit and holds_slot(decision)
         return decision
 
     def hit(self, key: object, cost: int = 1) -> Decision:
-        """As in `Limiter`; the decision has the `token` of the slot."""
+        """Decide as in `Limiter`; the decision has the `token` of the slot."""
         self._committed = False
         decision = Limiter.hit(self, key, cost)
         self._committed = decision[0] if not decision[7] else holds_slot(decision)
         return decision
 
     async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
-        """As `incoming`."""
+        """Run `incoming` without blocking the event loop."""
         self._committed = False
         decision = await super().aincoming(key, commit, cost)
         self._committed = commit and holds_slot(decision)
@@ -105,44 +105,42 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return self._committed
 
     def leaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
-        """Give back the slot with this token (none: the one held longest); return the number in progress.
+        """Release the slot with this token (without: the one held longest). Return the number in progress.
 
-        `latency`: seconds that the request took, without its delay; the delay of others is adjusted to it. `cost`: that
-        of the request; not needed with a token. A slot whose lease has ended is not given back a second time. Returns 0
-        where the store cannot be used and `on_error` is not "raise": the lease gives back the slot then. Raises
-        `NotFound` where nothing is in progress under the key.
+        `latency`: seconds that the request took, without its delay; other delays are adjusted to it. `cost`: the cost
+        of the request, not needed with a token. A slot whose lease has ended is not released a second time. If the
+        store cannot be used and `on_error` is not "raise", return 0; the slot is released when its lease ends. Raise
+        `NotFound` if nothing is in progress under the key.
         """
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
         count: int | None = self._slot(operation, key, token, cost)
         return count if count is not None and latency is None else self._count_left(count, key, latency)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
-        """As `leaving`."""
+        """Run `leaving` without blocking the event loop."""
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
         return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
 
     def _leaving_operation(self, token: str, cost: int) -> tuple[Operation, int]:
-        """Return the operation that gives a slot back, and the cost to pass: a token stands for all slots of its
-        request.
-        """
+        """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
         if token.removeprefix(LOCAL):
             return self._leaving, 1
         return self.algorithm.uncommit, check_cost(cost)
 
     def uncommit(self, key: object, cost: int = 1, token: str = "") -> int:
-        """As `leaving` without a latency, but without a token the slot taken last is given back."""
+        """Release a slot like `leaving`, without a latency; without a token, release the slot taken last."""
         return self._count_left(self._slot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
 
     async def auncommit(self, key: object, cost: int = 1, token: str = "") -> int:
-        """As `uncommit`."""
+        """Run `uncommit` without blocking the event loop."""
         return self._count_left(await self._aslot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
 
     def renew(self, key: object, token: str) -> bool:
-        """Let the lease of the slot begin anew; return False where it has ended, or the limiter has no leases."""
+        """Restart the lease of the slot. Return False if it has ended or the limiter has no leases."""
         return bool(self._slot(self._renew, key, token))
 
     async def arenew(self, key: object, token: str) -> bool:
-        """As `renew`."""
+        """Run `renew` without blocking the event loop."""
         return bool(await self._aslot(self._renew, key, token))
 
     def on_combined(self, decision: Decision | None) -> None:
@@ -167,7 +165,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return await self._achange(operation, key, numbers, cost)
 
     def _count_left(self, result: int | None, key: object, latency: float | None) -> int:
-        """Return the number in progress; the delay of others is adjusted to the latency. Raise `NotFound`."""
+        """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
         count: int = self._or_not_found(result, key)
         if latency is not None:
             self._set(unit_delay=(latency + self.unit_delay) / 2)
@@ -178,15 +176,15 @@ class Concurrency(Limiter[concurrency.Numbers]):
         try:
             slot = bytes.fromhex(token.removeprefix(LOCAL))
         except ValueError:
-            raise ValueError(f"token must be that of a decision, not {token!r}.") from None
+            raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
         return _new_tuple(concurrency.Numbers, (most, burst, unit, lease, slot))
 
     def set_conn(self, max: int) -> None:
-        """Change the number of requests at a time."""
+        """Change the maximum number of concurrent requests."""
         self._set(max=max)
 
     def set_burst(self, burst: int) -> None:
-        """Change the number of requests that may wait."""
+        """Change the maximum number of waiting requests."""
         self._set(burst=burst)
 
     def describe(self) -> str:
@@ -194,5 +192,5 @@ class Concurrency(Limiter[concurrency.Numbers]):
 
 
 def holds_slot(decision: Decision) -> bool:
-    """Whether a recorded request has taken a slot: none was taken where a failed store let it pass."""
+    """Return whether a recorded request holds a slot: it does not if it passed because the store was down."""
     return decision.allowed and (not decision.failed or decision.token != "")

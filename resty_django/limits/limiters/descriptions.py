@@ -1,4 +1,4 @@
-"""Limits in words: "200 requests/s, up to 100 wait, then refused". Pure; numbers in the units of the algorithms."""
+"""Descriptions of limits: "200 requests/s, up to 100 wait, then refused". Pure; units as in the algorithms."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ _CLOSE: Final = 1e-9
 
 
 def leaky_bucket(rate: float, burst: float = 0) -> str:
-    """`rate` in requests per second, `burst` in requests."""
+    """Describe a leaky bucket; `rate` in requests per second, `burst` in requests."""
     return f"{rate_text(rate)}, {_queue(burst)}"
 
 
 def fixed_window(limit: int, window: float) -> str:
-    """`window` in seconds."""
+    """Describe a fixed window; `window` in seconds."""
     return f"{_requests(limit)} per {per_text(window)} from the first one on, then refused"
 
 
 def sliding_window(limit: int, window: float) -> str:
-    """`window` in seconds."""
+    """Describe a sliding window; `window` in seconds."""
     return f"{_requests(limit)} in any {per_text(window)}, then refused"
 
 
 def concurrency(maximum: float, burst: float = 0) -> str:
-    """Both in requests."""
+    """Describe a concurrency limit; both numbers in requests."""
     return f"{_requests(maximum)} at a time, {_queue(burst)}"
 
 
 def token_bucket(interval_ms: float, capacity: float, quantum: float = 1, max_wait_ms: float | None = None) -> str:
-    """`max_wait_ms`: None: unbounded."""
+    """Describe a token bucket; times in milliseconds, `max_wait_ms` None: no limit."""
     refill = f"{_requests(quantum)} each {duration(interval_ms / 1000)}"
     begin = f"{_requests(capacity)} at once, then {refill}" if capacity else refill
     if max_wait_ms is None:
-        return f"{begin}; the others wait, however long"
+        return f"{begin}; the others wait without a limit"
     if not max_wait_ms:
         return f"{begin}, then refused"
-    return f"{begin}; whoever would wait longer than {duration(max_wait_ms / 1000)} is refused"
+    return f"{begin}; refused if the wait would exceed {duration(max_wait_ms / 1000)}"
 
 
 def rate_text(rate: float) -> str:
-    """Return requests per second; a rate below 1 in the unit that makes a whole number of it, or one of at least 1."""
+    """Return a rate per second, or if below 1 in the unit that makes it a whole number, or at least 1."""
     if rate >= 1:
         return f"{_requests(rate)}/s"
     for seconds, unit in _RATES:
@@ -53,7 +53,7 @@ def rate_text(rate: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a span of time: "1 hour", "90 seconds", "500 ms"."""
+    """Return a duration: "1 hour", "90 seconds", "500 ms"."""
     if 0 < seconds < 1:
         return f"{number(seconds * 1000)} ms"
     size, unit = next((pair for pair in _SPANS if seconds >= pair[0] and not seconds % pair[0]), _SPANS[-1])
@@ -62,12 +62,12 @@ def duration(seconds: float) -> str:
 
 
 def per_text(seconds: float) -> str:
-    """Return a span of time as it stands after "per": "hour", "90 seconds"."""
+    """Return a duration for use after "per": "hour", "90 seconds"."""
     return duration(seconds).removeprefix("1 ")
 
 
 def number(value: float) -> str:
-    """With commas between thousands, and no more digits than it has."""
+    """Return a number with thousands separators and at most three decimals, or three digits if below 0.001."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.3f}".rstrip("0") if abs(value) >= 0.001 else f"{value:.3g}"

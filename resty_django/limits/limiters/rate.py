@@ -1,4 +1,4 @@
-"""The limiters of requests over time.
+"""Rate limiters.
 
 from resty_django.limits import LeakyBucket
 
@@ -26,21 +26,21 @@ from .units import parse_duration, refill_of
 from .validation import check_cost, not_negative, positive, whole_limit, window_ms
 
 LONGEST: Final = 1e9
-"""Seconds: a state that would be kept longer is kept indefinitely."""
+"""Seconds; a state to be kept longer is kept indefinitely."""
 SITE: Final = "site"
-"""The `max_wait` of a token bucket that takes it from the setting LIMITS MAX_WAIT."""
+"""The `max_wait` of a token bucket that uses the setting LIMITS MAX_WAIT."""
 IDLE: Final = 60.0
-"""Seconds: the `idle` of a leaky bucket, and of the token buckets of decorators, policies and throttles."""
+"""The `idle` in seconds of leaky buckets, and of the token buckets of decorators, policies and throttles."""
 
 
 class LeakyBucket(Limiter[leaky_bucket.Numbers]):
-    """At most `rate` requests a second, with a queue of `burst` requests before it.
+    """Limits to `rate` requests per second, with a queue of `burst` requests.
 
-    A request that passes may have to wait (`delay`) until it is its turn: nginx's `limit_req`. Without the waiting it
-    is `limit_req ... nodelay`. `rate` > 0 and `burst` >= 0 may be fractions. `clamp`: a clock that went back is taken
-    to stand still, for as long as the bucket takes to drain at most; else as to have gone as far forward. `idle`:
-    seconds after which a key is forgotten whose bucket is empty, and would be for a request of any cost up to burst + 1
-    (None: never).
+    A request that passes may have to wait (`delay`) for its turn, as in nginx's `limit_req`. If you ignore the delay,
+    this is `limit_req ... nodelay`. `rate` > 0 and `burst` >= 0 may be fractions. `clamp`: treat a clock that went back
+    as stopped, at most for the time in which the bucket drains; else as if it went forward by the same time. `idle`:
+    seconds after which a key with an empty bucket is forgotten, counted from when a bucket of burst + 1 requests would
+    be empty (None: never).
     """
 
     algorithm: ClassVar = Algorithm(
@@ -82,11 +82,11 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         return leaky_bucket.Numbers(self.rate * 1000, burst, int(burst), limit, self.clamp, keep, spare)
 
     def set_rate(self, rate: float) -> None:
-        """Change the rate, in requests a second. Requests in the buckets drain at that rate."""
+        """Change the rate, in requests per second. Existing requests in buckets drain at the new rate."""
         self._set(rate=rate)
 
     def set_burst(self, burst: float) -> None:
-        """Change the length of the queue, in requests. Fuller buckets count as that full."""
+        """Change the length of the queue, in requests. Fuller buckets are reduced to it."""
         self._set(burst=burst)
 
     def describe(self) -> str:
@@ -94,10 +94,10 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
 
 
 class FixedWindow(Limiter[fixed_window.Numbers]):
-    """`limit` requests in a window of `window` seconds, which begins with the first recorded request of the key.
+    """Limits to `limit` requests in a window of `window` seconds, which begins with a key's first recorded request.
 
     `limit` > 0, `window` > 0 with a resolution of a millisecond. Up to twice the limit can pass around the end of a
-    window. A refused request that is recorded counts as well.
+    window. A recorded request counts even if it is refused.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -119,11 +119,11 @@ class FixedWindow(Limiter[fixed_window.Numbers]):
         return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit, also of windows that have begun."""
+        """Change the limit, including windows that have begun."""
         self._set(limit=limit)
 
     def set_window(self, window: float) -> None:
-        """Change the length of windows that begin from now on. One that has begun lasts no longer than that."""
+        """Change the length of future windows. A window that has begun lasts at most that long from now on."""
         self._set(window=window)
 
     def describe(self) -> str:
@@ -131,10 +131,10 @@ class FixedWindow(Limiter[fixed_window.Numbers]):
 
 
 class SlidingWindow(Limiter[sliding_window.Numbers]):
-    """About `limit` requests in any stretch of `window` seconds.
+    """Limits to approximately `limit` requests in any period of `window` seconds.
 
-    Counts by windows that begin at whole multiples of their length, and takes the requests of the one before as spread
-    evenly. Refused requests do not count.
+    Counts in windows that begin at whole multiples of their length, and assumes that requests in the previous window
+    are evenly spread. Refused requests do not count.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -162,7 +162,7 @@ class SlidingWindow(Limiter[sliding_window.Numbers]):
     def set_window(self, window: float) -> None:
         """Change the length of windows.
 
-        Requests that passed in longer windows are forgotten; those of shorter ones count in the current one.
+        Requests that passed in longer windows are forgotten; requests in shorter windows count in the current one.
         """
         self._set(window=window)
 
@@ -171,17 +171,17 @@ class SlidingWindow(Limiter[sliding_window.Numbers]):
 
 
 class TokenBucket(Limiter[token_bucket.Numbers]):
-    """A stock of `capacity` tokens, refilled at `rate`; a request takes one.
+    """A bucket of `capacity` tokens, refilled at `rate`; a request takes one token.
 
-    `rate`: a text such as "10/s", or requests per second. `capacity`: None: the number of requests that `rate` names.
-    A request that comes too early waits (`delay`) until its token is there. `max_wait`: where it would wait longer than
-    these seconds, or a duration such as "500ms", it is refused. None: the limiter refuses none, but a view lets none
-    wait longer than the setting LIMITS MAX_WAIT; `math.inf`: unbounded, in views too; "site": that setting. `clamp`: a
-    clock that went back is taken to stand still, for at most as long as the bucket takes to fill; else tokens are taken
-    away. `idle`: seconds for which a full bucket is remembered at least (None: indefinitely). Forgetting it changes
-    only its ticks: they begin anew with the next request.
+    `rate`: a string such as "10/s", or requests per second. `capacity`: None: the number of requests in `rate`. If no
+    token is left, a request waits (`delay`) for the next one. `max_wait`: if it would wait longer than these seconds,
+    or a duration such as "500ms", it is refused. None: the limiter refuses no request, but in a view no request waits
+    longer than the setting LIMITS MAX_WAIT; `math.inf`: no limit, not even in views; "site": the setting. `clamp`:
+    treat a clock that went back as stopped, at most for the time in which the bucket fills; else remove tokens. `idle`:
+    the minimum number of seconds for which a full bucket is remembered (None: indefinitely). Forgetting it only affects
+    its ticks, which restart with the next request.
 
-    `from_interval` takes the numbers of lua-resty-limit-traffic instead of a rate.
+    `from_interval` accepts the numbers of lua-resty-limit-traffic instead of a rate.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -220,9 +220,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         idle: float | None = None,
         **options: Unpack[LimiterOptions],
     ) -> Self:
-        """Return a bucket into which `quantum` tokens come each `interval_ms` milliseconds, as in
-        lua-resty-limit-traffic.
-        """
+        """Return a bucket with `quantum` new tokens per `interval_ms` milliseconds, as in lua-resty-limit-traffic."""
         bucket = cls.__new__(cls)
         bucket._fill(interval_ms, capacity, quantum, max_wait_ms, clamp, idle, options)
         return bucket
@@ -244,7 +242,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
-        if max_wait_ms == SITE:  # the settings are not read before the first call
+        if max_wait_ms == SITE:  # the settings are read on the first call
             self.max_wait_ms = SITE
             del self.numbers
             _reading_settings.add(self)
@@ -252,7 +250,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Compute `numbers` where they depend on a setting that was not read yet."""
+            """Compute `numbers` if they depend on a setting that was not read yet."""
             if name != "numbers":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             numbers = self.numbers = self._numbers()
@@ -260,12 +258,12 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
 
     @property
     def max_wait(self) -> float | str | None:
-        """Seconds, as given: None, `math.inf` and "site" too."""
+        """The value in seconds as passed, including None, `math.inf` and "site"."""
         return self.max_wait_ms / 1000 if isinstance(self.max_wait_ms, int | float) else self.max_wait_ms
 
     @property
     def longest_wait(self) -> float:
-        """Milliseconds after which a request is refused that would have to wait longer; may be infinite."""
+        """The maximum wait in milliseconds before a request is refused; may be infinite."""
         if self.max_wait_ms is None:
             return math.inf
         return conf.limits.max_wait * 1000 if isinstance(self.max_wait_ms, str) else self.max_wait_ms
@@ -291,18 +289,18 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         return token_bucket.Numbers(*numbers)
 
     def take(self, key: object, count: int, commit: bool = False) -> Decision:
-        """Take `count` tokens: as `incoming` with that cost. Raises `ValueError` where `count` is not above 0."""
+        """Take `count` tokens, like `incoming` with that cost. Raise `ValueError` if `count` is not above 0."""
         return self.incoming(key, commit, check_cost(count))
 
     async def atake(self, key: object, count: int, commit: bool = False) -> Decision:
-        """As `take`."""
+        """Run `take` without blocking the event loop."""
         return await self.aincoming(key, commit, check_cost(count))
 
     def take_available(self, key: object, count: int) -> float:
-        """Take the tokens that are there, at most `count`; return the number taken. It is always recorded.
+        """Take the available tokens, at most `count`, and return the number taken. The call is always recorded.
 
-        0 for a `count` of 0 or less and for a key that is not a text. While the store cannot be used `on_error`
-        decides: all for "open", none for "closed".
+        Return 0 for a `count` of 0 or less, and for a key that is not a string. While the store cannot be used,
+        `on_error` decides: all for "open", none for "closed".
         """
         if count <= 0 or not isinstance(key, str):
             return 0
@@ -310,7 +308,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         return tokens
 
     async def atake_available(self, key: object, count: int) -> float:
-        """As `take_available`."""
+        """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
         tokens: float = await self._achange(self._take_available, key, self.numbers, count)
@@ -327,7 +325,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         return cost if self.on_error == "open" else 0
 
     def set_max_wait(self, max_wait: str | float | timedelta | None) -> None:
-        """Seconds that a request may wait from now on; None, `math.inf`: unbounded."""
+        """Change the maximum wait, in seconds; None or `math.inf`: no limit."""
         self._set(max_wait_ms=_wait_ms(max_wait))
 
     def describe(self) -> str:
@@ -338,7 +336,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
 
 
 def _wait_ms(max_wait: str | float | timedelta | None) -> float | str | None:
-    """Return a `max_wait` in milliseconds. Raise `TypeError`, `ValueError`."""
+    """Return a `max_wait` in milliseconds. Raise `TypeError` or `ValueError`."""
     if max_wait is None or max_wait == SITE:
         return None if max_wait is None else SITE
     if isinstance(max_wait, str | timedelta):

@@ -1,13 +1,13 @@
-"""Slots under a limit for plain code: outgoing calls, jobs, commands.
+"""Slots: limits for plain code such as outgoing calls, jobs and commands.
 
     with limiter.slot("api.example.org", wait=5):       # `async with` waits without blocking
         fetch()
 
-    limiter.acquire("api.example.org", wait=5)          # the same where nothing has to be given back
+    limiter.acquire("api.example.org", wait=5)          # the same without a block, for rate limits
     await limiter.aacquire("api.example.org", wait=5)
 
-A delay sleeps here and a refusal is tried again, both together for at most `wait` seconds; else `Limited` is raised.
-The slot of a concurrency limiter is given back at the end of the block, with the latency of the block.
+These calls sleep for the delay and retry after a refusal, for at most `wait` seconds in total; otherwise they raise
+`Limited`. The slot of a concurrency limiter is released at the end of the block, with the latency of the block.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ log = logger("resty_django.limits")
 
 SHORTEST: Final = 0.002
 LONGEST: Final = 0.25
-"""Seconds between two tries for a slot that another holder has to give back: doubled each time, within these."""
+"""The minimum and maximum seconds between two attempts to get a slot that another holder must release; doubled each
+time."""
 
 
 class _Deadline:
-    """The time for which a call may still wait."""
+    """The remaining time for which a call may wait."""
 
     def __init__(self, limiter: Any, wait: float | None, cost: int) -> None:
         if wait is not None and not wait >= 0:
-            raise ValueError(f"wait for a limit is at least 0 or None, not {wait!r}.")
+            raise ValueError(f"wait for a limit must be at least 0, or None, not {wait!r}.")
         limiter.check(cost)
         self._end = inf if wait is None else time.monotonic() + wait
         self._polls = hasattr(limiter, "leaving")
         self._pause = SHORTEST
 
     def allows(self, decision: Decision) -> bool:
-        """Whether the delay of a decision ends in time."""
+        """Return whether the delay of a decision ends before the deadline."""
         return decision.delay <= self._remaining()
 
     def pause(self, decision: Decision) -> float:
-        """Seconds until the next try after a refusal. Raises `Limited` where it would come too late."""
+        """Return the seconds until the next attempt after a refusal. Raise `Limited` if it would be too late."""
         remaining = self._remaining()
         pause = decision.retry_after
         if self._polls:
@@ -61,16 +62,16 @@ class _Deadline:
 
 
 def acquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
-    """Hit, and wait up to `wait` seconds until the request may go on (None: indefinitely).
+    """Hit, and wait up to `wait` seconds until the request may continue (None: indefinitely).
 
-    Raises `Limited`, and `CostTooHigh` where no waiting helps. Give back the slot of a concurrency limiter by
+    Raise `Limited`, or `CostTooHigh` if waiting cannot help. Release the slot of a concurrency limiter with
     `limiter.leaving(key, token=decision.token)`.
     """
     return run(_acquiring(limiter, key, wait, cost))
 
 
 async def aacquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
-    """As `acquire`, without blocking the event loop."""
+    """Run `acquire` without blocking the event loop."""
     return await arun(_acquiring(limiter, key, wait, cost))
 
 
@@ -94,7 +95,7 @@ def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Step
 
 
 class Slot:
-    """A slot for a block of code, by `with` or `async with`, which return the decision. For one block at a time."""
+    """A slot for a `with` or `async with` block, which receives the decision. For one block at a time."""
 
     def __init__(self, limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> None:
         self._limiter = limiter
@@ -131,11 +132,11 @@ class Slot:
             arguments = (self._key, latency, self._decision.token, self._cost)
             yield Step(self._limiter.leaving, self._limiter.aleaving, arguments)
         except LimitError as error:
-            log.warning("a slot of %s could not be given back: %s", self._key, error)
+            log.warning("A slot of %s could not be released: %s", self._key, error)
 
 
 def _holds_slot(limiter: Any, decision: Decision) -> bool:
-    """Whether the decision took a slot that has to be given back after use."""
+    """Return whether the decision took a slot that must be released after use."""
     return hasattr(limiter, "leaving") and bool(decision.token or not decision.failed)
 
 
@@ -144,7 +145,7 @@ def _hit(limiter: Any, key: object, cost: int) -> Decision:
 
 
 async def _ahit(limiter: Any, key: object, cost: int) -> Decision:
-    """Hit; where the task is cancelled meanwhile, the decision is undone."""
+    """Hit; if the task is cancelled in the meantime, undo the decision."""
     hitting: asyncio.Future[Decision] = asyncio.ensure_future(limiter.ahit(key, cost))
     try:
         return await asyncio.shield(hitting)
@@ -174,4 +175,4 @@ def _giving_back(limiter: Any, key: object, cost: int, decision: Decision) -> St
         elif not decision.failed:
             yield Step(limiter.uncommit, limiter.auncommit, (key, cost))
     except LimitError as error:
-        log.warning("a request under the limit of %s could not be undone: %s", key, error)
+        log.warning("A request for the key %s could not be undone: %s", key, error)

@@ -1,4 +1,4 @@
-"""Validation of arguments: wrong ones raise an error that names them. Pure."""
+"""Validation of arguments: errors name the wrong argument. Pure."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ _CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def unknown_option(title: str, name: str, call: Callable[..., Any], options: Iterable[str]) -> str:
-    """Return the message for a keyword argument that `call` does not take, with the nearest name that it does take.
+    """Return the message for a keyword argument that `call` does not accept, with the most similar accepted name.
 
-    `title`: the call as users write it. `options`: the names that it takes besides its own parameters.
+    `title`: the call as users write it. `options`: the accepted names in addition to the parameters of `call`.
     """
     parameters = inspect.signature(call).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind not in _CATCH_ALL] + sorted(options)
-    hint = did_you_mean(name, names, f"It has {', '.join(names)}.")
+    hint = did_you_mean(name, names, f"Use {', '.join(names)}.")
     return f"{title} has no option {name!r}. {hint}"
 
 
 def check_cost(cost: int) -> int:
-    """Return the cost. Raises `ValueError` where it is not a whole number of at least 1."""
+    """Return the cost. Raise `ValueError` if it is not a whole number of at least 1."""
     if type(cost) is not int or cost < 1:
         raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
     return cost
 
 
 def positive(name: str, value: Any) -> None:
-    """Raise `TypeError` or `ValueError` where the argument `name` is not a number greater than 0."""
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number greater than 0."""
     _number(name, value)
     if not 0 < value < float("inf"):
         raise ValueError(f"{name} must be greater than 0, not {value!r}.")
 
 
 def not_negative(name: str, value: Any) -> None:
-    """Raise `TypeError` or `ValueError` where the argument `name` is not a number of at least 0."""
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number of at least 0."""
     _number(name, value)
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be at least 0, not {value!r}.")
 
 
 def whole(name: str, value: Any) -> None:
-    """Raise `TypeError` where the argument `name` is not a whole number."""
+    """Raise `TypeError` if the argument `name` is not a whole number."""
     if type(value) is not int:
         raise TypeError(f"{name} must be a whole number, not {value!r}.")
 
@@ -55,19 +55,19 @@ def _number(name: str, value: Any) -> None:
 
 
 def whole_limit(limit: int) -> int:
-    """Return the limit of a window. Raises `TypeError`, `ValueError`."""
+    """Return the limit of a window. Raise `TypeError` or `ValueError`."""
     positive("limit", limit)
     whole("limit", limit)
     return limit
 
 
 def window_ms(window: float) -> int:
-    """Return the length of a window in milliseconds. Raises `TypeError`, `ValueError`."""
+    """Return the length of a window in milliseconds. Raise `TypeError` or `ValueError`."""
     return milliseconds("window", window)
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Return the argument `name` in whole milliseconds, at least one. Raises `TypeError`, `ValueError`."""
+    """Return the argument `name` in whole milliseconds, at least one. Raise `TypeError` or `ValueError`."""
     positive(name, seconds)
     if round(seconds * 1000) < 1:
         raise ValueError(f"{name} must be at least 0.001 seconds, not {seconds!r}.")

@@ -1,8 +1,8 @@
--- Several limits as one step: the protocol of two phases (combining.py), with nobody between.
+-- Several limits in one atomic step: the two-phase protocol (limiters/combined.py).
 -- KEYS    one for each limit
--- ARGV    for each: algorithm, what the limit sends
--- Reply   number of the limit that refused (0: none), then for each what its last call measured, packed; '' where that
---         was not recorded and did not refuse
+-- ARGV    for each limit: algorithm, arguments
+-- Reply   number of the limit that refused (0: none), then for each limit the packed result of its last call, or '' if
+--         that call neither recorded nor refused the request
 -- Cost    O(n) for n limits and the cost of each, twice
 local algorithms = {
   leaky_bucket = leaky_bucket,
@@ -16,7 +16,7 @@ for i = 1, count do
   reply[i + 1] = ''
 end
 
--- Whether limit i refuses.
+-- Returns whether limit i refuses.
 local function ask(i, commit)
   local measured, refused = algorithms[ARGV[2 * i - 1]].incoming(KEYS[i], ARGV[2 * i], commit)
   if refused then

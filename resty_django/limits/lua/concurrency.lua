@@ -9,7 +9,7 @@ local function ending(leases, at)
   return (struct.unpack('<i8', leases, at - 7))
 end
 
--- The state, the number in progress, the time until which it is kept, and the leases that are not over.
+-- Returns the state, the number in progress, the time until which it is kept, and the leases that have not ended.
 local function slots(key)
   local state = load(key, HEAD)
   if not state then
@@ -26,7 +26,7 @@ local function slots(key)
   return state, count, kept, string.sub(state, at + 1, last)
 end
 
--- Leases stay in the order of their ends.
+-- Adds leases; they stay in the order of their ends.
 local function with(leases, token, over, times)
   local new, at = string.rep(struct.pack('<c8i8', token, over), times), #leases
   while at > 0 and ending(leases, at) > over do
@@ -35,7 +35,7 @@ local function with(leases, token, over, times)
   return string.sub(leases, 1, at) .. new .. string.sub(leases, at + 1)
 end
 
--- None of them over later than `over`.
+-- Shortens leases so that none ends later than `over`.
 local function shortened(leases, over)
   local at, late = #leases, {}
   while at > 0 and ending(leases, at) > over do
@@ -49,7 +49,7 @@ local function shortened(leases, over)
   return leases
 end
 
--- Without those of the token, and how many these were.
+-- Returns the leases without the token's, and the number of removed ones.
 local function without(leases, token)
   local removed, at = 0, 1
   while at do
@@ -64,7 +64,7 @@ local function without(leases, token)
   return leases, removed
 end
 
--- For ever if slots are in use that no lease gives back, or may be; `kept` is -1 where there was no state.
+-- Kept indefinitely if slots without a lease are, or may be, in use; `kept` is -1 if no state existed.
 local function keep(key, state, lease, count, kept, leases)
   local used, room, life = #leases, state and #state - HEAD or 0, nil
   if lease == 0 or count * EACH ~= used then
@@ -89,7 +89,7 @@ local function keep(key, state, lease, count, kept, leases)
   save(key, struct.pack('<i8i8i4', count, kept, used / EACH) .. leases .. string.rep('\0', room - used), state, life)
 end
 
--- `commit`: whether to record (nil: as was sent).
+-- `commit`: whether to record (nil: as in the arguments).
 -- Reply   the number in progress with this request, packed; and whether it is refused
 -- Cost    O(n) for n leases
 function concurrency.incoming(key, sent, commit)
@@ -141,12 +141,12 @@ function concurrency.leaving(key, sent)
   return less(key, sent, true)
 end
 
--- The same, but without a token it is the slot taken last.
+-- The same, but without a token the slot taken last is released.
 function concurrency.uncommit(key, sent)
   return less(key, sent, false)
 end
 
--- Reply   1: the lease began anew; nil: there is none
+-- Reply   1: the lease was restarted; nil: it does not exist
 -- Cost    O(n) for n leases
 function concurrency.renew(key, sent)
   local _, _, _, _, _, _, lease, token = struct.unpack(SENT, sent)

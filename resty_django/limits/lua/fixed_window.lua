@@ -14,7 +14,7 @@ local function window_of(key)
   end
 end
 
--- `commit`: whether to record (nil: as was sent).
+-- `commit`: whether to record (nil: as in the arguments).
 -- Reply   the number left with this request and ms until the window ends, packed; and whether it is refused
 -- Cost    O(1)
 function fixed_window.incoming(key, sent, commit)
@@ -36,7 +36,7 @@ function fixed_window.incoming(key, sent, commit)
   return struct.pack('<dd', limit - used, over - now), used > limit
 end
 
--- Reply   the number left; the limit where there is no window
+-- Reply   the number left; the limit if no window exists
 -- Cost    O(1)
 function fixed_window.uncommit(key, sent)
   local _, _, cost, limit = struct.unpack('<dddd', sent)

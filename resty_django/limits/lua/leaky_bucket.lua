@@ -1,6 +1,6 @@
 -- algorithms/leaky_bucket.py on the server.
--- Numbers  rate (units a second), burst (units), room, limit (not used here), clamp (1 or 0), keep (s; 0: for ever),
---          spare (units)
+-- Numbers  rate (units a second), burst (units), room, limit (not used here), clamp (1 or 0),
+--          keep (s; 0: indefinitely), spare (units)
 local leaky_bucket = {}
 
 local function bucket(key)
@@ -11,7 +11,7 @@ local function bucket(key)
   end
 end
 
--- The excess with a request before the time of the last one, and the time to record for it.
+-- Returns the excess including a request from before the last one, and the time to record for it.
 local function set_back(stored, last, cost, rate, burst, clamp)
   local drained, whole = rate * (last - now) / 1000, burst + 1000
   local excess, at = math.max(stored - drained + 1000 * cost, 0), now
@@ -28,7 +28,7 @@ local function set_back(stored, last, cost, rate, burst, clamp)
   return excess, at
 end
 
--- `commit`: whether to record (nil: as was sent).
+-- `commit`: whether to record (nil: as in the arguments).
 -- Reply   the excess with this request, packed; and whether it is refused
 -- Cost    O(1)
 function leaky_bucket.incoming(key, sent, commit)

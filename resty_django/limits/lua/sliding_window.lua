@@ -4,8 +4,8 @@ local sliding_window = {}
 
 local SPARE = 1000
 
--- The state, the start of the window, what has passed in the one before and in it, ms of it that are over, and the
--- start in the state (-1: none).
+-- Returns the state, the start of the window, the numbers that passed in the previous window and in this one, its
+-- elapsed ms, and the start in the state (-1: none).
 local function windows_of(key, limit, window, cost)
   local over = now % window
   local start = now - over
@@ -26,9 +26,9 @@ local function windows_of(key, limit, window, cost)
   return state, start, previous + current, 0, over, stored
 end
 
--- `commit`: whether to record (nil: as was sent).
--- Reply   passed in the window before, passed in this one without this request, ms of it that are over, packed; and
---         whether it is refused
+-- `commit`: whether to record (nil: as in the arguments).
+-- Reply   the numbers that passed in the previous window and in this one before this request, its elapsed ms, packed;
+--         and whether it is refused
 -- Cost    O(1)
 function sliding_window.incoming(key, sent, commit)
   local _, record, cost, limit, window = struct.unpack('<ddddd', sent)

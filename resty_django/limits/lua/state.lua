@@ -1,11 +1,11 @@
--- What the scripts beside this file begin with. The state of a key is an item of the shared dictionary, of kind bytes
--- (shdict/redis/lua/item.lua): numbers, packed as the module of the algorithm says.
--- Numbers that may have a fraction are replied packed, so that no bit is lost.
--- A key that holds something else ends the script with the error FOREIGN.
+-- Common beginning of the other scripts in this folder. The state of a key is an item of the shared dictionary, of kind
+-- bytes (shdict/redis/lua/item.lua): numbers, packed as in the module of the algorithm.
+-- Replies contain packed numbers if they may have a fraction, so that no bit is lost.
+-- If a key contains something else, the script ends with the error FOREIGN.
 local BYTES = '4'
 
--- Each limit sends one text, packed doubles: the time to take in ms (0: the server's), whether to record (1 or 0), the
--- cost, and the numbers of its algorithm. The time is that of the last one; it may be `behind` the server's.
+-- Each limit sends one argument, packed doubles: the time in ms (0: the server's), whether to record (1 or 0), the
+-- cost, and the numbers of its algorithm. The last limit's time is used; it may be `behind` the server's.
 local now, behind = struct.unpack('<d', ARGV[#ARGV]), 60000
 if now == 0 then
   behind = 0
@@ -13,14 +13,14 @@ if now == 0 then
   now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 end
 
--- ms; the first request in each of them sets the expiry of a state, the others leave it.
+-- ms of a time slot; the first request in each slot sets the expiry of a state, the others do not change it.
 local SLOT = 65536
 
 local function same_slot(one, other)
   return math.floor(one / SLOT) == math.floor(other / SLOT)
 end
 
--- The state, of `size` bytes at least, and that many if `exact`; nil: absent or expired.
+-- Returns the state, of at least (if `exact`: exactly) `size` bytes; nil: absent or expired.
 local function load(key, size, exact)
   local item = redis.call('HMGET', key, 't', 'v', 'e')
   local kind, state, expiry = item[1], item[2], item[3]
@@ -32,7 +32,7 @@ local function load(key, size, exact)
   return state
 end
 
--- `life`: ms for which to keep it; 0: for ever; nil: as before. `old`: what load gave.
+-- `life`: ms for which to keep it; 0: indefinitely; nil: as before. `old`: the result of load.
 local function save(key, state, old, life)
   if not old then
     redis.call('DEL', key)
@@ -49,7 +49,7 @@ local function save(key, state, old, life)
   end
 end
 
--- Fractions are dropped toward zero.
+-- Drops the fraction (rounds toward zero).
 local function trunc(number)
   return number < 0 and math.ceil(number) or math.floor(number)
 end

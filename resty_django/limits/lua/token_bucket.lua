@@ -1,6 +1,6 @@
 -- algorithms/token_bucket.py on the server.
--- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), keep (s; 0: for ever), least (tokens), whole
---          (ms), low (tokens)
+-- Numbers  interval (ms), capacity, quantum, max_wait (ms), clamp (1 or 0), keep (s; 0: indefinitely), least (tokens),
+--          whole (ms), low (tokens)
 local token_bucket = {}
 
 local function stock(key)
@@ -11,12 +11,12 @@ local function stock(key)
   end
 end
 
--- Milliseconds until as many tokens have come as are owed.
+-- Returns the ms until all owed tokens are refilled.
 local function time_to(left, since, interval, quantum)
   return math.floor((-left + quantum - 1) / quantum) * interval - since
 end
 
--- Tokens and last tick for a request before the last tick, and whether ticks begin anew.
+-- Returns tokens and last tick for a request before the last tick, and whether ticks restart.
 local function set_back(tokens, last, cost, interval, capacity, quantum, max_wait, clamp, whole)
   if last - now <= whole then
     local ticks = clamp == 1 and 0 or math.floor((now - last) / interval)
@@ -31,8 +31,8 @@ local function set_back(tokens, last, cost, interval, capacity, quantum, max_wai
   return tokens, now, true
 end
 
--- The state, tokens and last tick after the refill, for a request of that cost, the last tick before it, and whether to
--- store this for a request that is refused.
+-- Returns the state, tokens and last tick after the refill for a request of that cost, the last tick before it, and
+-- whether to store this even if the request is refused.
 local function refilled(key, cost, interval, capacity, quantum, max_wait, clamp, least, whole)
   local state, tokens, last = stock(key)
   if not state then
@@ -54,7 +54,7 @@ end
 
 local LONGEST = 1e12
 
--- `taken`: whether tokens were.
+-- `taken`: whether tokens were taken.
 local function store(key, tokens, last, taken, state, before, interval, quantum, keep, low)
   local life
   if tokens < 0 and keep > 0 then
@@ -65,7 +65,7 @@ local function store(key, tokens, last, taken, state, before, interval, quantum,
   save(key, struct.pack('<i8i8xx', trunc(tokens), trunc(last)), state, life)
 end
 
--- `commit`: whether to record (nil: as was sent).
+-- `commit`: whether to record (nil: as in the arguments).
 -- Reply   tokens left with this request and ms since the last tick, packed; and whether it is refused
 -- Cost    O(1)
 function token_bucket.incoming(key, sent, commit)
@@ -82,7 +82,7 @@ function token_bucket.incoming(key, sent, commit)
   return struct.pack('<dd', left, now - last), refused
 end
 
--- Reply   how many were taken, as text
+-- Reply   the number of tokens taken, as text
 -- Cost    O(1)
 function token_bucket.take_available(key, sent)
   local _, _, cost, interval, capacity, quantum, max_wait, clamp, keep, least, whole, low =

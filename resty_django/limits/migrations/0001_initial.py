@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     resty_django.fields.ExactCharField(
-                        help_text="What code asks for, and what the figures are listed under.",
+                        help_text="The name in code and in the statistics.",
                         max_length=64,
                         unique=True,
                     ),
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                     "rate",
                     models.CharField(
                         blank=True,
-                        help_text="Leaky bucket, token bucket: how fast requests pass, for example 200/s or 30/min.",
+                        help_text="Leaky bucket, token bucket: the rate of requests, for example 200/s or 30/min.",
                         max_length=32,
                     ),
                 ),
@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
                     "burst",
                     models.FloatField(
                         blank=True,
-                        help_text="Leaky bucket, concurrency: how many more may wait. Empty: none.",
+                        help_text="Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none.",
                         null=True,
                     ),
                 ),
@@ -58,21 +58,23 @@ class Migration(migrations.Migration):
                     "limit",
                     models.BigIntegerField(
                         blank=True,
-                        help_text="Windows: how many requests pass in one. Concurrency: how many run at a time.",
+                        help_text="Windows: requests per window. Concurrency: requests at the same time.",
                         null=True,
                     ),
                 ),
                 (
                     "window",
                     models.CharField(
-                        blank=True, help_text="Windows: how long one is, for example 1h, 10min or 30s.", max_length=32
+                        blank=True,
+                        help_text="Windows: the length of a window, for example 1h, 10min or 30s.",
+                        max_length=32,
                     ),
                 ),
                 (
                     "interval",
                     models.CharField(
                         blank=True,
-                        help_text="Token bucket: the time between two refills, for example 500ms. Empty: as the rate says.",
+                        help_text="Token bucket: the time between two refills, for example 500ms. Empty: from the rate.",
                         max_length=32,
                     ),
                 ),
@@ -80,7 +82,7 @@ class Migration(migrations.Migration):
                     "capacity",
                     models.BigIntegerField(
                         blank=True,
-                        help_text="Token bucket: how many requests pass at once when it is full. Empty: as many as the rate names.",
+                        help_text="Token bucket: requests that pass at once when it is full. Empty: the number in the rate.",
                         null=True,
                     ),
                 ),
@@ -88,7 +90,7 @@ class Migration(migrations.Migration):
                     "quantum",
                     models.BigIntegerField(
                         blank=True,
-                        help_text="Token bucket: tokens for each refill. Empty: 1, or as the rate says.",
+                        help_text="Token bucket: tokens per refill. Empty: 1, or from the rate.",
                         null=True,
                     ),
                 ),
@@ -96,7 +98,7 @@ class Migration(migrations.Migration):
                     "max_wait",
                     models.CharField(
                         blank=True,
-                        help_text="Token bucket: whoever would wait longer is refused. 0s: nobody waits. Empty: as the setting MAX_WAIT says.",
+                        help_text="Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting MAX_WAIT.",
                         max_length=32,
                     ),
                 ),
@@ -104,7 +106,7 @@ class Migration(migrations.Migration):
                     "default_delay",
                     models.CharField(
                         blank=True,
-                        help_text="Concurrency: how long a request usually takes, where nothing was measured yet. Empty: 1s.",
+                        help_text="Concurrency: the assumed duration of a request until one was measured. Empty: 1s.",
                         max_length=32,
                     ),
                 ),
@@ -112,7 +114,7 @@ class Migration(migrations.Migration):
                     "lease",
                     models.CharField(
                         blank=True,
-                        help_text="Concurrency: after this time the slot of a process that was killed is free again. It must be longer than the longest request. Empty: 2min. “none”: it is held until it is given back.",
+                        help_text="Concurrency: the time after which the slot of a killed process is released. It must be longer than the longest request. Empty: 2min. “none”: slots are only released by the request itself.",
                         max_length=32,
                     ),
                 ),
@@ -120,7 +122,7 @@ class Migration(migrations.Migration):
                     "key",
                     models.CharField(
                         default="ip",
-                        help_text="Who is counted together, for example ip, user or ip+path.",
+                        help_text="How requests are grouped, for example ip, user or ip+path.",
                         max_length=200,
                     ),
                 ),
@@ -128,21 +130,21 @@ class Migration(migrations.Migration):
                     "path",
                     models.CharField(
                         blank=True,
-                        help_text="Requests of this path; * stands for any characters: /api/*",
+                        help_text="Requests with this path; * matches any characters: /api/*",
                         max_length=200,
                     ),
                 ),
                 (
                     "route",
                     models.CharField(
-                        blank=True, help_text="Requests of the URL of this name: shop:pay, or shop:*", max_length=200
+                        blank=True, help_text="Requests with this URL name: shop:pay, or shop:*", max_length=200
                     ),
                 ),
                 (
                     "view",
                     models.CharField(
                         blank=True,
-                        help_text="Requests of the view with this dotted name: shop.views.pay, or shop.views.*",
+                        help_text="Requests for the view with this dotted name: shop.views.pay, or shop.views.*",
                         max_length=200,
                     ),
                 ),
@@ -150,17 +152,22 @@ class Migration(migrations.Migration):
                     "methods",
                     models.CharField(
                         blank=True,
-                        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: with any.",
+                        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: all methods.",
                         max_length=64,
                     ),
                 ),
-                ("cost", models.PositiveIntegerField(default=1, help_text="For how many requests one counts.")),
+                (
+                    "cost",
+                    models.PositiveIntegerField(
+                        default=1, help_text="The number of requests that each request counts as."
+                    ),
+                ),
                 (
                     "mode",
                     models.CharField(
                         choices=[
                             ("enforce", "Enforce"),
-                            ("shadow", "Shadow: decide and count, let pass"),
+                            ("shadow", "Shadow: decide and count, but let pass"),
                             ("off", "Off"),
                         ],
                         default="enforce",
@@ -174,9 +181,9 @@ class Migration(migrations.Migration):
                         choices=[
                             ("open", "Let pass"),
                             ("closed", "Refuse"),
-                            ("local", "Limit in each process by itself"),
+                            ("local", "Limit in each process separately"),
                         ],
-                        help_text="Empty: as the setting ON_ERROR says.",
+                        help_text="Empty: the setting ON_ERROR.",
                         max_length=8,
                         verbose_name="when the store is down",
                     ),
@@ -185,13 +192,13 @@ class Migration(migrations.Migration):
                     "status",
                     models.PositiveSmallIntegerField(
                         blank=True,
-                        help_text="Of the response that refuses. Empty: as the setting STATUS says.",
+                        help_text="HTTP status of refusals. Empty: the setting STATUS.",
                         null=True,
                     ),
                 ),
                 (
                     "order",
-                    models.IntegerField(default=0, help_text="Policies for one request are asked in this order."),
+                    models.IntegerField(default=0, help_text="The order in which the policies for a request decide."),
                 ),
                 ("version", models.BigIntegerField(default=1, editable=False)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

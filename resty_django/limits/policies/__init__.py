@@ -1,1 +1,1 @@
-"""Policies, limits that operators edit: registry, matching, export."""
+"""Policies, which are limits that operators can edit: registry, matching, export."""

@@ -1,4 +1,4 @@
-"""Policies as limits of requests."""
+"""Enforcers for policies."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _unknown: set[str] = set()
 
 
 class NamedPolicies:
-    """The enforcer of policies, given by their names, and of limits; it follows changes of the policies."""
+    """The enforcer of named policies and other limits; it follows changes of the policies."""
 
     def __init__(self, sources: Sequence[str | RequestLimit]) -> None:
         self._sources = sources
 
     def get(self) -> Enforcer:
-        """Return the enforcer in force now."""
+        """Return the current enforcer."""
         limits = [active_policy(source) if isinstance(source, str) else source for source in self._sources]
         return enforcer_for(limit for limit in limits if limit is not None)
 
     async def aget(self) -> Enforcer:
-        """As `get`, without blocking on the first read of the policies."""
+        """Run `get` without blocking on the first read of the policies."""
         await registry.aload_policies()
         return self.get()
 
 
 def enforcer_for(sources: Iterable[Policy | RequestLimit]) -> Enforcer:
-    """Return the enforcer of policies and limits; the same objects get the same enforcer."""
+    """Return the enforcer of policies and limits; for the same objects, return the same enforcer."""
     return _enforcer(tuple(sources))
 
 
 def active_policy(name: str) -> Policy | None:
-    """Return the policy of that name; None where it is off, or does not exist, which is logged once in a process."""
+    """Return the policy with that name, or None if it is off or does not exist; log the latter once per process."""
     policy = registry.get_policy(name)
     if policy is not None:
         _unknown.discard(name)
@@ -53,7 +53,7 @@ def active_policy(name: str) -> Policy | None:
             registry.all_policies(),
             'Add it in the admin, or to RESTY_DJANGO["LIMITS"]["RULES"].',
         )
-        log.error("unknown limit policy %r: requests that use it are not limited. %s", name, hint)
+        log.error("Unknown limit policy %r: requests that use it are not limited. %s", name, hint)
     return None
 
 

@@ -2,7 +2,7 @@
 
     {"format": "resty_django.limits", "version": 1, "policies": [{"name": "pay", "algorithm": "leaky_bucket", ...}]}
 
-Fields with their default are left out. An import validates everything first, and then does all of it or nothing.
+Fields with default values are omitted. An import first validates everything, and then makes all changes or none.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .spec import FIELDS, BadPolicy, PolicySpec, describe, from_values
 FORMAT: Final = "resty_django.limits"
 VERSION: Final = 1
 LONGEST: Final = 1024 * 1024
-"""Characters of a file that is imported."""
+"""The maximum number of characters of an imported file."""
 MOST: Final = 1000
-"""Policies in a file."""
+"""The maximum number of policies in a file."""
 SHOWN: Final = 20
-"""Problems that an error lists."""
+"""The maximum number of problems that an error lists."""
 
 _DEFAULTS: Final = {field.name: field.default for field in fields(PolicySpec)}
 
 
 class BadFile(ValueError):
-    """A file that cannot be imported. `problems`: sentences with the position and what to change."""
+    """A file cannot be imported. `problems`: messages with the position and what to change."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -39,11 +39,11 @@ class BadFile(ValueError):
 
 
 def write(policies: Iterable[PolicySpec]) -> str:
-    """Return the text of a file with these policies; the same policies make the same text."""
+    """Return the content of a file with these policies; equal policies result in equal files."""
     listed = [values(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
     document = {"format": FORMAT, "version": VERSION, "policies": listed}
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    # A terminal shows this too: anything but printable text is escaped.
+    # This may be printed to a terminal: everything except printable text is escaped.
     return (text if text.replace("\n", "").isprintable() else json.dumps(document, indent=2)) + "\n"
 
 
@@ -58,27 +58,29 @@ def values(spec: PolicySpec) -> dict[str, Any]:
 
 
 def read(text: str) -> list[PolicySpec]:
-    """Return the policies of a file. Raises `BadFile` with all problems."""
+    """Return the policies of a file. Raise `BadFile` with all problems."""
     if len(text) > LONGEST:
-        raise BadFile([f"The file has more than {LONGEST:,} characters."])
+        raise BadFile([f"The file is too long. Use at most {LONGEST:,} characters."])
     try:
         data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise BadFile([f"This is not JSON: {error}."]) from error
+        raise BadFile([f"The file is not JSON: {error}."]) from error
     if not isinstance(data, dict):
-        raise BadFile(['The file is not an object: it begins with {"format": ...}.'])
+        raise BadFile(['The file is not a JSON object. It must begin with {"format": ...}.'])
     problems = list(_head_problems(data))
     listed = data.get("policies", [])
     if problems:
         raise BadFile(problems)
     if len(listed) > MOST:
-        raise BadFile([f"The file has {len(listed):,} policies; {MOST:,} are allowed."])
+        raise BadFile([f"The file has {len(listed):,} policies. The maximum is {MOST:,}."])
     specs: dict[str, PolicySpec] = {}
     for number, entry in enumerate(listed):
         spec = _entry(number, entry, problems)
         if spec is not None:
             if spec.name in specs:
-                problems.append(f"policies[{number}]: there is another policy {spec.name!r} before it. Rename one.")
+                problems.append(
+                    f"policies[{number}]: an earlier policy also has the name {spec.name!r}. Rename one of them."
+                )
             specs[spec.name] = spec
     if problems:
         raise BadFile(problems)
@@ -90,12 +92,12 @@ def _head_problems(data: dict[str, Any]) -> Iterable[str]:
         yield f'"format" must be "{FORMAT}", not {_shown(data.get("format"))}.'
     version = data.get("version")
     if version != VERSION or isinstance(version, bool):
-        yield f'"version" must be {VERSION}, not {_shown(version)}: export the policies anew, or update this site.'
+        yield f'"version" must be {VERSION}, not {_shown(version)}. Export the policies again, or update this site.'
     if not isinstance(data.get("policies"), list):
         yield '"policies" must be a list.'
     for key in data:
         if key not in ("format", "version", "policies"):
-            yield f"{_shown(key)} is not a key of the file, which has format, version and policies. Take it away."
+            yield f"{_shown(key)} is not a valid key; the keys are format, version and policies. Remove it."
 
 
 def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None:
@@ -121,17 +123,17 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for key in unique if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated[:64]!r} comes twice in one object")
+        raise ValueError(f"the key {repeated[:64]!r} is repeated in one object")
     return unique
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number that JSON has")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one policy by an import. `before`: None where it is new. `after`: None where it is deleted."""
+    """The change of one policy by an import. `before`: None if it is new. `after`: None if it is deleted."""
 
     name: str
     before: PolicySpec | None
@@ -147,7 +149,7 @@ class Change:
 
     @property
     def lines(self) -> list[str]:
-        """The fields that change, in words."""
+        """The changed fields, as text."""
         if self.after is None:
             return []
         if self.before is None:
@@ -184,7 +186,7 @@ class Plan:
 
 
 def stored() -> dict[str, LimitPolicy]:
-    """Return the policies of the database by name."""
+    """Return the policies in the database by name."""
     return {row.name: row for row in LimitPolicy.objects.using(router.db_for_write(LimitPolicy))}
 
 
@@ -202,7 +204,7 @@ def _plan(before: Mapping[str, PolicySpec], policies: Iterable[PolicySpec], prun
 
 
 def apply(policies: Iterable[PolicySpec], *, prune: bool = False) -> list[tuple[Change, LimitPolicy]]:
-    """Import all or nothing; return the changes with their rows. A deleted row still has its key."""
+    """Import all policies or none, and return the changes with their rows. A deleted row still has its primary key."""
     with transaction.atomic(using=router.db_for_write(LimitPolicy)):
         rows = stored()
         applied = []

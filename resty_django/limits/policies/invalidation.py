@@ -1,6 +1,6 @@
-"""Invalidation: a saved or deleted policy takes effect here when its commit returns, elsewhere by an event.
+"""Invalidation: a saved or deleted policy takes effect in this process with its commit, elsewhere through an event.
 
-The event is `policy_changed`. Processes without events find the change at their next periodic read.
+The event is `policy_changed`. Processes without events find the change with their next periodic read.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def _changed(sender: type[LimitPolicy], instance: LimitPolicy, using: str, **kwa
         try:
             if registry.is_loaded():
                 registry.refresh_policies()
-        except Exception:  # the change is committed; the save must not look failed
-            log.exception("the change of policy %s takes effect in this process with the next refresh", name)
+        except Exception:  # the change is committed, so the save must not fail
+            log.exception("The change of policy %s takes effect in this process with the next refresh.", name)
         announce(name)
 
     transaction.on_commit(refresh, using=using)
 
 
 def announce(name: str) -> None:
-    """Announce a changed policy to all processes. An error of the events must not undo the change."""
+    """Announce a changed policy to all processes. A failure of the events must not undo the change."""
     try:
         post(names.source, names.policy_changed, {"policy": name})
     except Exception as error:
-        log.warning("other processes find the change of policy %s at their next refresh only: %s", name, error)
+        log.warning("Other processes will not see the change of policy %s until their next refresh: %s", name, error)
 
 
 @on_event(names.source, names.policy_changed)
@@ -52,6 +52,6 @@ def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> N
 
 
 def connect() -> None:
-    """Connect the receivers; more than once does no harm."""
+    """Connect the receivers. Safe to call more than once."""
     post_save.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_saved")
     post_delete.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_deleted")

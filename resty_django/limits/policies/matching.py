@@ -1,4 +1,4 @@
-"""Matching of requests to policies: by path, route, view and method."""
+"""Matching of requests with policies: by path, route, view and method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..enforcement.request_limits import limited_methods
 
 
 class Match:
-    """The conditions of a policy, all of which a request has to fit. Without path, route and view it fits none."""
+    """The conditions of a policy, all of which a request must meet. Without path, route and view, none matches."""
 
     __slots__ = ("_path", "_route", "_view", "any", "methods")
 
@@ -37,9 +37,9 @@ class Match:
 
 @functools.lru_cache(maxsize=1024)
 def pattern(text: str) -> Any:
-    """Return the test of a text, where * stands for any characters and nothing else is special; None for "".
+    """Return a function that tests strings against a pattern, or None for "". * matches any characters.
 
-    Runs in linear time: a client cannot slow it down by its path.
+    It runs in linear time, so that a client cannot slow it down with a path.
     """
     if not text:
         return None

@@ -20,9 +20,9 @@ log = logger("resty_django.limits")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Policy:
-    """A policy in force. `status`: None where the setting STATUS holds.
+    """An active policy. `status`: None to use the setting STATUS.
 
-    `mode` is "enforce", "shadow" (decide and record, let pass) or "off" (do not decide at all).
+    `mode` is "enforce", "shadow" (decide and record, but let all requests pass) or "off" (do not decide).
     """
 
     spec: PolicySpec
@@ -30,7 +30,7 @@ class Policy:
     key: keys.Key
     match: Match
     stored: bool
-    """Whether it is from the database, and not declared by code."""
+    """Whether the policy is from the database, not declared in code."""
     name: str = field(init=False)
     mode: str = field(init=False)
     cost: int = field(init=False)
@@ -42,11 +42,11 @@ class Policy:
 
     @property
     def methods(self) -> frozenset[str]:
-        """Empty: all."""
+        """The methods to which the policy applies; empty: all."""
         return self.match.methods
 
     def describe(self) -> str:
-        """Its numbers in words."""
+        """Return the limit in words."""
         return self.limiter.describe()
 
     def record(self, key: str, decision: Decision) -> None:
@@ -62,11 +62,11 @@ class PolicySet:
     matching: tuple[Policy, ...] = ()
     rows: tuple[Any, ...] | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
-    """Policies of the database that cannot be used, and why."""
+    """Invalid policies in the database, with their problems."""
 
 
 def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Mapping[str, PolicySpec]) -> PolicySet:
-    """Return the set of these rows and of declared policies; unchanged policies stay the same objects."""
+    """Return the set of these rows and the declared policies; unchanged policies stay the same objects."""
     specs = dict(declared)
     stored: set[str] = set()
     policies: dict[str, Policy] = {}
@@ -102,5 +102,5 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
 
 
 def limiter_of(spec: PolicySpec) -> Limiter[Any]:
-    """Return a limiter with the numbers of a policy, on the state of the policy in the store."""
+    """Return a limiter with the numbers of a policy, for the policy's state in the store."""
     return build(spec, prefix=state_prefix(spec), name=spec.name, on_error=spec.on_error or None)

@@ -1,11 +1,11 @@
-"""The policies of this process: the declared ones and, over them, the rows of the database.
+"""The policies of this process: rows in the database, which take precedence, and declared policies.
 
     declare_policy("checkout", "leaky_bucket", rate="20/s", burst=40, key="user|ip", path="/checkout/*")
     get_policy("checkout").limiter.hit("192.0.2.1")
 
-They are an immutable set in memory, replaced as a whole: decisions read it without a lock and without a query. A change
-takes effect here when its commit returns, and in all other processes after an event (`invalidation`). Every REFRESH
-seconds each process looks for changes without an event; while the database does not answer, the last set stays.
+They are an immutable set in memory, replaced as a whole: decisions read it without a lock or a query. A change takes
+effect in this process with its commit, and in all others after an event (`invalidation`). Every REFRESH seconds, each
+process also checks for changes without an event; while the database does not answer, the last set stays.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .spec import FIELDS, PolicySpec, from_values
 log = logger("resty_django.limits")
 
 DATABASE_TIMEOUT: Final = 3.0
-"""Seconds after which our threads abandon an operation of the database."""
+"""Seconds after which the background threads abandon a database operation."""
 FIRST_WAIT: Final = 1.0
-"""Seconds for which the first use within an event loop waits for the database."""
+"""Seconds for which the first use in an event loop waits for the database."""
 REFRESH_WAIT: Final = 2.0
 
 
@@ -48,7 +48,7 @@ _failing = False
 
 
 def get_policy(name: str) -> Policy | None:
-    """Return the policy of that name, even if it is off; None where it does not exist."""
+    """Return the policy with that name, even if it is off, or None if it does not exist."""
     policy_set = _policies
     if policy_set is None or not background.running:
         policy_set = _start()
@@ -56,7 +56,7 @@ def get_policy(name: str) -> Policy | None:
 
 
 def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list[Policy]:
-    """Return the policies whose conditions fit a request, in their order, without those that are off."""
+    """Return the policies that match a request and are not off, in their order."""
     policy_set = _policies
     if policy_set is None or not background.running:
         policy_set = _start()
@@ -69,12 +69,12 @@ def all_policies() -> dict[str, Policy]:
 
 
 def policy_faults() -> dict[str, str]:
-    """Return why policies of the database cannot be used, by name; their previous versions stay in force."""
+    """Return the problems of invalid policies in the database, by name; their previous versions stay in force."""
     return dict((_policies or _start()).faults)
 
 
 def is_loaded() -> bool:
-    """Whether the policies have been read, so that a lookup waits for nothing."""
+    """Return whether the policies have been read, so that a lookup does not have to wait."""
     return _policies is not None
 
 
@@ -88,10 +88,10 @@ async def aload_policies() -> None:
 
 
 def declare_policy(name: str, algorithm: str, **values: Any) -> None:
-    """Declare a policy in code, as in `AppConfig.ready`; a row of the same name takes its place.
+    """Declare a policy in code, for example in `AppConfig.ready`; a row with the same name replaces it.
 
     `values` are the other fields of a policy: its numbers, `key`, `path`, `methods`, `mode` and so on. Declaring a
-    name again replaces it. Raises `BadPolicy`.
+    name again replaces the policy. Raise `BadPolicy` if the policy is not valid.
     """
     declarations[name] = from_values({"name": name, "algorithm": algorithm, **values})
     if _policies is not None:
@@ -99,7 +99,7 @@ def declare_policy(name: str, algorithm: str, **values: Any) -> None:
 
 
 def declared_policies() -> dict[str, PolicySpec]:
-    """Return the policies of the setting RULES and of code, by name. Raises `BadPolicy` for a wrong rule."""
+    """Return the policies from the setting RULES and from code, by name. Raise `BadPolicy` for an invalid rule."""
     specs = [from_values(rule) for rule in conf.limits.rules]
     return {spec.name: spec for spec in specs} | declarations
 
@@ -114,7 +114,7 @@ def withdraw_policy(name: str) -> None:
 
 
 def refresh_policies() -> bool:
-    """Read changes now, on the caller's connection. Return False where the database does not answer."""
+    """Read changes now, on the caller's connection. Return False if the database does not answer."""
     global _policies, _failing
     if not refresh_lock.acquire(timeout=REFRESH_WAIT):
         refresh_soon()
@@ -123,16 +123,16 @@ def refresh_policies() -> bool:
         old = _policies or PolicySet()
         try:
             rows = _rows()
-        except Exception as error:  # whatever a database or a router may raise
+        except Exception as error:  # a database or a router may raise anything
             if not _failing:
                 log.error(
-                    "limit policies stay as they are until the database answers: %s: %s", type(error).__name__, error
+                    "Limit policies stay unchanged until the database answers: %s: %s", type(error).__name__, error
                 )
             _failing = True
             _policies = build_policy_set(old, old.rows, declared_policies())
             return False
         if _failing:
-            log.warning("limit policies are read again")
+            log.warning("The database answers again; limit policies are up to date")
         _failing = False
         _policies = build_policy_set(old, rows, declared_policies())
         return True
@@ -147,7 +147,7 @@ def refresh_soon() -> None:
 
 
 def forget_policies() -> None:
-    """Forget the policies; the next use reads them again. For tests."""
+    """Discard the policies, so that the next use reads them again. For tests."""
     global _policies, _failing
     with refresh_lock:
         _policies = None
@@ -162,7 +162,7 @@ def _rows() -> tuple[Any, ...]:
 
 
 def _start() -> PolicySet:
-    """Read at the first use in this process; the child of a fork keeps the set of its parent and reads again."""
+    """Read the policies on first use in this process; a forked child keeps its parent's set and reads again."""
     if _policies is not None:
         background.run_soon(_task)
     elif _in_loop():
@@ -176,7 +176,7 @@ def _start() -> PolicySet:
 
 
 def _load_in_thread() -> None:
-    """Read in a separate thread; leave no connection open."""
+    """Read the policies in a separate thread, without leaving a connection open."""
     try:
         _limit_connection()
         _start()
@@ -196,7 +196,7 @@ def _work() -> float:
 
 
 def _limit_connection() -> None:
-    """Set a timeout in our threads, so that a silent database does not block them forever."""
+    """Set a timeout in the background threads, so that a silent database does not block them indefinitely."""
     from ..models import LimitPolicy
 
     limit_connection(router.db_for_write(LimitPolicy), DATABASE_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Simulation of a policy on a series of requests, with a private clock and store: nothing is stored."""
+"""Simulation of a policy with a series of requests, a separate clock and a temporary store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..stores.local import LocalStore
 from .spec import PolicySpec, build
 
 MOST: Final = 200
-"""Requests of one simulation."""
+"""The maximum number of requests in a simulation."""
 _START: Final = 1_000_000_000_000
 """Milliseconds."""
 
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class _Clock:
-    """A clock that is moved by hand; in the middle of a millisecond, so that no rounding matters."""
+    """A manual clock, in the middle of a millisecond, so that rounding does not matter."""
 
     def __init__(self) -> None:
         self.milliseconds = 0
@@ -43,10 +43,9 @@ class _Clock:
 
 
 def run(spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key") -> Iterator[Step]:
-    """Simulate requests of one key, `interval` seconds apart, at most `MOST`; each lasts `lasts` seconds after its
-    delay.
+    """Simulate up to `MOST` requests of one key, `interval` seconds apart; each lasts `lasts` seconds after its delay.
 
-    Raise `BadPolicy` where the policy cannot be used.
+    Raise `BadPolicy` if the policy is not valid.
     """
     clock = _Clock()
     limiter = build(spec, store=LocalStore(clock=clock), clock=clock)

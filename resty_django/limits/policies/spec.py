@@ -1,7 +1,7 @@
-"""Policies as plain values: the common form of a row, a declaration in code and an entry of a JSON file.
+"""Policies as plain values: the common form of a row, a declaration in code and an entry in a JSON file.
 
-Times and rates are texts with their unit ("200/s", "1h", "500ms"), so that a number cannot be taken for
-seconds or milliseconds by mistake. "" and None mean that a field is not set.
+Times and rates are strings with their unit ("200/s", "1h", "500ms"), so that seconds and milliseconds cannot be
+confused. "" and None mean that a field is not set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait"),
     "concurrency": ("limit", "burst", "default_delay", "lease"),
 }
-"""The fields that hold the numbers of an algorithm. A token bucket has a `rate`, or an `interval` and a `quantum`."""
+"""The number fields of each algorithm. A token bucket has a `rate`, or an `interval` and a `quantum`."""
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "leaky_bucket": ("rate",),
     "fixed_window": ("limit", "window"),
@@ -45,31 +45,31 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 ALL_NUMBERS: Final = tuple(dict.fromkeys(name for names in NUMBERS.values() for name in names))
 MODES: Final[Mapping[str, str]] = {
     "enforce": "Enforce",
-    "shadow": "Shadow: decide and count, let pass",
+    "shadow": "Shadow: decide and count, but let pass",
     "off": "Off",
 }
 ON_ERROR: Final[Mapping[str, str]] = {
     "open": "Let pass",
     "closed": "Refuse",
-    "local": "Limit in each process by itself",
+    "local": "Limit in each process separately",
 }
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 LONGEST_NAME: Final = 64
 LONGEST_KEY: Final = 200
 LONGEST_PATTERN: Final = 200
 LONGEST_SPAN: Final = 366 * 86_400
-"""Seconds of the longest window, interval or wait."""
+"""The maximum window, interval or wait, in seconds."""
 MOST: Final = 1_000_000_000
-"""The highest number of requests in any field."""
+"""The maximum number of requests in any field."""
 NO_LEASE: Final = "none"
-"""The lease of a policy whose slots are held until they are given back."""
+"""The lease of a policy whose slots are held until they are released."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
-    """The fields of a policy. `methods`: names with spaces between. `status`: of the refusing response."""
+    """The fields of a policy. `methods`: names, separated by spaces. `status`: the HTTP status of refusals."""
 
     name: str
     algorithm: str
@@ -97,7 +97,7 @@ class PolicySpec:
 
     @property
     def matches_requests(self) -> bool:
-        """Whether the middleware applies it to requests, and not only code that names it."""
+        """Whether the middleware applies the policy, not only code that names it."""
         return bool(self.path or self.route or self.view)
 
 
@@ -106,7 +106,7 @@ TYPES: Final[Mapping[str, str]] = {field.name: str(field.type) for field in fiel
 
 
 class BadPolicy(ValueError):
-    """A policy that cannot be used. `problems`: a sentence for each field that is wrong."""
+    """A policy is not valid. `problems`: a message for each wrong field."""
 
     def __init__(self, name: str, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
@@ -114,17 +114,17 @@ class BadPolicy(ValueError):
 
 
 def is_set(value: object) -> bool:
-    """Whether a field has a value: "" and None stand for none."""
+    """Return whether a field has a value: "" and None mean that it has none."""
     return value is not None and value != ""
 
 
 def from_values(values: Mapping[str, object]) -> PolicySpec:
-    """Return a policy from values of any type, as code and JSON have them. Raises `BadPolicy`."""
+    """Return a policy from values of any type, from code or JSON. Raise `BadPolicy` if it is not valid."""
     name = values.get("name", "")
     problems = {str(field): unknown_field(str(field)) for field in values if field not in FIELDS}
     for field in ("name", "algorithm"):
         if field not in values:
-            problems[field] = "This has to be given."
+            problems[field] = "This field is required."
     cleaned: dict[str, Any] = {}
     for field, value in values.items():
         if field in FIELDS:
@@ -139,28 +139,28 @@ def from_values(values: Mapping[str, object]) -> PolicySpec:
 
 
 def unknown_field(name: str) -> str:
-    return "A policy has no such field. " + did_you_mean(name, FIELDS, f"It has {', '.join(FIELDS)}.", quote='"')
+    return "A policy has no such field. " + did_you_mean(name, FIELDS, f"Use {', '.join(FIELDS)}.", quote='"')
 
 
 def _typed(field: str, value: object) -> tuple[object, str]:
-    """Return the value in the type of its field, and what is wrong with it, or ""."""
+    """Return the value in the type of its field, and a message if it is wrong, or ""."""
     kind = TYPES[field]
     if kind == "str":
         if isinstance(value, str):
             return value, ""
         if field == "methods" and isinstance(value, list | tuple) and all(isinstance(method, str) for method in value):
             return " ".join(value), ""
-        return value, f"This is a text, not {_kind(value)}."
+        return value, f"This must be a string, not {_kind(value)}."
     if value is None and kind.endswith("None"):
         return None, ""
     if isinstance(value, bool) or not isinstance(value, int if kind.startswith("int") else (int, float)):
-        return value, f"This is a {'whole ' if kind.startswith('int') else ''}number, not {_kind(value)}."
+        return value, f"This must be a {'whole ' if kind.startswith('int') else ''}number, not {_kind(value)}."
     return value, ""
 
 
 def _kind(value: object) -> str:
     names = {
-        str: "a text",
+        str: "a string",
         bool: "true or false",
         int: "a number",
         float: "a fraction",
@@ -171,17 +171,17 @@ def _kind(value: object) -> str:
 
 
 def validate(spec: PolicySpec) -> None:
-    """Raise `BadPolicy` where the policy cannot be used."""
+    """Raise `BadPolicy` if the policy is not valid."""
     problems = find_problems(spec)
     if problems:
         raise BadPolicy(spec.name, problems)
 
 
 def find_problems(spec: PolicySpec) -> dict[str, str]:
-    """Return a sentence for each field that is wrong; empty where the policy can be used."""
+    """Return a message for each wrong field; empty if the policy is valid."""
     problems = dict(_general_problems(spec))
     if spec.algorithm not in ALGORITHMS:
-        problems["algorithm"] = f"This is one of {', '.join(ALGORITHMS)}."
+        problems["algorithm"] = f"Choose one of {', '.join(ALGORITHMS)}."
         return problems
     numbers = NUMBERS[spec.algorithm]
     title = ALGORITHMS[spec.algorithm]
@@ -189,14 +189,14 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
         value = getattr(spec, field)
         if field not in numbers:
             if is_set(value):
-                problems[field] = f"{title} has no such number. Empty this, or choose another algorithm."
+                problems[field] = f"{title} does not use this field. Clear it, or choose another algorithm."
         elif not is_set(value):
             if field in NEEDED[spec.algorithm]:
-                problems[field] = f"{title} needs this."
+                problems[field] = f"{title} requires this field."
         else:
             problem = _CHECKS[field](value)
             if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
-                problem = "This is a whole number of requests."
+                problem = "This must be a whole number of requests."
             if problem:
                 problems[field] = problem
     if spec.algorithm == "token_bucket":
@@ -215,29 +215,29 @@ def _refill_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if spec.rate:
         for field in ("interval", "quantum"):
             if is_set(getattr(spec, field)):
-                yield field, "The rate says this already. Empty this, or the rate."
+                yield field, "The rate already defines this. Clear this field, or the rate."
         return
     if not spec.interval:
-        yield "interval", "Token bucket needs this, or a rate."
+        yield "interval", "Token bucket requires this field, or a rate."
     if spec.capacity is None:
-        yield "capacity", "Token bucket needs this, or a rate."
+        yield "capacity", "Token bucket requires this field, or a rate."
 
 
 def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
         yield (
             "name",
-            f"A name begins with a letter or digit, goes on with letters, digits and . _ -, and has at most "
+            f"A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
             f"{LONGEST_NAME} characters.",
         )
     if len(spec.description) > 200:
-        yield "description", "This has at most 200 characters."
+        yield "description", "This is too long. Use at most 200 characters."
     try:
         keys.parse(spec.key)
     except ValueError as error:
         yield "key", str(error)
     if len(spec.key) > LONGEST_KEY:
-        yield "key", f"This has at most {LONGEST_KEY} characters."
+        yield "key", f"This is too long. Use at most {LONGEST_KEY} characters."
     for field in ("path", "route", "view"):
         problem = _pattern(field, getattr(spec, field))
         if problem:
@@ -245,26 +245,26 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     names = spec.methods.split()
     wrong = [word for word in names if word not in METHODS]
     if wrong:
-        yield "methods", f"“{wrong[0]}” is not a method. Methods are words in capitals with a space between: GET POST."
+        yield "methods", f"“{wrong[0]}” is not a method. Write methods in capitals, separated by spaces: GET POST."
     if not 1 <= spec.cost <= MOST:
-        yield "cost", f"This is from 1 to {MOST:,}."
+        yield "cost", f"This must be from 1 to {MOST:,}."
     if spec.mode not in MODES:
-        yield "mode", f"This is one of {', '.join(MODES)}."
+        yield "mode", f"Choose one of {', '.join(MODES)}."
     if spec.on_error and spec.on_error not in ON_ERROR:
-        yield "on_error", f"This is empty, or one of {', '.join(ON_ERROR)}."
+        yield "on_error", f"Leave this empty, or choose one of {', '.join(ON_ERROR)}."
     if spec.status is not None and not 400 <= spec.status <= 599:
-        yield "status", "This is the status of an error, from 400 to 599."
+        yield "status", "This must be an error status from 400 to 599."
     if not -(2**31) <= spec.order < 2**31:
-        yield "order", "This is a whole number of 32 bits."
+        yield "order", "This must be a whole number of 32 bits."
 
 
 def _pattern(field: str, text: str) -> str:
     if len(text) > LONGEST_PATTERN:
-        return f"This has at most {LONGEST_PATTERN} characters."
+        return f"This is too long. Use at most {LONGEST_PATTERN} characters."
     if any(char.isspace() for char in text):
-        return "This has no spaces in it."
+        return "This must not contain spaces."
     if field == "path" and text and not text.startswith(("/", "*")):
-        return f"A path begins with / (or *): /{text}"
+        return f"A path must begin with / or *. Write /{text}"
     return ""
 
 
@@ -273,15 +273,15 @@ def _span(text: str) -> str:
         seconds = parse_duration(text)
     except ValueError as error:
         return str(error)
-    return "" if 0.001 <= seconds <= LONGEST_SPAN else "This is from 1ms to 366d."
+    return "" if 0.001 <= seconds <= LONGEST_SPAN else "This must be from 1ms to 366d."
 
 
 def _wait(text: str) -> str:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        return f"{error} A policy always has a bound: leave this empty for that of the setting MAX_WAIT."
-    return "" if 0 <= seconds <= LONGEST_SPAN else "This is from 0s to 366d."
+        return f"{error} The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
+    return "" if 0 <= seconds <= LONGEST_SPAN else "This must be from 0s to 366d."
 
 
 def _rate(text: str) -> str:
@@ -289,11 +289,11 @@ def _rate(text: str) -> str:
         rate = parse_rate(text)
     except ValueError as error:
         return str(error)
-    return "" if 0 < rate <= MOST else f"This is more than 0 and at most {MOST:,} requests a second."
+    return "" if 0 < rate <= MOST else f"This must be more than 0 and at most {MOST:,} requests per second."
 
 
 def _count(low: int) -> Callable[[float], str]:
-    return lambda value: "" if low <= value <= MOST else f"This is from {low} to {MOST:,}."
+    return lambda value: "" if low <= value <= MOST else f"This must be from {low} to {MOST:,}."
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -311,12 +311,12 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 def state_prefix(spec: PolicySpec) -> str:
-    """Return the prefix of the keys of a policy in the store: new numbers keep the state, a new algorithm does not."""
+    """Return the prefix of a policy's keys in the store: it depends on the algorithm, but not on the numbers."""
     return f"policy:{spec.name}:{spec.algorithm}:"
 
 
 def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
-    """Return the limiter of a policy without problems; `options` are those of the limiter."""
+    """Return the limiter of a valid policy; `options` are passed to the limiter."""
     burst = spec.burst or 0
     match spec.algorithm:
         case "leaky_bucket":
@@ -345,5 +345,5 @@ def _milliseconds(text: str) -> float:
 
 
 def describe(spec: PolicySpec) -> str:
-    """Return the numbers of a policy without problems in words."""
+    """Return the limit of a valid policy in words."""
     return build(spec).describe()

@@ -1,6 +1,6 @@
-"""One background thread per process: it flushes statistics and looks for changed policies.
+"""One background thread per process: it flushes statistics and checks for changed policies.
 
-It starts with the first use and ends with the process; the child of a fork starts its own.
+It starts on first use and ends with the process; a forked child starts a new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logger("resty_django.limits")
 
 LONGEST_NAP: Final = 60.0
 FAREWELL: Final = 2.0
-"""Seconds that the end of the process waits for a task that runs."""
+"""Seconds that the process waits for a running task when it exits."""
 
 
 class Task:
@@ -27,7 +27,7 @@ class Task:
     def __init__(self, work: Callable[[], float]) -> None:
         self.work = work
         self.due: float | None = None
-        """Monotonic seconds; None: not until `run_soon`."""
+        """The next run in monotonic seconds; None: not scheduled."""
 
 
 class Background:
@@ -42,7 +42,7 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def add(self, work: Callable[[], float]) -> Task:
-        """Return a task that waits for its first `run_soon`."""
+        """Return a new task, which runs after its first `run_soon`."""
         task = Task(work)
         self._tasks.append(task)
         return task
@@ -65,7 +65,7 @@ class Background:
                 self._thread.start()
 
     def stop(self, *, ended: bool = False) -> None:
-        """End the thread; it starts again with the next use unless the process has `ended`."""
+        """End the thread; it starts again on the next use unless the process has `ended`."""
         with self._lock:
             thread, self._thread, self._ended = self._thread, None, ended
             self.running = False
@@ -91,7 +91,7 @@ class Background:
         try:
             pause = task.work()
         except Exception:
-            log.exception("%s failed and is tried again", getattr(task.work, "__qualname__", task.work))
+            log.exception("%s failed and will be retried", getattr(task.work, "__qualname__", task.work))
             pause = 5.0
         due = time.monotonic() + pause
         if task.due is None or due < task.due:

@@ -1,8 +1,8 @@
-"""Statistics of decisions: per minute of the last hour, since the store was made, and the keys refused most.
+"""Statistics of decisions: per minute in the last hour, since the store was created, and the most refused keys.
 
-A decision is counted in the memory of its process. A thread flushes the counts about once a second into the shared
-dictionary of the limits, so that all processes of a machine (or all that use one Redis) are summed. Counts that cannot
-be flushed are kept for the next time; only a process that is killed loses its last second.
+Each process counts its decisions in memory. About once a second, a thread flushes the counts to the shared dictionary
+of the limits, which sums up all processes on a machine (or all that use the same Redis). If that fails, the counts are
+kept for the next attempt; only a killed process loses its last second.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from .top_keys import FrequentKey, TopKeys, merged
 log = logger("resty_django.limits")
 
 LONGEST_PAUSE: Final = 5.0
-"""Seconds at most between two attempts, where the store does not answer."""
+"""The maximum number of seconds between two attempts while the store does not answer."""
 SLICE: Final = 600
-"""Seconds of each part of the hour that has its own list of keys."""
+"""The length in seconds of the parts of an hour with separate lists of keys."""
 SIZE: Final = 32
-"""Keys in a list of the keys refused most."""
+"""The number of keys in a list of the most refused keys."""
 LONGEST_KEY: Final = 200
 MOST_NAMES: Final = 500
-"""Names with their own counts; others are counted together."""
+"""The maximum number of names with separate counts; further names are counted together."""
 OTHERS: Final = "(others)"
 LIFE: Final = 7 * 86_400.0
 SHORTEST_DELAY: Final = 0.001
-"""Seconds; a shorter delay is none."""
+"""Seconds; shorter delays are ignored."""
 OWN: Final = "resty:stats:"
-"""Prefix of the keys of statistics."""
+"""The prefix of the keys of statistics."""
 NAMES: Final = f"{OWN}names"
 KEYS_LIFE: Final = 2 * 3600
-"""Seconds for which a list of the keys refused most is kept."""
+"""Seconds for which a list of the most refused keys is kept."""
 
 
 class Totals(NamedTuple):
-    """Decisions: `shadowed` are those that a policy in shadow mode would have refused; they passed.
+    """Counts of decisions. `shadowed`: requests that passed, but that a policy in shadow mode would have refused.
 
-    `failed` are those made while the store was down; they count as passed or refused as well.
+    `failed`: decisions made while the store was down; they are also counted as passed or refused.
     """
 
     passed: int = 0
@@ -73,7 +73,7 @@ WIDTH: Final = len(Totals._fields)
 
 
 class Minute(NamedTuple):
-    """The decisions of one minute; `start` is its beginning in epoch seconds."""
+    """The decisions in one minute; `start` is in epoch seconds."""
 
     start: int
     totals: Totals
@@ -88,7 +88,7 @@ def summed(minutes: Iterable[Minute]) -> Totals:
 
 
 class Tally:
-    """The counts of one process for one name since its start, and the keys refused most since the last flush."""
+    """The counts of one process for one name since its start, and the most refused keys since the last flush."""
 
     __slots__ = ("counts", "lock", "top", "unsent")
 
@@ -97,7 +97,7 @@ class Tally:
         self.counts = [0, 0, 0, 0, 0]
         self.top = TopKeys(SIZE, LONGEST_KEY)
         self.unsent: list[FrequentKey] = []
-        """Keys that were taken from `top` and are not flushed yet."""
+        """Keys taken from `top` that are not flushed yet."""
 
     def take(self) -> Totals:
         """Move the keys to `unsent`, and return the counts."""
@@ -111,8 +111,8 @@ class Tally:
 class StatsReporter:
     """Counts the decisions of this process, and reads the sums of all processes.
 
-    `dictionary`: returns the shared dictionary that the sums are in. `clock`: epoch seconds. `automatic`: the
-    background thread flushes about once a second (otherwise only `flush` does it).
+    `dictionary`: returns the shared dictionary with the sums. `clock`: returns epoch seconds. `automatic`: whether the
+    background thread flushes about once a second (otherwise only `flush` does).
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class StatsReporter:
     # --- counting ---------------------------------------------------------------------------------------------------
 
     def record(self, name: str, key: str, decision: Decision, shadow: bool = False) -> None:
-        """Count a decision under a name; `shadow`: it was not enforced. Costs about half a microsecond."""
+        """Count a decision under a name; `shadow`: it was not enforced. Takes about half a microsecond."""
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
@@ -158,14 +158,14 @@ class StatsReporter:
     # --- flushing -------------------------------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Add the counts of this process to the shared sums. Return False, and keep them, where the store is down."""
+        """Add the counts of this process to the shared sums. If the store is down, keep them and return False."""
         with self._flushing:
             try:
                 for name, tally in list(self.tallies.items()):
                     self._add(name, tally)
             except SharedDictError as error:
                 if not self._failing:
-                    log.warning("the statistics of limits are kept until the store answers: %s", error)
+                    log.warning("The statistics of limits could not be flushed and are kept: %s", error)
                 self._failing = True
                 return False
             self._failing = False
@@ -184,14 +184,14 @@ class StatsReporter:
     def _work(self) -> float:
         return self._pause.after(self.flush())
 
-    # --- reading the sums; `flush` before it adds the counts of this process ---------------------------
+    # --- reading the sums; call `flush` first to include the counts of this process ---------------------------
 
     def names(self) -> list[str]:
-        """Return the names with counts in this store. Raise `SharedDictError`, as do the methods that follow."""
+        """Return the names with counts in this store. Like the following methods, raise `SharedDictError`."""
         return sorted(self._series.names())
 
     def totals(self) -> dict[str, Totals]:
-        """All decisions by name since the store was made; a name without decisions for a week starts again from 0."""
+        """Return the decisions by name since the store was created; a name restarts at 0 after a week without any."""
         return {name: Totals(*records.total(self._load(name), WIDTH)) for name in self.names()}
 
     def minutes(self, name: str) -> list[Minute]:
@@ -200,7 +200,7 @@ class StatsReporter:
         return [Minute(start, Totals(*counts)) for start, counts in spans]
 
     def top(self, name: str) -> list[FrequentKey]:
-        """Return the keys refused most within the last hour, the most frequent first. Long ones are shortened."""
+        """Return the most refused keys of the last hour, the most frequent first. Long keys are shortened."""
         dictionary, now = self._dictionary(), self._clock()
         top: list[FrequentKey] = []
         for back in range(3600 // SLICE):
@@ -208,7 +208,7 @@ class StatsReporter:
         return top
 
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
-        """Remove matching keys from the lists of the keys refused most; return the number of entries."""
+        """Remove matching keys from the lists of the most refused keys, and return the number of entries."""
         self.flush()
         dictionary, now, count = self._dictionary(), self._clock(), 0
         for name in self.names():
@@ -221,13 +221,13 @@ class StatsReporter:
         return run(self._series.load(name))
 
     def reset(self) -> None:
-        """Drop all counts of this process that are not flushed, as if it had just started."""
+        """Discard all unflushed counts of this process, as if it had just started."""
         with self._flushing:
             self.tallies = {}
             self._series.reset()
 
     def after_fork(self) -> None:
-        """Drop the counts of the parent, which flushes them itself."""
+        """Discard the counts of the parent, which flushes them itself."""
         self.tallies = {}
         self._series.reset()
         self._lock = threading.Lock()
@@ -263,8 +263,8 @@ stats: Final = StatsReporter(lambda: shdicts[conf.limits.store], automatic=True)
 def _at_exit() -> None:
     try:
         stats.flush()
-    except Exception as error:  # wrong settings, a process that is half shut down
-        log.debug("the last statistics of limits are lost: %s", error)
+    except Exception as error:  # wrong settings, or a process that is shutting down
+        log.debug("The last statistics of limits are lost: %s", error)
 
 
 after_fork(stats.after_fork)

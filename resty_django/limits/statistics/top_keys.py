@@ -1,8 +1,7 @@
 """The most frequent keys, in fixed memory: space-saving summaries (Metwally, Agrawal, El Abbadi 2005). Pure.
 
-A count is never too low, and too high by at most its error; a key that is not in a summary came at most as often as the
-last one in it. Two summaries are merged as in "Mergeable Summaries" (Agarwal et al., 2012), which
-keeps that true.
+A count is never too low, and too high by at most its error; a key that is not in a summary is at most as frequent as
+the last one in it. Two summaries are merged as in "Mergeable Summaries" (Agarwal et al., 2012), which preserves this.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 
 class FrequentKey(NamedTuple):
-    """A key, its count, and by how much that may be too high."""
+    """A key, its count, and the error: the maximum by which the count may be too high."""
 
     key: str
     times: int
@@ -22,10 +21,10 @@ class FrequentKey(NamedTuple):
 
 
 class TopKeys:
-    """Counts keys; remembers at most eight times `size` of them, and `longest` characters of each.
+    """Counts keys; stores at most eight times `size` of them, and `longest` characters of each.
 
-    When there are more, all but the `size` most frequent are dropped at once, so that one `add` costs little on the
-    whole. A key that comes after that may be one that was dropped.
+    With more keys, all but the `size` most frequent are dropped at once, so that `add` is cheap on average. A key
+    that is added afterwards may be one that was dropped.
     """
 
     __slots__ = ("_counts", "_errors", "_floor", "longest", "size")
@@ -75,7 +74,7 @@ def shortened(key: str, longest: int) -> str:
 
 
 def merged(first: Iterable[FrequentKey], second: Iterable[FrequentKey], size: int) -> list[FrequentKey]:
-    """Two summaries of at most `size` keys as one, the most frequent first."""
+    """Return two summaries of at most `size` keys merged into one, the most frequent first."""
     ours = {entry.key: entry for entry in first}
     theirs = {entry.key: entry for entry in second}
     our_floor, their_floor = _floor(ours, size), _floor(theirs, size)

@@ -1,4 +1,4 @@
-"""Stores of states: a shared dictionary, on LMDB or Redis, or the memory of one process."""
+"""Stores of states: a shared dictionary in LMDB or Redis, or the memory of one process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Store(Protocol):
     """The interface of a store. Keys include the prefix of the limiter.
 
-    `waits`: whether calls wait for a network. `revise`: the method of the dictionary where a limiter may
-    decide within it, else None.
+    `waits`: whether calls wait for a network. `revise`: the method of the dictionary in which a limiter may decide, or
+    None.
     """
 
     waits: bool
@@ -46,13 +46,15 @@ class Store(Protocol):
 
 
 _store_by_id: WeakValueDictionary[int, Store] = WeakValueDictionary()
-"""By the `id` of the dictionary, which lives as long as its store."""
+"""Stores by the `id` of their dictionary, which lives as long as its store."""
 
 
 def store_of(dictionary: Any) -> Store:
-    """Return the store in a shared dictionary or a `LocalStore`, one for each. Raise `TypeError` for anything else."""
+    """Return the store for a shared dictionary or a `LocalStore`, one for each. Raise `TypeError` for other types."""
     if not isinstance(dictionary, SharedDict | LocalStore):
-        raise TypeError(f"store must be the name of a shared dictionary, a SharedDict or a LocalStore: {dictionary!r}.")
+        raise TypeError(
+            f"store must be the name of a shared dictionary, a SharedDict or a LocalStore, not {dictionary!r}."
+        )
     store = _store_by_id.get(id(dictionary))
     return _store_by_id.setdefault(id(dictionary), _make(dictionary)) if store is None else store
 
@@ -66,7 +68,7 @@ def _make(dictionary: Any) -> Store:
 
 
 class Stores(dict[str | None, Store]):
-    """The stores of the site by name; None: the one that the setting LIMITS STORE names."""
+    """The stores of the site by name; None: the store in the setting LIMITS STORE."""
 
     def __missing__(self, name: str | None) -> Store:
         store = self[conf.limits.store] if name is None else store_of(shdicts[name])

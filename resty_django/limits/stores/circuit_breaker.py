@@ -1,11 +1,11 @@
-"""Circuit breakers of stores: an outage is logged once, the store is bypassed for a pause, and its recovery is logged.
+"""Circuit breakers for stores: an outage is logged once, the store is bypassed for a pause, and its recovery is logged.
 
     from resty_django.limits import current_outages
 
     for outage in current_outages():
         print(outage.store, outage.since, outage.error, outage.decisions)
 
-Each process has its own breakers: an outage that only other processes have seen is not known here.
+Each process has separate breakers: it does not know outages that only other processes have seen.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from resty_django.text import logger
 log = logger("resty_django.limits")
 
 PAUSE: Final = 1.0
-"""Seconds between two tries to reach a store that did not answer."""
+"""Seconds between two attempts to reach a store that did not answer."""
 
 _breakers: Final[weakref.WeakSet[CircuitBreaker]] = weakref.WeakSet()
 
 
 class Outage(NamedTuple):
-    """`store`: its name. `since`: seconds since the epoch. `decisions`: made without it in this process so far."""
+    """An outage of a store. `since`: epoch seconds. `decisions`: the count of decisions without it in this process."""
 
     store: str
     since: float
@@ -49,7 +49,7 @@ class CircuitBreaker:
         _breakers.add(self)
 
     def is_open(self) -> bool:
-        """Whether to bypass the store now. Once in each pause it returns False, so that one caller tries."""
+        """Return whether to bypass the store now. Return False once in each pause, so that one caller tries it."""
         now = time.monotonic()
         if now < self.retry_at:
             return True
@@ -57,7 +57,7 @@ class CircuitBreaker:
         return False
 
     def record_failure(self, error: Exception) -> None:
-        """Open the circuit: a call of the store failed."""
+        """Open the circuit after a failed call of the store."""
         with _lock:
             self._error = str(error)
             self.retry_at = time.monotonic() + PAUSE
@@ -66,17 +66,17 @@ class CircuitBreaker:
             self.down = True
             self.decisions = 0
             self._since, self._failed_at = time.time(), time.monotonic()
-        log.error("limits are decided without the store %r, each as its on_error says: %s", self.name, error)
+        log.error("The store %r of limits does not answer; limits follow their on_error: %s", self.name, error)
 
     def reset(self) -> None:
-        """Close the circuit: a call of the store succeeded."""
+        """Close the circuit after a successful call of the store."""
         with _lock:
             if not self.down:
                 return
             self.down = False
             lasted = time.monotonic() - self._failed_at
         log.warning(
-            "limits are decided with the store %r again after %.1f s and %d decisions without it",
+            "The store %r of limits answers again after %.1f s and %d decisions without it",
             *(self.name, lasted, self.decisions),
         )
 
@@ -86,7 +86,7 @@ class CircuitBreaker:
 
 
 def current_outages() -> list[Outage]:
-    """Return the current outages of this process, by the names of their stores."""
+    """Return the current outages of this process, ordered by the names of their stores."""
     return sorted(outage for breaker in list(_breakers) if (outage := breaker.outage()))
 
 

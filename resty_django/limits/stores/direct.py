@@ -1,4 +1,4 @@
-"""Stores that call the algorithm in Python, atomically: a shared dictionary in LMDB, and the memory of a process."""
+"""Stores that run the algorithm in Python, atomically: a shared dictionary in LMDB, and the memory of a process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 Revisions = tuple[Sequence[Outcome[Any]], Answers]
 NOTHING: Final = (None, None, None)
-"""The revision of a key that stays as it is."""
+"""The revision of a key that does not change."""
 
 
 class Updating(Protocol):
-    """The methods of a dictionary that this store needs."""
+    """The dictionary methods that this store needs."""
 
     name: str
 
@@ -34,7 +34,7 @@ class Updating(Protocol):
 
 
 class DirectStore:
-    """Decides within `revise`. Nothing waits for a network, so the async methods call the sync ones."""
+    """Decides in `revise`. No call waits for a network, so the async methods call the sync ones."""
 
     waits = False
 
@@ -52,7 +52,7 @@ class DirectStore:
         return self.revise(key, lambda old: operation.pure(old, limiter.now(), numbers, cost))
 
     def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers:
-        """Decide by all limiters atomically."""
+        """Decide with all limiters atomically."""
         if len(set(keys)) == len(keys):
             return self.dictionary.revise_many(keys, partial(_apart, limiters))  # type: ignore[no-any-return]
         names = list(dict.fromkeys(keys))
@@ -76,7 +76,7 @@ class DirectStore:
 
 
 def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions:
-    """Run the protocol where all keys differ: the second phase would only repeat the decisions of the first."""
+    """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
     outcomes = []
     decisions: list[Decision | None] = []
@@ -96,7 +96,7 @@ def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions
 
 
 def _overlapping(limiters: Sequence[Limiter[Any]], positions: Sequence[int], old: Sequence[Any]) -> Revisions:
-    """Run the protocol where limiters share a key, and see the records of those before them."""
+    """Run the protocol for limiters that share a key: each sees the records of the ones before it."""
     now = limiters[0].now()
     numbers = [limiter.call_numbers() for limiter in limiters]
     states = list(old)

@@ -1,4 +1,4 @@
-"""A store in the memory of one process: for tests, for jobs of one process, and while another store is down."""
+"""A store in the memory of one process: for tests, for jobs in one process, and while another store is down."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
 State = tuple[Any, int]
 """A value and the millisecond at which it expires (0: never)."""
 Revision = tuple[Any, float | None, Any]
-"""New state (None: change nothing), seconds to live (0: forever, None: as before), and the result."""
+"""New state (None: change nothing), seconds to live (0: indefinitely, None: as before), and the result."""
 
 
 class LocalStore:
-    """Holds the states of at most `size` keys, and evicts the one used least recently.
+    """Stores the states of at most `size` keys, and evicts the least recently used one.
 
-    It has the methods of a shared dictionary that limiters need. `clock`: seconds, for the expiry. After a fork each
-    process has its own copy.
+    It has the methods of a shared dictionary that limiters need. `clock`: returns seconds, for the expiry. After a
+    fork, each process has a separate copy.
     """
 
     def __init__(self, size: int = 10_000, *, clock: Callable[[], float] = time.monotonic, name: str = "local") -> None:
         if size < 1:
-            raise ValueError(f"size of a LocalStore is a number of keys, at least 1, not {size!r}.")
+            raise ValueError(f"size of a LocalStore must be at least 1 key, not {size!r}.")
         self.name = name
         self._size = size
         self._clock = clock
@@ -41,7 +41,7 @@ class LocalStore:
         return f"<LocalStore {self.name!r}>"
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
-        """Do the same as a dictionary in LMDB."""
+        """Behave like a shared dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
             new, ttl, result = function(self._get(key, now))
@@ -52,7 +52,7 @@ class LocalStore:
     def revise_many(
         self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
     ) -> Any:
-        """Do the same as a dictionary in LMDB."""
+        """Behave like a shared dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
             revisions, result = function([self._get(key, now) for key in keys])
@@ -62,7 +62,7 @@ class LocalStore:
             return result
 
     def delete(self, key: object) -> bool:
-        """Forget a key. Return whether it existed."""
+        """Delete a key. Return whether it existed."""
         with self._lock:
             existed = self._get(key, int(self._clock() * 1000)) is not None
             self._states.pop(key, None)

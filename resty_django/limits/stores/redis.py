@@ -1,4 +1,4 @@
-"""The store in a shared dictionary on Redis: each decision is one Lua script and one round trip."""
+"""The store in a shared dictionary in Redis: each decision is one Lua script and one round trip."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 LUA: Final = Path(__file__).parent.parent / "lua"
 ALGORITHMS: Final = ("leaky_bucket", "fixed_window", "sliding_window", "concurrency", "token_bucket")
 FOREIGN: Final = ("FOREIGN", "WRONGTYPE")
-"""Words in the errors of a script whose key holds data of another kind."""
+"""Words in the errors of a script whose key has data of another kind."""
 
 Sent = tuple[bytes | str, ...]
 
 
 @cache
 def script(algorithm: str, function: str) -> Script:
-    """One function of an algorithm, for one key."""
+    """Return the script for one function of an algorithm and one key."""
     call = f"return ({algorithm}.{function}(KEYS[1], ARGV[1]))"
     return Script(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
 
 
 @cache
 def combination() -> Script:
-    """All algorithms, for one key each."""
+    """Return the script for combined limits, with all algorithms."""
     return Script(LUA / "state.lua", *(LUA / f"{name}.lua" for name in ALGORITHMS), LUA / "combine.lua")
 
 
 class RedisStore:
-    """Decides on the server, at its time."""
+    """Decides on the server, with the server's time."""
 
     waits = True
     revise = None
@@ -83,7 +83,7 @@ class RedisStore:
         return result(reply, operation.flag)
 
     def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
-        """Decide by all limiters in one round trip; None where a cluster has the keys in several slots."""
+        """Decide with all limiters in one round trip. Return None if a cluster has the keys in several slots."""
         names = self._names(keys)
         try:
             one_call = Script.fits(connection(self._alias), names)
@@ -95,7 +95,7 @@ class RedisStore:
         return answers(limiters, numbers, self._run(combination(), names, combined(limiters, numbers)))
 
     async def atogether(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
-        """As `together`."""
+        """Run `together` without blocking the event loop."""
         names = self._names(keys)
         if not Script.fits(async_connection(self._alias), names):
             return None
@@ -129,18 +129,18 @@ class RedisStore:
                 f"shdict abused by other users: the key in {self.dictionary.name!r} holds no such state."
             )
         return StoreFailed(
-            f"The limits in the shared dictionary {self.dictionary.name!r} cannot be decided now, because of the Redis "
-            f"of the cache {self._alias!r}: {error}"
+            f"The limits in the shared dictionary {self.dictionary.name!r} cannot be decided, because the Redis server "
+            f"of the cache {self._alias!r} failed: {error}"
         )
 
 
 def script_time(limiter: Limiter[Any]) -> int:
-    """Return the time that a script takes; 0: the server's."""
+    """Return the time argument of a script; 0: the server's time."""
     return 0 if limiter.clock is None else limiter.now()
 
 
 def result(reply: Any, flag: bool = False) -> Any:
-    """Parse the reply of a script that changes a state: a number as text may have a fraction. `flag`: it means True."""
+    """Return the parsed reply of a script that changes a state. `flag`: whether a reply means True."""
     if flag:
         return None if reply is None else True
     if isinstance(reply, bytes):

@@ -519,7 +519,7 @@ def test_a_mistake_in_the_source_is_pointed_at(client: APIClient) -> None:
 def test_a_name_is_taken_once(client: APIClient, rule: IdRule) -> None:
     response = post(client, "/api/ids/rules/", {**NEW, "name": "order"})
     assert problem(response) == (400, "bad_rule")
-    assert response.json()["details"]["fields"] == {"name": ["There is a rule order already."]}
+    assert response.json()["details"]["fields"] == {"name": ["A rule named order already exists."]}
     make_rule("second")
     response = client.patch("/api/ids/rules/second/", {"name": "order"}, format="json")
     assert problem(response) == (400, "bad_rule")
@@ -592,7 +592,7 @@ def test_a_preview_consumes_nothing(client: APIClient, rule: IdRule) -> None:
     url = "/api/ids/rules/order/"
     preview = post(client, url + "preview/", {"app": "shop"}).json()
     assert (preview["ids"], preview["error"]) == (["O000000", "O000001", "O000002"], "")
-    assert "1,000,000 numbers in all, as it never resets." in preview["notes"]
+    assert "1,000,000 numbers in total, because the rule never resets." in preview["notes"]
     assert not IdCounter.objects.exists()
     assert post(client, url + "ids/", {"app": "shop", "count": 3}).json()["ids"] == preview["ids"]
     service.stop()

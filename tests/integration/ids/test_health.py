@@ -35,7 +35,7 @@ def test_the_probe_is_registered() -> None:
 
 def test_all_is_well(order: IdRule) -> None:
     take(5)
-    assert findings() == [("ok", "ids", "1 rules compile; no counter is near its end.")]
+    assert findings() == [("ok", "ids", "1 rules compile; no counter is near exhaustion.")]
 
 
 def test_every_broken_rule_is_named(order: IdRule, make_rule: MakeRule) -> None:

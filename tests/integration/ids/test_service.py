@@ -352,7 +352,7 @@ def test_new_names_end_at_the_rules_bound(make_rule: MakeRule, eventually: Calla
     for name in ("a", "b", "c"):
         next_id("order", name)
     for name in ("d", "e", "d"):
-        with pytest.raises(TooManyNames, match="its 3 application names"):
+        with pytest.raises(TooManyNames, match="already has 3 application names"):
             next_id("order", name)
     assert next_id("order", "b") == "000000001"
     IdRule.objects.get().counters.get(app_name="a").delete()

@@ -123,7 +123,7 @@ def test_a_driver_that_hangs_is_left_behind(
     hanging = stuck()
     assert served_within(SLACK * 2 * (TIMEOUT + MARGIN), "new")
     assert service().reservations.failures >= 1
-    assert any("is replaced" in record.message for record in caplog.records)
+    assert any("starting a new" in record.message for record in caplog.records)
     failures = service().reservations.failures
     hanging.set()
     assert served_within(SLACK * TIMEOUT, "newer")

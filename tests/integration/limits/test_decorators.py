@@ -387,7 +387,7 @@ def test_each_option_is_taken(decorator: Any, request: pytest.FixtureRequest) ->
     assert {*OPTIONS, *OF_LIMITERS} == set(DecoratorOptions.__annotations__)
     for option, value in OF_LIMITERS.items():
         if request.node.callspec.id == "limit":
-            with pytest.raises(TypeError, match="Set it where the limiter is made"):
+            with pytest.raises(TypeError, match="Set it where you create the limiter"):
                 decorator(**{option: value})
         else:
             decorator(**{option: value})

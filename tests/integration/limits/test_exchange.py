@@ -71,7 +71,7 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
     ("text", "message"),
     [
         ("", "This is not JSON"),
-        ("[]", "The file is not an object"),
+        ("[]", "The file is not a JSON object"),
         ("[" * 100_000, "This is not JSON"),
         ('{"a": 1, "a": 2}', "the key 'a' comes twice"),
         (file_with({**GOOD, "cost": float("nan")}), "NaN is not a number that JSON has"),

@@ -126,7 +126,7 @@ def test_the_pages_say_when_a_store_is_down(admin_client: Client, settings: Any)
         text = plain(text_of(admin_client, url))
         assert "The store “limits” has not answered this process since" in text
         assert "1 decisions were made without it" in text
-    assert "The figures cannot be read" in text
+    assert "The statistics cannot be read" in text
 
 
 def test_a_policy_broken_in_the_database_is_shown_as_that(admin_client: Client) -> None:
@@ -134,7 +134,7 @@ def test_a_policy_broken_in_the_database_is_shown_as_that(admin_client: Client) 
     assert registry.get_policy("pay") is not None
     LimitPolicy.objects.update(window="soon")
     registry.refresh_policies()
-    assert "Cannot be used." in text_of(admin_client, POLICIES)
+    assert "Not valid." in text_of(admin_client, POLICIES)
     assert "the previous version stays in force" in text_of(admin_client, page(row, "change"))
     assert "cannot be tried" in text_of(admin_client, page(row, "try"))
     assert "Not done: The policy cannot be used" in plain(
@@ -182,10 +182,10 @@ def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
         ({"burst": "-1"}, "This is from 0 to 1,000,000,000."),
         ({"burst": "many"}, "Enter a number."),
         ({"burst": "nan"}, "Enter a number."),
-        ({"cost": "0"}, "This is from 1"),
-        ({"name": "a b"}, "A name begins with a letter or digit"),
+        ({"cost": "0"}, "This must be from 1"),
+        ({"name": "a b"}, "A name must begin with a letter or digit"),
         ({"key": "ipp"}, "Did you mean &quot;ip&quot;?"),
-        ({"path": "pay"}, "A path begins with /"),
+        ({"path": "pay"}, "A path must begin with /"),
         ({"methods": "FETCH"}, "“FETCH” is not a method"),
         ({"status": "200"}, "from 400 to 599"),
         ({"algorithm": "magic"}, "Select a valid choice"),
@@ -260,7 +260,7 @@ def test_trying_shows_decisions_and_stores_nothing(admin_client: Client) -> None
     [
         ("arrivals=0&interval=1s", "greater than or equal to 1"),
         ("arrivals=201&interval=1s", "less than or equal to 200"),
-        ("arrivals=5&interval=soon", "is not a span of time"),
+        ("arrivals=5&interval=soon", "is not a duration"),
         ("arrivals=5&interval=9w", "at most 86,400 seconds"),
         ("arrivals=5&interval=", "This field is required."),
     ],
@@ -310,7 +310,7 @@ def test_modes_change_after_a_page_that_asks(admin_client: Client) -> None:
     reply = admin_client.post(POLICIES, selected(*rows, action="shadow", index="0"))
     html = reply.content.decode()
     assert reply.status_code == 200
-    assert "are decided and counted, and pass" in html
+    assert "Decisions are made and counted" in html
     assert re.findall(r'<th scope="row">(\w)</th>', html) == ["a", "b"]
     assert LimitPolicy.objects.filter(mode="shadow").count() == 1
     admin_client.post(POLICIES, selected(rows[0], rows[1], action="shadow", confirmed="yes"))
@@ -361,11 +361,11 @@ def test_selected_policies_are_exported(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
-        ({"text": ""}, "Choose a file, or paste its text."),
+        ({"text": ""}, "Choose a file or paste its text."),
         ({"text": "{"}, "This is not JSON"),
         ({"text": "<b>"}, "This is not JSON"),
         ({"text": '{"format": "<b>", "version": 1, "policies": []}'}, "not &quot;&lt;b&gt;&quot;"),
-        ({"file": SimpleUploadedFile("p", b"\xff\xfe\xfd")}, "not a text in UTF-8"),
+        ({"file": SimpleUploadedFile("p", b"\xff\xfe\xfd")}, "not UTF-8 text"),
     ],
 )
 def test_files_that_are_wrong_are_told_so(admin_client: Client, sent: dict[str, Any], message: str) -> None:

@@ -236,7 +236,7 @@ def test_a_broken_row_leaves_what_was_before(caplog: pytest.LogCaptureFixture) -
         registry.refresh_policies()
     assert limit() == 3
     assert limit("other") == 4
-    assert "is not a span of time" in registry.policy_faults()["pay"]
+    assert "is not a duration" in registry.policy_faults()["pay"]
     assert len([record for record in caplog.records if "stays in force" in record.message]) == 1
     registry.forget_policies()
     assert registry.get_policy("pay") is None
@@ -309,7 +309,7 @@ def test_events_that_fail_do_not_undo_a_change(settings: Any, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "resty_django.limits"):
         make_policy()
     assert limit() == 3
-    assert "at their next refresh only" in caplog.text
+    assert "until their next refresh" in caplog.text
 
 
 def heard_within(others: list[Worker], changes: int) -> list[float]:

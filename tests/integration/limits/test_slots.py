@@ -93,7 +93,7 @@ async def test_waiting_in_vain_is_not_begun(calls: Calls) -> None:
 
 @pytest.mark.parametrize("wait", [-1, float("nan")])
 async def test_a_wait_is_not_below_zero(calls: Calls, wait: float) -> None:
-    with pytest.raises(ValueError, match="wait for a limit is at least 0"):
+    with pytest.raises(ValueError, match="wait for a limit must be at least 0"):
         await calls.acquire(FixedWindow(1, 3600, prefix="slots:"), "k", wait=wait)
 
 

@@ -137,12 +137,12 @@ def test_a_near_miss_is_named() -> None:
 
 @pytest.mark.parametrize("spec", [(), []])
 def test_an_empty_key_is_told(spec: Any) -> None:
-    with pytest.raises(ValueError, match='"all" counts'):
+    with pytest.raises(ValueError, match='Use "all"'):
         keys.make(spec)
 
 
 def test_a_key_of_something_else_is_told() -> None:
-    with pytest.raises(TypeError, match="texts and callables"):
+    with pytest.raises(TypeError, match="strings and callables"):
         keys.make(("ip", 7))  # type: ignore[arg-type]
 
 

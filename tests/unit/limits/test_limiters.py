@@ -181,7 +181,7 @@ def test_many_slots(options: Any, clock: Clock) -> None:
 
 @pytest.mark.parametrize("token", ["x", "0g", "local:zz"])
 def test_a_token_that_is_none(token: str, options: Any) -> None:
-    with pytest.raises(ValueError, match="token must be that of a decision"):
+    with pytest.raises(ValueError, match="token must be the token of a decision"):
         Concurrency(1, **options).leaving("k", token=token)
 
 
@@ -306,7 +306,7 @@ WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (TokenBucket, ("10", 1), {}, "is not a rate"),
     (TokenBucket, ("10/s", -1), {}, "capacity must be at least 0"),
     (TokenBucket, ("10/s",), {"max_wait": -1}, "max_wait must be at least 0"),
-    (TokenBucket, ("10/s",), {"max_wait": "soon"}, "is not a span of time"),
+    (TokenBucket, ("10/s",), {"max_wait": "soon"}, "is not a duration"),
     (TokenBucket.from_interval, (0, 1), {}, "interval_ms must be greater than 0"),
     (TokenBucket.from_interval, (1, -1), {}, "capacity must be at least 0"),
     (TokenBucket.from_interval, (1, 1, 0), {}, "quantum must be greater than 0"),
@@ -412,7 +412,7 @@ def test_wrong_keys(options: Any, tmp_path: Any) -> None:
     store = LmdbDict("keys", 1024 * 1024, str(tmp_path))
     limiter = FixedWindow(1, 1, store=store, on_error="open")
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
-        with pytest.raises(ValueError, match="key of a limit is None"):
+        with pytest.raises(ValueError, match="key of a limit must not be None"):
             call(None)
         with pytest.raises(BadKey):
             call("")

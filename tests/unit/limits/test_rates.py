@@ -54,7 +54,7 @@ def test_a_rate_is_above_zero(rate: str | float) -> None:
 
 @pytest.mark.parametrize("rate", [None, True, b"1/s", [1]])
 def test_a_rate_is_a_text_or_a_number(rate: object) -> None:
-    with pytest.raises(TypeError, match="A rate is a text"):
+    with pytest.raises(TypeError, match="A rate must be a string"):
         parse_rate(rate)  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def test_a_span_is_not_below_zero(span: float | timedelta) -> None:
 
 @pytest.mark.parametrize("span", [None, True, b"1h"])
 def test_a_span_is_of_a_known_type(span: object) -> None:
-    with pytest.raises(TypeError, match="A span of time is"):
+    with pytest.raises(TypeError, match="A duration must be"):
         parse_duration(span)  # type: ignore[arg-type]
 
 

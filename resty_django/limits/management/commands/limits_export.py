@@ -1,4 +1,4 @@
-"""`manage.py limits_export [NAME ...]`: policies as JSON."""
+"""`manage.py limits_export [NAME ...]`: print policies as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="Only these policies. Default: all.")
-        parser.add_argument("--output", type=Path, metavar="FILE", help="Write there instead.")
+        parser.add_argument(
+            "--output", type=Path, metavar="FILE", help="Write to this file instead of standard output."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         rows = export.stored()
         for name in options["names"]:
             if name not in rows:
                 raise CommandError(
-                    f"There is no policy {name!r}; there are {one_line(', '.join(sorted(rows))) or 'none'}."
+                    f"There is no policy {name!r}. The policies are: {one_line(', '.join(sorted(rows))) or 'none'}."
                 )
         names = options["names"] or rows
         text = export.write(rows[name].spec() for name in dict.fromkeys(names))

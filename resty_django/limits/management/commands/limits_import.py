@@ -1,4 +1,4 @@
-"""`manage.py limits_import FILE`: policies from JSON."""
+"""`manage.py limits_import FILE`: import policies from JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from resty_django.text import one_line, printable
 
 class Command(BaseCommand):
     help = (
-        "Import limit policies that limits_export wrote, all or nothing: those of the same name are replaced, others "
-        "stay. Running processes act on it at once. See what would happen with --dry-run."
+        "Import limit policies from a file of limits_export, all or nothing. Policies with the same name are replaced, "
+        "others stay. The import takes effect in running processes at once. Use --dry-run to preview the changes."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", metavar="FILE", help="The file (JSON); - is the standard input.")
-        parser.add_argument("--prune", action="store_true", help="Delete the policies that the file does not have.")
-        parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
+        parser.add_argument("file", metavar="FILE", help="The file (JSON); - for standard input.")
+        parser.add_argument("--prune", action="store_true", help="Delete policies that are not in the file.")
+        parser.add_argument("--dry-run", action="store_true", help="Print the changes without making them.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
