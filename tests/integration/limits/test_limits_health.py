@@ -27,14 +27,14 @@ def test_all_is_well() -> None:
     make_policy()
     reporter.stats.record("pay", "k", Decision(True))
     reporter.stats.flush()
-    assert findings() == [("ok", "limits", "1 policy can be used; the store had a part in all decisions.")]
+    assert findings() == [("ok", "limits", "1 policy valid; all decisions used the store.")]
 
 
 def test_declared_policies_are_counted_once(settings: Any) -> None:
     rules = [{"name": name, "algorithm": "fixed_window", "limit": 1, "window": "1h"} for name in ("one", "two")]
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": rules}}
     LimitPolicy.objects.create(name="two", algorithm="fixed_window", limit=2, window="1h")
-    assert findings() == [("ok", "limits", "2 policies can be used; the store had a part in all decisions.")]
+    assert findings() == [("ok", "limits", "2 policies valid; all decisions used the store.")]
 
 
 def test_a_wrong_rule_of_the_settings_is_an_error(settings: Any) -> None:

@@ -152,7 +152,7 @@ def test_words() -> None:
         ({"status": 200}, "status", "from 400 to 599"),
         ({"order": 2**40}, "order", "32 bits"),
         ({"rates": "1/s"}, "rates", 'Did you mean "rate"?'),
-        ({"zzz": 1}, "zzz", "It has name, algorithm"),
+        ({"zzz": 1}, "zzz", "Use name, algorithm"),
     ],
 )
 def test_mistakes_are_told_at_their_field(changes: dict[str, Any], field: str, message: str) -> None:
