@@ -30,7 +30,7 @@ from django.test import Client
 from rest_framework.authtoken.models import Token
 
 from resty_django.conf import SECTIONS, all_problems, conf
-from resty_django.conf.schema import anchor
+from resty_django.conf.schema import page_of
 from resty_django.ids import errors
 from resty_django.ids import service as services
 from resty_django.ids.engine.cycle import DAY, WEEK, Reset
@@ -92,7 +92,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_what_hints_of_the_checks_point_at_exists() -> None:
     for entry in SECTIONS.values():
         for path in [(entry.key,), *entry.paths()]:
-            name, _, fragment = anchor(path).partition("#")
+            name, _, fragment = page_of(path).partition("#")
             assert fragment in page(name).anchors
 
 

@@ -19,7 +19,7 @@ from django.db.models import Model
 import resty_django
 from resty_django.cache.models import Cache
 from resty_django.conf import SECTIONS, conf
-from resty_django.conf.schema import Name, anchor
+from resty_django.conf.schema import Name, page_of
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.limits.models import LimitPolicy
@@ -53,7 +53,7 @@ def test_settings_are_told_with_their_defaults(settings: Any) -> None:
             value: Any = getattr(conf, key.lower())
             for key_part in path[1:]:
                 value = value["default"] if isinstance(key_part, Name) else getattr(value, key_part.lower())
-            fragment = anchor(path).partition("#")[2]
+            fragment = page_of(path).partition("#")[2]
             row = next((line for line in text.splitlines() if f'id="{fragment}"' in line), None)
             assert row is not None, f"docs/settings.md does not tell {path}"
             if isinstance(value, str | int | float | tuple | None):

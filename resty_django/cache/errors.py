@@ -57,7 +57,7 @@ class NoChannel(CacheError, RuntimeError):
 
 
 class ChannelFailed(CacheError):
-    """The channel to other processes failed, or lost an event."""
+    """The channel to other processes failed."""
 
 
 class UnknownCache(CacheError, LookupError):

@@ -108,10 +108,15 @@ def key_text(path: tuple[str, ...]) -> str:
     return SETTING + "".join(f'["{key}"]' for key in path)
 
 
+def page_of(path: tuple[str, ...]) -> str:
+    """Return the place in the repository where the key is documented: `docs/settings.md#ids-step`."""
+    keys = [key for key in path if not isinstance(key, Name)]
+    return "docs/settings.md#" + ("-".join(keys).lower() or "settings")
+
+
 def see_key(path: tuple[str, ...]) -> str:
     """Return the end of a message, ` See <URL>.`, with the URL of the key's documentation; nothing without a site."""
-    keys = [key for key in path if not isinstance(key, Name)]
-    return see("docs/settings.md#" + ("-".join(keys).lower() or "settings"))
+    return see(page_of(path))
 
 
 def nearest(key: str, candidates: typing.Iterable[str]) -> str:
