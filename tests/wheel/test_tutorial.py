@@ -472,14 +472,16 @@ def take_picture(window: Browser, html: str, file: Path) -> None:
         chromium = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
-        size: Any = {"width": 1000, "height": 640} if admin else {"width": 720, "height": 330}
+        size: Any = {"width": 1280, "height": 800} if admin else {"width": 720, "height": 330}
         context = chromium.new_context(viewport=size)
         context.add_cookies(cookies)
         tab = context.new_page()
-        tab.route(window.address, lambda route: route.fulfill(body=html, content_type="text/html"))
+        tab.route(window.address, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
         tab.goto(window.address)
         tab.wait_for_timeout(1000)
-        tab.screenshot(path=file, full_page=False)
+        box = tab.locator("#content").bounding_box() if admin else None
+        clip: Any = box and {**box, "height": min(box["height"], 760)}
+        tab.screenshot(path=file, full_page=admin, clip=clip)
         chromium.close()
 
 
