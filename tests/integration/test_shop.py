@@ -246,7 +246,7 @@ def test_parcels_are_packed_but_for_large_ones_of_cocoa(
         assert tasks.pack(order.pk) == "2 x Tea"
         assert tasks.count_sales() == {"Tea": 2}
     else:
-        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, and there are 4"):
+        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, but only 4 are in stock"):
             tasks.pack(order.pk)
 
 
