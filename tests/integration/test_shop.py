@@ -128,7 +128,7 @@ def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
 def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before = views.count_visit()
     assert before is not None
-    assert f"asked for {before + 1} times" in client.get("/").content.decode()
+    assert f"requested {before + 1} times" in client.get("/").content.decode()
     assert views.count_visit() == before + 2
 
     def down(*args: object, **kwargs: object) -> int:
