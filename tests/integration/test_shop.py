@@ -128,7 +128,7 @@ def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
 def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before = views.count_visit()
     assert before is not None
-    assert f"asked for {before + 1} times" in client.get("/").content.decode()
+    assert f"requested {before + 1} times" in client.get("/").content.decode()
     assert views.count_visit() == before + 2
 
     def down(*args: object, **kwargs: object) -> int:
@@ -246,7 +246,7 @@ def test_parcels_are_packed_but_for_large_ones_of_cocoa(
         assert tasks.pack(order.pk) == "2 x Tea"
         assert tasks.count_sales() == {"Tea": 2}
     else:
-        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, and there are 4"):
+        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, but only 4 are in stock"):
             tasks.pack(order.pk)
 
 

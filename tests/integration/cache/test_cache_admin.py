@@ -196,7 +196,7 @@ def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> No
     assert "L1 the memory of the process 2 28.6 % 2 28.6 %" in visible
     assert "Source the callback 2 28.6 % 2 28.6 %" in visible
     assert re.search(r"Last hour 3 1 [\d.]+ ms All 3 1 [\d.]+ ms", visible)
-    assert "the highest is 7 calls" in visible
+    assert "Highest: 7 calls" in visible
     for caption in ("By minute", "By hour"):
         rows = visible.partition(caption)[2]
         assert re.match(r" From Calls Hits L1 L2 Stale Source Misses Errors .*?\d\d:\d\d 7 42.9 % 2 1 0 2 1 1 ", rows)
@@ -446,7 +446,7 @@ def test_the_page_of_a_purge_tells_what_goes_with_it(admin_client: Client) -> No
     beside = MLCache("beside", lru=LRU(9))
     alone = MLCache("alone", "pages", shm_locks="counts", lru=LRU(9))
     visible = plain(html(admin_client, f"{LIST}default/purge/"))
-    assert "everything that is in the dictionary default (lmdb), whoever stored it" in visible
+    assert "everything in the dictionary default (lmdb) for all processes" in visible
     assert "beside (cache)" in visible
     assert "alone (cache)" not in visible
     assert "figures are stored there too" in visible
