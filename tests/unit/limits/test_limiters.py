@@ -338,7 +338,7 @@ def test_wrong_arguments(cls: type[Any], numbers: tuple[Any, ...], options: dict
             lambda: TokenBucket.from_interval(1, 1, stor="x"),
             "TokenBucket() has no option 'stor'. Did you mean 'store'?",
         ),
-        (lambda: FixedWindow(1, 1, zzz=1), "It has limit, window, clock, name, on_error, prefix, store."),
+        (lambda: FixedWindow(1, 1, zzz=1), "Use limit, window, clock, name, on_error, prefix, store."),
     ],
 )
 def test_a_misspelt_option_is_an_error_with_the_nearest_name(call: Callable[[], Any], hint: str) -> None:
