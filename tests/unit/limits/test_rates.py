@@ -42,7 +42,7 @@ def test_a_number_is_requests_per_second() -> None:
     "text", ["", "200", "/s", "200/", "200/x", "-1/s", "1e3/s", "200/s/s", "nan/s", "inf/s", "٣/s", "1" * 70 + "/s"]
 )
 def test_what_is_no_rate_is_told_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a (rate such as|span of time such as|unit of time)"):
+    with pytest.raises(ValueError, match=r"is not a (rate such as|duration such as|unit of time)"):
         parse_rate(text)
 
 

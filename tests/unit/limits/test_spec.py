@@ -87,7 +87,7 @@ def test_a_lease_may_be_without_end_and_a_wait_is_that_of_the_site() -> None:
     assert tokens.numbers.max_wait == 1000
     with override_settings(RESTY_DJANGO={"LIMITS": {"MAX_WAIT": 0.25}}):
         assert tokens.numbers.max_wait == 250
-        assert tokens.describe().endswith("whoever would wait longer than 250 ms is refused")
+        assert tokens.describe().endswith("refused if the wait would exceed 250 ms")
     assert tokens.numbers.max_wait == 1000
 
 
@@ -126,25 +126,25 @@ def test_words() -> None:
         ({"name": "<b>"}, "name", "begin with a letter or digit"),
         ({"name": "a" * 65}, "name", "at most 64"),
         ({"algorithm": "magic"}, "algorithm", "one of leaky_bucket"),
-        ({"rate": "(away)"}, "rate", "Leaky bucket needs this"),
+        ({"rate": "(away)"}, "rate", "Leaky bucket requires this field"),
         ({"rate": "fast"}, "rate", "is not a rate"),
         ({"rate": "0/s"}, "rate", "greater than 0"),
         ({"rate": "9999999999/s"}, "rate", "at most 1,000,000,000"),
-        ({"rate": 200}, "rate", "This is a text, not a number."),
+        ({"rate": 200}, "rate", "This must be a string, not a number."),
         ({"burst": -1}, "burst", "from 0"),
         ({"burst": float("nan")}, "burst", "from 0"),
         ({"burst": float("inf")}, "burst", "from 0"),
-        ({"burst": "many"}, "burst", "This is a number, not a text."),
-        ({"window": "1h"}, "window", "Leaky bucket has no such number. Empty this, or choose another algorithm."),
+        ({"burst": "many"}, "burst", "This must be a number, not a string."),
+        ({"window": "1h"}, "window", "Leaky bucket does not use this field. Clear it, or choose another algorithm."),
         ({"limit": 0}, "limit", "does not use this field"),
         ({"key": "ipp"}, "key", 'Did you mean "ip"?'),
         ({"key": "os.system"}, "key", "not a key"),
         ({"path": "api/*"}, "path", "A path must begin with /"),
         ({"route": "a b"}, "route", "not contain spaces"),
         ({"methods": "GET FETCH"}, "methods", "“FETCH” is not a method"),
-        ({"methods": ["GET", 1]}, "methods", "This is a text, not a list."),
+        ({"methods": ["GET", 1]}, "methods", "This must be a string, not a list."),
         ({"cost": 0}, "cost", "from 1"),
-        ({"cost": 1.5}, "cost", "This is a whole number, not a fraction."),
+        ({"cost": 1.5}, "cost", "This must be a whole number, not a fraction."),
         ({"cost": True}, "cost", "not true or false"),
         ({"cost": None}, "cost", "not nothing"),
         ({"mode": "on"}, "mode", "enforce, shadow, off"),

@@ -23,11 +23,11 @@ from resty_django.limits.limiters import descriptions
         (descriptions.concurrency(100, 20), "100 requests at a time, up to 20 wait, then refused"),
         (
             descriptions.token_bucket(500, 3, 1, 700),
-            "3 requests at once, then 1 request each 500 ms; whoever would wait longer than 700 ms is refused",
+            "3 requests at once, then 1 request each 500 ms; refused if the wait would exceed 700 ms",
         ),
         (
             descriptions.token_bucket(100, 10, 2),
-            "10 requests at once, then 2 requests each 100 ms; the others wait, however long",
+            "10 requests at once, then 2 requests each 100 ms; the others wait without a limit",
         ),
         (descriptions.token_bucket(1000, 0, 1, 0), "1 request each 1 second, then refused"),
     ],
