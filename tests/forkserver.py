@@ -65,7 +65,7 @@ def _names_of_modules() -> list[str]:
         django.setup()
         every = [module.name for module in pkgutil.walk_packages(resty_django.__path__, "resty_django.")]
         for name in (*every, *LATE):
-            if "migrations" not in name:
+            if "migrations" not in name and "testing" not in name:  # the latter import pytest and Django's test tools
                 with contextlib.suppress(ImportError):
                     importlib.import_module(name)
         with open(writing, "w") as pipe:
