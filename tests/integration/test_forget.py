@@ -151,7 +151,7 @@ def test_only_whole_parts_of_a_key_count(name: str, expected: bool) -> None:
 
 
 def test_the_page_tells_the_retention_that_is_built_in() -> None:
-    rows = {row[0]: row[2] for row in page("docs/privacy.md").table("data", "where", "for how long")}
+    rows = {row[0]: row[2] for row in page("docs/privacy.md").table("data", "location", "retention")}
     page_text = " ".join(rows.values())
     assert KEYS_LIFE == 2 * 3600
     assert LIFE == 7 * 86_400

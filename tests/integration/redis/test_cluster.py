@@ -136,9 +136,9 @@ def test_a_node_killed_and_started_again(shared: RedisDict, nodes: list[Server])
         assert await aset_all(2)
         nodes[2].kill()
         try:
-            with pytest.raises(Unavailable, match=r"'spread' cannot be used now.* cache 'default'"):
+            with pytest.raises(Unavailable, match=r"'spread' cannot be used at the moment.* cache 'default'"):
                 set_all(3)
-            with pytest.raises(Unavailable, match=r"'spread' cannot be used now.* cache 'default'"):
+            with pytest.raises(Unavailable, match=r"'spread' cannot be used at the moment.* cache 'default'"):
                 await aset_all(3)
         finally:
             nodes[2].start()

@@ -98,7 +98,7 @@ def test_the_rights_are_enough(server: servers.Server, use: Use) -> None:
 
 
 def test_the_rights_are_enough_on_a_cluster(use: Use, nodes: list[servers.Server]) -> None:
-    extra_rights = re.search(r"On a cluster it also needs `([^`]+)`", PAGE.text)
+    extra_rights = re.search(r"On a cluster, also add `([^`]+)`", PAGE.text)
     assert extra_rights is not None
     for node in nodes:
         node.call("FLUSHALL")

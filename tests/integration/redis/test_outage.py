@@ -41,7 +41,7 @@ def test_a_dictionary_tells_which_cache_is_down(server: Server, use: Use) -> Non
     shared.set("k", 1)
     server.kill()
     try:
-        with pytest.raises(Unavailable, match=r"'carts' cannot be used now.* cache 'default'") as caught:
+        with pytest.raises(Unavailable, match=r"'carts' cannot be used at the moment.* cache 'default'") as caught:
             shared.get("k")
         assert isinstance(caught.value.__cause__, StoreDown)
         with pytest.raises(Unavailable, match="'default'"):
