@@ -95,7 +95,7 @@ async def test_none_one_and_wrong_numbers_of_keys(stored: Bench) -> None:
     assert (await stored.combine([], [])).delay == 0
     first, second = await stored.combine([count], ["k"]), await stored.combine([count], ["k"])
     assert (first.allowed, first.remaining, second.allowed, second.refused_by) == (True, 0, False, 0)
-    with pytest.raises(ValueError, match="keys .* and limiters .* differ"):
+    with pytest.raises(ValueError, match=r"keys .* and limiters .* differ"):
         await stored.combine([count], ["k", "k"])
 
 

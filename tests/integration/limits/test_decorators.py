@@ -372,9 +372,7 @@ OF_LIMITERS: dict[str, Any] = {"name": "tests", "store": LocalStore(), "on_error
 @pytest.mark.parametrize("option", [*OPTIONS, *OF_LIMITERS])
 def test_an_option_that_is_misspelt_is_an_error_with_the_nearest_name(decorator: Any, option: str) -> None:
     for misspelt in (option[:-1], option[0] + option[2:], f"{option}s"):
-        with pytest.raises(
-            TypeError, match=rf"@limit\w*\(\) has no option '{misspelt}'\. (Did you mean '\w+'\?|Use )"
-        ):
+        with pytest.raises(TypeError, match=rf"@limit\w*\(\) has no option '{misspelt}'\. (Did you mean '\w+'\?|Use )"):
             decorator(**{misspelt: {**OPTIONS, **OF_LIMITERS}[option]})
 
 
