@@ -296,7 +296,7 @@ def test_mistakes_in_rules_have_the_messages_that_are_shown() -> None:
 def test_directives_write_what_is_shown() -> None:
     from resty_django.ids.engine import strftime
 
-    rows = page("docs/ids/rules.md").table("directive", "writes", "example")
+    rows = page("docs/ids/rules.md").table("directive", "output", "example")
     assert [code(row[0]) for row in rows] == strftime.KNOWN.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
@@ -306,7 +306,7 @@ def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
     from resty_django.ids.engine import template
 
     rules = page("docs/ids/rules.md")
-    documented = " ".join(row[0] for row in rules.table("field", "writes"))
+    documented = " ".join(row[0] for row in rules.table("field", "output"))
     for name in template.FIELDS.split(", "):
         assert re.search(rf"`{{{name}[:}}]", documented), name
     rows = rules.table("field", "default", "meaning")

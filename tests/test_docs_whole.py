@@ -195,7 +195,7 @@ def test_guarantees_cover_every_fault_of_every_part() -> None:
 def test_the_table_of_weaknesses_is_whole_and_its_tests_exist() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     existing = set(re.findall(r"def (test_\w+)", tests))
-    rows = page("docs/ids/guarantees.md").table("#", "id_server", "here", "shown by")
+    rows = page("docs/ids/guarantees.md").table("#", "id_server", "this package", "tests")
     assert [int(row[0]) for row in rows] == list(range(1, 25))
     for number, _, _, evidence in rows:
         assert re.findall(r"`(test_\w+)`", evidence), f"row {number} names no test"

@@ -473,9 +473,7 @@ def test_an_update_under_another_step_is_refused(original: Original, counter_tab
     counter_table((0, 100, 0, "n", "a"))
     run(path, database="original")
     original({"n": script()}, id_step=2)
-    with pytest.raises(
-        CommandError, match=r"created with step 1, but the configuration has id_step 2.*confirm_id_step"
-    ):
+    with pytest.raises(CommandError, match=r"step 1, but the configuration has id_step 2.*confirm_id_step"):
         run(path, "--update", database="original")
 
 

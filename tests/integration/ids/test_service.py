@@ -373,7 +373,7 @@ def test_new_names_come_no_faster_than_the_site_allows(order: IdRule) -> None:
             try:
                 next_id("order", f"name{n}")
             except TooFast as error:
-                refused += "5 a second" in str(error)
+                refused += "5 per second" in str(error)
         assert 20 <= refused <= 25
         assert next_id("order", "name0") == "000000001"
         time.sleep(0.5)

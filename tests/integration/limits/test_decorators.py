@@ -173,7 +173,7 @@ async def test_a_wrong_name_of_the_template_is_logged(site: Site, caplog: pytest
         await site.get(view)
         page = await site.get(view, headers={"Accept": "text/html"})
     assert b"<h1>Too many requests</h1>" in page.content
-    assert "the template gone.html of LIMITS does not exist" in caplog.text
+    assert "The template gone.html of LIMITS does not exist" in caplog.text
 
 
 async def test_the_status_of_a_refusal(site: Site) -> None:
@@ -259,7 +259,7 @@ async def test_methods(site: Site) -> None:
     view = site.view(limit_count(1, per="1h", methods=["post"]))
     assert await site.statuses(view, 3) == [200, 200, 200]
     assert await site.statuses(view, 2, method="POST") == [200, 429]
-    with pytest.raises(TypeError, match=r"methods of a limit are a list of texts.*\['POST'\]"):
+    with pytest.raises(TypeError, match=r"methods of a limit must be a list.*\['POST'\]"):
         limit_count(1, per="1h", methods="POST")
 
 
@@ -331,9 +331,9 @@ async def test_options_may_be_read_once_only(site: Site) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"exempt_networks": "10.0.0.0/8"}, "exempt_networks of a limit are a list"),
+        ({"exempt_networks": "10.0.0.0/8"}, "exempt_networks of a limit must be a list"),
         ({"exempt_networks": ["10/99"]}, "10/99"),
-        ({"exempt_permissions": ["boss"]}, 'such as "shop.add_order"'),
+        ({"exempt_permissions": ["boss"]}, 'as in "shop.add_order"'),
         ({"key": "nothing"}, "is not a key"),
         ({"max_delay": -1}, "max_delay of a limit"),
         ({"on_error": "maybe"}, "on_error"),
@@ -637,7 +637,7 @@ def test_a_policy_that_is_not_there_limits_nothing_and_is_told_once(
     with caplog.at_level(logging.ERROR, "resty_django.limits"):
         assert [view(sync_requests.get("/")).status_code for _ in range(3)] == [200, 200, 200]
     assert [record.getMessage() for record in caplog.records] == [
-        "unknown limit policy 'tests.nowhere': requests that use it are not limited. Add it in the admin, or to "
+        "Unknown limit policy 'tests.nowhere': requests that use it are not limited. Add it in the admin, or to "
         'RESTY_DJANGO["LIMITS"]["RULES"].'
     ]
 
@@ -666,7 +666,7 @@ async def test_a_refusal_is_signalled_and_logged(site: Site, caplog: pytest.LogC
     assert signal["request"].path == "/a\nb"
     assert not signal["decision"]
     (line,) = [record.getMessage() for record in caplog.records if record.name == "resty_django.limits"]
-    assert line.startswith("refused by tests: GET /a\\nb of 192.0.2.1; one would pass in ")
+    assert line.startswith("refused by tests: GET /a\\nb of 192.0.2.1; would pass in ")
     assert "\n" not in line
 
 

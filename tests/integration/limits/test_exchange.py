@@ -70,24 +70,24 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "This is not JSON"),
+        ("", "The file is not JSON"),
         ("[]", "The file is not a JSON object"),
-        ("[" * 100_000, "This is not JSON"),
-        ('{"a": 1, "a": 2}', "the key 'a' comes twice"),
-        (file_with({**GOOD, "cost": float("nan")}), "NaN is not a number that JSON has"),
+        ("[" * 100_000, "The file is not JSON"),
+        ('{"a": 1, "a": 2}', "the key 'a' is repeated"),
+        (file_with({**GOOD, "cost": float("nan")}), "NaN is not a JSON number"),
         (file_with(format="other"), '"format" must be "resty_django.limits", not "other".'),
-        (file_with(version=2), '"version" must be 1, not 2: export the policies anew, or update this site.'),
+        (file_with(version=2), '"version" must be 1, not 2. Export the policies again, or update this site.'),
         (file_with(version=True), '"version" must be 1, not true'),
         (file_with(policies={}), '"policies" must be a list.'),
-        (file_with(more=1), '"more" is not a key of the file, which has format, version and policies. Take it away.'),
+        (file_with(more=1), '"more" is not a valid key; the keys are format, version and policies. Remove it.'),
         (file_with(3), "policies[0] must be an object, not 3."),
-        (file_with(GOOD, GOOD), "policies[1]: there is another policy 'pay' before it. Rename one."),
+        (file_with(GOOD, GOOD), "policies[1]: an earlier policy also has the name 'pay'. Rename one of them."),
         (file_with({**GOOD, "limits": 3}), "policies[0] ('pay'): limits: A policy has no such field. Did you mean"),
-        (file_with({"name": "pay"}), "policies[0] ('pay'): algorithm: This has to be given."),
-        (file_with({**GOOD, "limit": "3"}), "policies[0] ('pay'): limit: This is a whole number, not a text."),
-        (file_with({**GOOD, "window": None}), "policies[0] ('pay'): window: This is a text, not nothing."),
-        (file_with(*[GOOD] * 1001), "The file has 1,001 policies; 1,000 are allowed."),
-        (" " * 2_000_000, "The file has more than 1,048,576 characters."),
+        (file_with({"name": "pay"}), "policies[0] ('pay'): algorithm: This field is required."),
+        (file_with({**GOOD, "limit": "3"}), "policies[0] ('pay'): limit: This must be a whole number, not a string."),
+        (file_with({**GOOD, "window": None}), "policies[0] ('pay'): window: This must be a string, not nothing."),
+        (file_with(*[GOOD] * 1001), "The file has 1,001 policies. The maximum is 1,000."),
+        (" " * 2_000_000, "The file is too long. Use at most 1,048,576 characters."),
     ],
     ids=lambda value: value[:40],
 )
@@ -194,7 +194,7 @@ def test_commands_read_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> No
 
 @stored
 def test_commands_tell_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"There is no policy 'x'; there are none\."):
+    with pytest.raises(CommandError, match=r"There is no policy 'x'\. The policies are: none\."):
         run("limits_export", "x")
     with pytest.raises(CommandError, match="Cannot write"):
         run("limits_export", output=tmp_path / "no" / "where")

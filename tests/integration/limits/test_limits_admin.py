@@ -137,7 +137,7 @@ def test_a_policy_broken_in_the_database_is_shown_as_that(admin_client: Client) 
     assert "Not valid." in text_of(admin_client, POLICIES)
     assert "the previous version stays in force" in text_of(admin_client, page(row, "change"))
     assert "cannot be tried" in text_of(admin_client, page(row, "try"))
-    assert "Not done: The policy cannot be used" in plain(
+    assert "Not done: The policy is not valid" in plain(
         admin_client.post(page(row, "reset-key"), {"key": "k"}, follow=True).content.decode()
     )
 
@@ -177,9 +177,9 @@ def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"rate": ""}, "Leaky bucket needs this."),
+        ({"rate": ""}, "Leaky bucket requires this field."),
         ({"rate": "fast"}, "is not a rate"),
-        ({"burst": "-1"}, "This is from 0 to 1,000,000,000."),
+        ({"burst": "-1"}, "This must be from 0 to 1,000,000,000."),
         ({"burst": "many"}, "Enter a number."),
         ({"burst": "nan"}, "Enter a number."),
         ({"cost": "0"}, "This must be from 1"),
@@ -293,7 +293,7 @@ def test_a_key_is_reset(admin_client: Client) -> None:
     assert policy.limiter.hit("k")
     assert logged() == ["Reset the key “k”."]
     reply = admin_client.post(page(row, "reset-key"), {"key": "unknown"}, follow=True)
-    assert "Not done: Nothing is known of the key “unknown”" in reply.content.decode()
+    assert "Not done: The key “unknown” has no stored state" in reply.content.decode()
     assert len(logged()) == 1
 
 
@@ -362,8 +362,8 @@ def test_selected_policies_are_exported(admin_client: Client) -> None:
     ("sent", "message"),
     [
         ({"text": ""}, "Choose a file or paste its text."),
-        ({"text": "{"}, "This is not JSON"),
-        ({"text": "<b>"}, "This is not JSON"),
+        ({"text": "{"}, "The file is not JSON"),
+        ({"text": "<b>"}, "The file is not JSON"),
         ({"text": '{"format": "<b>", "version": 1, "policies": []}'}, "not &quot;&lt;b&gt;&quot;"),
         ({"file": SimpleUploadedFile("p", b"\xff\xfe\xfd")}, "not UTF-8 text"),
     ],

@@ -49,14 +49,14 @@ def test_a_policy_that_cannot_be_used_is_named() -> None:
     LimitPolicy.objects.update(window="soon")
     [(level, subject, message)] = findings()
     assert (level, subject) == ("error", "policy pay")
-    assert message.startswith("It cannot be used. window: ")
+    assert message.startswith("The policy is not valid. window: ")
 
 
 def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
     for _ in range(3):
         reporter.stats.record("pay", "k", Decision(True, failed=True))
     reporter.stats.flush()
-    assert findings() == [("warning", "limit pay", "In the last 10 minutes 3 decisions were made without the store.")]
+    assert findings() == [("warning", "limit pay", "In the last 10 minutes, 3 decisions were made without the store.")]
 
 
 def test_a_store_that_does_not_answer_is_told(settings: Any) -> None:

@@ -267,7 +267,7 @@ def test_wrong_rules_are_told_before_the_first_request(rules: Site) -> None:
 def test_two_rules_of_one_name(rules: Site) -> None:
     rules(rule("twin", path="/*"), rule("twin", path="/a"))
     (error,) = [message for message in run_checks() if message.id == "resty_limits.E001"]
-    assert "two rules with the name 'twin'" in error.msg
+    assert "Two rules have the name 'twin'" in error.msg
 
 
 def test_rules_that_nobody_asks_for(rules: Site) -> None:

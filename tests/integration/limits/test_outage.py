@@ -79,8 +79,8 @@ async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureF
     assert outage not in circuit_breaker.current_outages()
     texts = [record.getMessage() for record in caplog.records if record.name == LOG]
     assert len(texts) == 2
-    assert texts[0].startswith("limits are decided without the store 'limits'")
-    assert texts[1].startswith("limits are decided with the store 'limits' again after")
+    assert texts[0].startswith("The store 'limits' of limits does not answer")
+    assert texts[1].startswith("The store 'limits' of limits answers again after")
     assert texts[1].endswith("4 decisions without it")
 
 
@@ -138,7 +138,7 @@ async def test_raise(store: RedisDict, server: Server) -> None:
     slots = Concurrency(3, store=store, on_error="raise")
     server.kill()
     for call in (slots.hit, slots.peek, slots.leaving, slots.uncommit):
-        with pytest.raises(StoreFailed, match=r"'limits' cannot be decided now.* 'default'"):
+        with pytest.raises(StoreFailed, match=r"'limits' cannot be decided.* 'default'"):
             call("k")
     for acall in (slots.ahit, slots.apeek, slots.aleaving, slots.auncommit):
         with pytest.raises(StoreFailed, match="'limits'"):

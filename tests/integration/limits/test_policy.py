@@ -77,7 +77,7 @@ def test_the_database_takes_the_place_of_what_code_declares() -> None:
 
 
 def test_a_declaration_that_is_wrong_is_refused() -> None:
-    with pytest.raises(BadPolicy, match="policy 'pay': window: Fixed window needs this"):
+    with pytest.raises(BadPolicy, match="policy 'pay': window: Fixed window requires this field"):
         registry.declare_policy("pay", "fixed_window", limit=5)
     assert registry.get_policy("pay") is None
 

@@ -221,7 +221,7 @@ def test_no_way_to_a_policy_takes_a_wait_without_a_bound(text: str, admin_client
     posted = {**values, "key": "ip", "cost": 1, "mode": "enforce", "order": 0}
     response = admin_client.post("/admin/resty_limits/limitpolicy/add/", posted)
     assert response.status_code == 200
-    assert b"A policy always has a bound" in response.content
+    assert b"The wait of a policy must have a limit" in response.content
     assert not LimitPolicy.objects.exists()
 
 
