@@ -88,6 +88,7 @@ lint: venv ## Check format, code, types, import rules and wording
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
+	$(PY) -m tests.english
 
 format: venv ## Format the code and sort imports
 	$(VENV)/bin/ruff check --fix .

@@ -56,3 +56,8 @@ def test_strings_and_comments_of_python_are_read(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text('x = f"The cache {1} tells nothing."\ny = "tells"\n# It is kept for ever.\n')
     assert sorted(finding.line for finding in english.findings(module)) == [1, 3]
+
+
+@pytest.mark.parametrize("path", english.PATHS)
+def test_text_of_the_project_has_none(path: str) -> None:
+    assert [finding for file in english.files(path) for finding in english.findings(file)] == []
