@@ -56,7 +56,7 @@ class Numbers(NamedTuple):
 
 
 def passable(numbers: Numbers, cost: int) -> bool:
-    """Whether a request of that cost can pass at any time."""
+    """Return whether a request of that cost can pass at any time."""
     return cost <= numbers.max + numbers.burst
 
 

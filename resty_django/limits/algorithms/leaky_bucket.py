@@ -58,7 +58,7 @@ class Numbers(NamedTuple):
 
 
 def passable(numbers: Numbers, cost: int) -> bool:
-    """Whether a request of that cost can pass at any time: the first one always does."""
+    """Return whether a request of that cost can pass at any time: the first one always does."""
     return True
 
 

@@ -70,7 +70,7 @@ def least_tokens(interval: float, quantum: float, max_wait: float) -> float:
 
 
 def passable(numbers: Numbers, cost: float) -> bool:
-    """Whether a request of that cost can pass at any time: with a full bucket, just before a tick."""
+    """Return whether a request of that cost can pass at any time: with a full bucket, just before a tick."""
     owed = cost - numbers.capacity
     ticks = _floor((owed + numbers.quantum - 1) / numbers.quantum)
     return owed <= 0 or (ticks - 1) * numbers.interval < numbers.max_wait

@@ -52,7 +52,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def _is_port(text: str) -> bool:
-    """Whether the text is a port such as `:443`, or empty."""
+    """Return whether the text is a port such as `:443`, or empty."""
     return not text or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit() and len(text) <= 6)
 
 

@@ -101,7 +101,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return decision
 
     def is_committed(self) -> bool:
-        """Whether the last `incoming` of this object, in whatever thread, took a slot."""
+        """Return whether the last `incoming` of this object, in any thread, took a slot."""
         return self._committed
 
     def leaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:

@@ -108,7 +108,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     text = tile_of(admin_client.get(PAGE).content.decode(), "ids")
     assert ">50<" in text
     assert "10</dd>" in text  # 50 in five minutes
-    assert "Rule order has the least." in text
+    assert "In rule order." in text
     assert "5.0 %" in text
     assert "Needs attention" in text
     assert "<svg" in text
