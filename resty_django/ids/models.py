@@ -293,7 +293,7 @@ def _field_of(error: BadRule) -> str:
     text = str(error)
     if "time zone" in text:
         return "timezone"
-    return "max_counter" if error.position is None and text.startswith(("max_counter", "IDs have")) else "source"
+    return "max_counter" if error.position is None and text.startswith("IDs have") else "source"
 
 
 def _with_place(error: BadRule, source: str) -> str:

@@ -221,7 +221,7 @@ def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> No
     busy.queues["mail"].put_many([{"klass": "K", "data": {}} for _ in range(5)])
     expected = str(int(before) + 5)
     waiting.get_by_text(expected, exact=True).wait_for()
-    page.get_by_role("button", name="Stand still").click()
+    page.get_by_role("button", name="Stop reloading").click()
     stopped = int(expected)
     busy.queues["mail"].put("K", {})
     with page.expect_response("**/queue/"):

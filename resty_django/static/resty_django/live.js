@@ -53,7 +53,7 @@
     const say = () => {
       text.textContent = running ? made.dataset.stop : made.dataset.go;
     };
-    Object.assign(made.dataset, { stop: parts()[0].dataset.restyStop || "Stand still", go: parts()[0].dataset.restyGo || "Go on" });
+    Object.assign(made.dataset, { stop: parts()[0].dataset.restyStop || "Stop reloading", go: parts()[0].dataset.restyGo || "Resume" });
     made.addEventListener("click", () => {
       running = !running;
       say();
