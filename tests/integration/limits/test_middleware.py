@@ -280,7 +280,7 @@ def test_rules_that_nobody_asks_for(rules: Site) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("x", "must be a list of dicts"), ([1], "it contains an item of type int"), ([{1: 2}], "an item of type dict")],
+    [("x", "must be a list of dicts"), ([1], "contains an item of type int"), ([{1: 2}], "an item of type dict")],
 )
 def test_rules_of_a_wrong_type(value: Any, text: str) -> None:
     with override_settings(RESTY_DJANGO={"LIMITS": {"RULES": value}}):
