@@ -22,7 +22,7 @@ from ...worker.control import Stopping
 from ...worker.executor import Pool
 from ...worker.running_job import RETURNED, RunningJob
 
-log = logger("resty_django.qless.bridge")
+log = logger("resty_django.qless.integrations.celery")
 
 DISPATCHED: Final = "handed over"
 RESEND_AFTER: Final = 300.0

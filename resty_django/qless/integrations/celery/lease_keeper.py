@@ -22,7 +22,7 @@ from ...worker.running_job import RunningJob
 if TYPE_CHECKING:
     from .runner import BorrowedJob
 
-log = logger("resty_django.qless.bridge")
+log = logger("resty_django.qless.integrations.celery")
 
 RETRY_AFTER: Final = 0.5
 """Seconds until a heartbeat that the server did not answer is sent again."""

@@ -25,7 +25,7 @@ from ...worker.job import WorkerJob
 from ...worker.running_job import LOST, RunningJob
 from .lease_keeper import extend, keeper
 
-log = logger("resty_django.qless.bridge")
+log = logger("resty_django.qless.integrations.celery")
 
 PAUSE: Final = 0.25
 """Seconds until a job's end is reported again to a server that did not answer."""

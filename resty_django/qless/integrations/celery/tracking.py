@@ -40,7 +40,7 @@ from .lease_keeper import keeper
 from .runner import BorrowedJob, begin, process_name
 from .serialization import as_json, check, dumped, loaded
 
-log = logger("resty_django.qless.bridge")
+log = logger("resty_django.qless.integrations.celery")
 
 HEADER: Final = "qless_job"
 """The header of messages whose task has a job as its counterpart."""

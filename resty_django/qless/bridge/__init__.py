@@ -1,1 +1,0 @@
-"""Parts of the bridge to Celery that do not import Celery."""
