@@ -187,8 +187,8 @@ def _log_retry(running: RunningJob, outcome: RetryLater) -> None:
     if cause is None or job.retries_left <= 0:
         return
     with bound_to(job):
-        text = "job %s (%s) failed and runs again in %.1f s: %s"
-        log.warning(text, running.jid, job.klass, outcome.delay, text_of(cause)[:LONGEST_MESSAGE])
+        reason = text_of(cause)[:LONGEST_MESSAGE]
+        log.warning("job %s (%s) failed and runs again in %.1f s: %s", running.jid, job.klass, outcome.delay, reason)
 
 
 def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:

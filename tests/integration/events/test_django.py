@@ -313,7 +313,7 @@ def test_events_that_fail_keep_no_rule_from_being_saved(
     rule.save()
     assert IdRule.objects.get().source == "Y{counter:09d}"
     assert next_id("order").startswith("Y")
-    assert "other processes find the change of rule order at their next look only" in caplog.text
+    assert "Other processes will not see the change of rule order until their next check" in caplog.text
 
 
 def test_the_handler_starts_no_service(rule: IdRule, worker_free: Callable[[], bool]) -> None:
