@@ -189,10 +189,7 @@ class Task(Runnable, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         if "<" in function.__qualname__:
-            raise TypeError(
-                f"{function.__qualname__} cannot be a task: workers find functions at the top of a module. Move it "
-                "there."
-            )
+            raise TypeError(f"{function.__qualname__} cannot be a task. Define it at the top level of a module.")
         self.function = function
         self.path = f"{function.__module__}.{function.__qualname__}"
         self.name = self.path if name is None else _checked_name(self.path, "name", name)
