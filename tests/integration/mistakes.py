@@ -81,7 +81,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "A negative burst": Mistake(code=LIMIT + '@limit_req("10/s", burst=-1)\n' + VIEW),
     "A misspelt option of a limit": Mistake(code=LIMIT + '@limit_req("10/s", brust=5)\n' + VIEW),
     "A misspelt key of a limit": Mistake(code=LIMIT + '@limit_req("10/s", key="usr")\n' + VIEW),
-    "A limit without brackets": Mistake(code=LIMIT + "@limit_req\n" + VIEW),
+    "A limit without parentheses": Mistake(code=LIMIT + "@limit_req\n" + VIEW),
     "A limit on a class": Mistake(
         code=LIMIT + REQUEST + '@limit_req("10/s")\nclass Page(View):\n    def get(self, request): ...'
     ),
@@ -105,7 +105,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "The value in place of a callback": Mistake(code=CACHE + 'mlcaches["default"].get("price", 5)'),
     "A value that cannot be cached": Mistake(code=CACHE + 'mlcaches["default"].get("price", lambda: object())'),
     "A misspelt option of the cache": Mistake(code=CACHE + "@cached(tll=60)\ndef price(): ..."),
-    "`@cached` without brackets": Mistake(code=CACHE + "@cached\ndef price(): ..."),
+    "`@cached` without parentheses": Mistake(code=CACHE + "@cached\ndef price(): ..."),
     "`@cache_view` without seconds": Mistake(code=CACHE + "@cache_view\n" + VIEW),
     "`@cache_view` on a method": Mistake(
         code=CACHE + REQUEST + "class Page(View):\n    @cache_view(60)\n    def get(self, request): ...\n"
