@@ -121,3 +121,7 @@ def test_a_virtual_environment_is_ignored(tmp_path: Path, kind: str) -> None:
             path.symlink_to(tmp_path)
     status = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, check=True, text=True)
     assert status.stdout == "?? .gitignore\n"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
