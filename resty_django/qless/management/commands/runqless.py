@@ -64,7 +64,8 @@ class Command(BaseCommand):
             raise CommandError(one_line(error)) from error
         if arguments["verbosity"] > 0 and not arguments["live"]:
             self.stdout.write(
-                f"Worker of {one_line(', '.join(options.queues))}: {options.processes} processes with "
+                f"Worker of {one_line(', '.join(options.queues))}: {options.processes} "
+                f"process{'' if options.processes == 1 else 'es'} with "
                 f"{options.concurrency} jobs each. Press Ctrl-C to stop."
             )
             self.stdout.flush()
