@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed-$(notdir $(REQUIREMENTS))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-services test-browser test-wheel lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-services test-browser test-pages test-wheel lint format soak bench ci clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -78,6 +78,9 @@ test-services: venv ## Run the tests again on MariaDB and an outside Redis (REST
 
 test-browser: venv ## Run the tests in headless Chromium (packages chromium and chromium-driver)
 	$(PY) -m pytest -m browser $(PYTEST_ARGS)
+
+test-pages: venv ## Do what the how-to pages and the page of mistakes say, on new sites
+	$(PY) -m pytest -m pages $(PYTEST_ARGS)
 
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
 	$(PY) -m pytest -m network $(PYTEST_ARGS)

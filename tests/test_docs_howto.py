@@ -43,7 +43,7 @@ def site(new_site: Path, tmp_path: Path) -> Iterator[Site]:
     copy.leave()
 
 
-@pytest.mark.e2e
+@pytest.mark.pages
 @pytest.mark.parametrize("howto", HOWTO, ids=lambda howto: howto.name)
 def test_a_reader_who_does_what_the_page_says_sees_what_it_shows(howto: Page, site: Site) -> None:
     site.follow(howto)
@@ -54,7 +54,7 @@ def test_there_is_a_page_for_each_of_the_ten_tasks() -> None:
     assert {howto.path.stem for howto in HOWTO} == NAMES
 
 
-@pytest.mark.e2e
+@pytest.mark.pages
 def test_after_several_machines_no_dictionary_is_in_the_memory_of_the_machine(site: Site) -> None:
     site.follow(page("docs/howto/several-machines.md"))
     with override_settings(SECRET_KEY=site.secret_key), pytest.MonkeyPatch.context() as patch:

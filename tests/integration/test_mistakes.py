@@ -149,7 +149,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[list[str]]:
         yield options
 
 
-@pytest.mark.e2e
+@pytest.mark.pages
 @pytest.mark.parametrize("heading", MISTAKES)
 def test_the_page_shows_the_message_that_the_program_prints(heading: str, site: Site, options: list[str]) -> None:
     output = words(site.make(MISTAKES[heading], *options))
