@@ -225,7 +225,7 @@ def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> No
     stopped = int(expected)
     busy.queues["mail"].put("K", {})
     with page.expect_response("**/queue/"):
-        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("button", name="Resume").click()
     waiting.get_by_text(str(stopped + 1), exact=True).wait_for()
 
 
