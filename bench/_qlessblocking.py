@@ -191,6 +191,30 @@ class Blocking:
             self.finish("tidy, dependencies")
             self.time("cancel, 10000 dependencies", [("cancel", last)])
             self.finish("tidy, dependencies")
+            self.outcomes(attempt)
+
+    def outcomes(self, attempt: int) -> None:
+        """A failure that 10000 jobs follow, its retry, and a group of 10000 members."""
+        first, queue, group = f"cause-{attempt}", f"outcomes-{attempt}", f"group-{attempt}"
+        self.put(queue, [first])
+        followers = (f"follows-{attempt}-{n}" for n in range(TIED))
+        self.put(queue, followers, options=json.dumps({"depends": [first], "outcome": {"policy": "fail"}}))
+        self.pop(queue, 1)
+        self.time("fail, 10000 dependents", [("fail", first, "w", "x", "broken")])
+        self.finish("tidy, a failure")
+        self.time("requeue, 10000 dependents", [("requeue", "w", queue, first, "K", "{}", 0)])
+        self.finish("tidy, a retry")
+        members = [f"member-{attempt}-{n}" for n in range(TIED)]
+        self.send([("group.open", group, "")])
+        self.put(f"{queue}-members", members, options=json.dumps({"outcome": {"group": group}}))
+        self.time(
+            "put, a group of 10000", [("put", "w", "last", f"body-{attempt}", "K", "{}", 0, "depends", f'["{group}"]')]
+        )
+        self.send([("group.close", group)])
+        self.pop(f"{queue}-members", TIED)
+        self.time(
+            "complete of a member, of 10000", (("complete", jid, "w", f"{queue}-members", "{}") for jid in members)
+        )
 
     def failures(self) -> None:
         failed = [f"failed-{n}" for n in range(FAILED)]

@@ -4,7 +4,8 @@
 
 `delay`: one client puts tasks that do nothing, one by one. End to end: they are put first, then the workers start;
 tasks a second from the first look at which some are done to the end. The bridge: `runqless --via celery` and workers of
-Celery as in the row of Celery, broker and jobs on the same Valkey. Peers and turns are those of `qless_worker.py`.
+Celery as in the row of Celery, broker and jobs on the same Valkey. Processes: `runqless --pool processes`, with as many
+as Celery's prefork has, and with as many as threads. Peers and turns are those of `qless_worker.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RUNQLESS = ("-m", "django", "runqless", "--verbosity", "0")
 CELERY = ("-m", "celery", "-A", "tasks_jobs", "worker", "-P", "prefork", "-c", "2")
 QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "error")
 OURS = (*RUNQLESS, "--processes", "2", "--concurrency", "16")
+PROCESSES = (*RUNQLESS, "--pool", "processes", "--concurrency")
 
 
 def _left(client: Any) -> int:
@@ -33,6 +35,8 @@ def _left(client: Any) -> int:
 TASKS: Mapping[str, tuple[Peer, str]] = {
     "ours": (Peer("ours", (OURS,), _left), "noop"),
     "ours, results": (Peer("ours", (OURS,), _left), "result"),
+    "ours, 2 processes": (Peer("ours", ((*PROCESSES, "2"),), _left), "noop"),
+    "ours, 16 processes": (Peer("ours", ((*PROCESSES, "16"),), _left), "noop"),
     "bridge": (
         Peer("bridge", ((*RUNQLESS, "--via", "celery", "--concurrency", "200"), (*CELERY, *QUIET)), _left),
         "noop",
@@ -100,6 +104,10 @@ def report(results: Mapping[str, Mapping[str, Any]]) -> None:
     for name, row in results.items():
         print(f"{name:18s} {row['delay']:9.0f} {row['end_to_end']:13.0f}  {row['version']}")
     celery = results.get("Celery, prefork")
+    for name in ("ours, 2 processes", "ours, 16 processes"):
+        for peer in ("ours", "Celery, prefork"):
+            if name in results and peer in results:
+                print(f"end to end, {name} / {peer}: {results[name]['end_to_end'] / results[peer]['end_to_end']:.2f} x")
     if celery is None:
         return
     if "ours" in results:

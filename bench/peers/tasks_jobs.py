@@ -1,4 +1,4 @@
-"""Tasks that do nothing, for `tasks.py`: ours, and for the bridge the same jobs on workers of Celery.
+"""Tasks that do nothing, for `tasks.py` and `chord.py`: ours, and for the bridge the same jobs on workers of Celery.
 
 `main("noop", count)` puts them by `delay`, `main("result", count)` those whose results are kept, and prints the seconds
 that it took.
@@ -34,6 +34,16 @@ def noop() -> None:
 @task
 def result() -> None:
     pass
+
+
+@task
+def member() -> int:
+    return 1
+
+
+@task
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
 
 
 def main(what: str, count: int) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .clients.default import client
     from .clients.events import Events
     from .clients.job import Job
+    from .clients.outcomes import Callback
     from .clients.queue import Queue
     from .clients.recurring import RecurringJob
     from .clients.replies import JobSpec
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         CannotTimeout,
         DependencyError,
         DuplicateTask,
+        GraphTooLarge,
+        GroupError,
         InvalidArgument,
         LostLock,
         MaxRetriesExceeded,
@@ -44,9 +47,11 @@ if TYPE_CHECKING:
     from .tasks.base import Task, task
     from .tasks.canvas import chain, chord, group
     from .tasks.context import TaskContext
-    from .tasks.results import AsyncResult
+    from .tasks.outcomes import GroupOutcome, Outcome
+    from .tasks.results import AsyncResult, GroupResult
 
 _MODULES: Final = {
+    "Callback": "clients.outcomes",
     "Client": "clients.client",
     "client": "clients.default",
     "Events": "clients.events",
@@ -55,6 +60,9 @@ _MODULES: Final = {
     "RecurringJob": "clients.recurring",
     "JobSpec": "clients.replies",
     "AsyncResult": "tasks.results",
+    "GroupOutcome": "tasks.outcomes",
+    "GroupResult": "tasks.results",
+    "Outcome": "tasks.outcomes",
     "Task": "tasks.base",
     "TaskContext": "tasks.context",
     "chain": "tasks.canvas",
@@ -65,6 +73,7 @@ _MODULES: Final = {
 
 __all__ = [
     "AsyncResult",
+    "Callback",
     "CannotComplete",
     "CannotFail",
     "CannotRetry",
@@ -73,6 +82,10 @@ __all__ = [
     "DependencyError",
     "DuplicateTask",
     "Events",
+    "GraphTooLarge",
+    "GroupError",
+    "GroupOutcome",
+    "GroupResult",
     "InvalidArgument",
     "Job",
     "JobSpec",
@@ -82,6 +95,7 @@ __all__ = [
     "MethodType",
     "NoSuchJob",
     "NotAllowed",
+    "Outcome",
     "QlessError",
     "Queue",
     "QueueNotEmpty",

@@ -44,6 +44,14 @@ class DependencyError(QlessError):
     """Other jobs depend on the job, it would wait for itself, or it is not waiting for others."""
 
 
+class GroupError(QlessError):
+    """The group does not exist, exists already, or is closed."""
+
+
+class GraphTooLarge(QlessError):
+    """More jobs are connected than the limit allows."""
+
+
 class QueueNotEmpty(QlessError):
     """The queue still has jobs, so it cannot be forgotten."""
 
@@ -97,6 +105,7 @@ class MethodType(QlessError):
 
 
 _KINDS: Final = (
+    (r": Group .* (?:does not exist|already exists|is closed)$", GroupError),
     (r"does not exist$|^Recur\(\): No recurring job ", NoSuchJob),
     (r" (?:handed out|given out|been given) to another worker: | running with another worker: ", LostLock),
     (r"^(?:Heartbeat|Progress|Take)\(\): Job .* not currently running: ", LostLock),
@@ -106,7 +115,7 @@ _KINDS: Final = (
     (r"^Timeout\(\): Job .* not running$", CannotTimeout),
     (r"^Cancel\(\): .* is a dependency of | would wait for itself$| not in the depends state: ", DependencyError),
     (r'Arg(?:s|ument)? "|^Odd number|^Unknown command|: Unknown |Unrecognized|must be|cannot be used without', None),
-    (r"^No value provided|schedule type|^Put\(\): a job is five|^Must provide|^No Keys", None),
+    (r"must not be|^No value provided|schedule type|^Put\(\): a job is five|^Must provide|^No Keys", None),
 )
 _MATCHERS: Final = tuple((re.compile(pattern, re.DOTALL), kind or InvalidArgument) for pattern, kind in _KINDS)
 _RAISED: Final = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -12,16 +12,24 @@ from resty_django.conf import conf, raw_section
 from resty_django.health import Finding
 from resty_django.redis.errors import StoreError
 
+if TYPE_CHECKING:
+    from .clients.client import Client
+    from .clients.replies import QueueCounts, StuckJob
+
 MOST_RECENT: Final = 100
 """Failed jobs of a group that are examined."""
 MOST_GROUPS: Final = 50
+MOST_CALLS: Final = 50
+"""Calls, each of which examines at most 100 jobs, that search for stuck jobs."""
+MOST_NAMED: Final = 5
+"""Stuck jobs that are named."""
 
 
 def probe() -> Iterator[Finding]:
     """Report whether the server answers, its version, and whether it persists the jobs.
 
-    Warns of stalled jobs, jobs that wait in a queue without a worker, periodic tasks in such queues, tasks that workers
-    refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
+    Warns of stalled jobs, jobs that wait in a queue without a worker, stuck jobs, periodic tasks in such queues, tasks
+    that workers refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
     """
     from .clients.default import default_client
     from .clients.statistics import failures_since
@@ -49,6 +57,7 @@ def probe() -> Iterator[Finding]:
         life = client.workers.alive()
         unserved = coverage(client, queues, life)
         since = client.clock() - conf.qless.failed_window
+        stuck, examined = _stuck_jobs(client, queues)
         recent = failures_since(client, list(failed)[:MOST_GROUPS], since, MOST_RECENT)
         server = server_info(redis, client.prefix)
     except StoreError as error:
@@ -66,6 +75,13 @@ def probe() -> Iterator[Finding]:
         if alone:
             text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
         yield Finding("warning" if queue.stalled or alone else "ok", f"queue {queue.name}", text)
+    if stuck:
+        waiting = sum(queue.depends for queue in queues)
+        most = "" if examined >= waiting else f" Examined {examined:,} of {waiting:,} jobs that wait for others."
+        names = ", ".join(f"{job.jid} in {job.queue} ({job.reason})" for job in stuck[:MOST_NAMED])
+        more = ", ..." if stuck[MOST_NAMED:] else ""
+        text = f"{len(stuck):,} wait for something that will not end: {names}{more}.{most}"
+        yield Finding("warning", "stuck jobs", f'{text} See "Stuck jobs" in the admin of the job queue.')
     for path, name in unserved.periodic:
         text = f"No worker serves its queue, so it is not scheduled. Start manage.py runqless --queues {name}."
         yield Finding("warning", f"periodic task {path}", text)
@@ -87,3 +103,24 @@ def probe() -> Iterator[Finding]:
             most = f"{new} or more" if new == MOST_RECENT else f"{new:,}"
             text += f" {most} of them in the last {conf.qless.failed_window / 60:g} minutes."
         yield Finding("warning" if least and new >= min(least, MOST_RECENT) else "ok", f"failed {group}", text)
+
+
+def _stuck_jobs(client: Client, queues: list[QueueCounts]) -> tuple[list[StuckJob], int]:
+    """Return jobs that wait for something that will not end, and the number of jobs examined: the first ones of each
+    queue first."""
+    stuck: list[StuckJob] = []
+    examined = calls = 0
+    cursors = {queue.name: "" for queue in queues if queue.depends}
+    while cursors and calls < MOST_CALLS:
+        for name, cursor in list(cursors.items())[: MOST_CALLS - calls]:
+            page = client.queues[name].stuck(cursor)
+            stuck += page.jobs
+            calls += 1
+            if page.cursor:
+                examined += int(page.cursor) - int(cursor or 0)
+                cursors[name] = page.cursor
+            else:
+                depends = next(queue.depends for queue in queues if queue.name == name)
+                examined += max(0, depends - int(cursor or 0))
+                del cursors[name]
+    return stuck, examined

@@ -69,6 +69,13 @@ class FailureGroup(Named):
         verbose_name_plural = _("failures")
 
 
+class JobGroup(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("job group")
+        verbose_name_plural = _("job groups")
+
+
 class Worker(Named):
     class Meta(Named.Meta):
         managed = False

@@ -12,6 +12,7 @@ from resty_django.health import described
 from resty_django.text import logger
 
 from .tasks.registry import Runnable, find
+from .tasks.replies import has_source
 
 log = logger("resty_django.qless")
 
@@ -58,7 +59,7 @@ def redacted_arguments(klass: str, data: Any) -> Any:
     rejected (`admin.arguments`).
     """
     if isinstance(data, dict) and isinstance(data.get("args"), list):
-        first = 0 if data.get("from") is None else 1
+        first = int(has_source(data))
         data = {**data, "args": _by_position(klass, data["args"], first, isinstance(data.get("kwargs"), dict))}
     return redacted(data)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resty_django.conf import validators
-from resty_django.conf.schema import above, at_least, between, section, setting
+from resty_django.conf.schema import above, at_least, between, one_of, section, setting
+
+POOLS = ("threads", "processes")
+"""Where workers run sync jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class WorkerSettings:
     - `grace`: seconds that running jobs have to finish after SIGTERM.
     - `middleware`: dotted paths of the middleware around each job, outermost first.
     - `interrupt`: whether sync jobs get an exception when they lose their lock or the grace period ends.
+    - `pool`: where jobs run: "threads", or "processes" for one process per job.
+    - `kill_after`: with "processes", seconds that a job that is lost or timed out has to end before it is killed.
     """
 
     queues: tuple[str, ...] = setting(("default",), check=validators.queue_names)
@@ -30,6 +35,8 @@ class WorkerSettings:
     grace: float = setting(30.0, check=at_least(0))
     middleware: tuple[str, ...] = setting((), check=validators.dotted_paths)
     interrupt: bool = setting(False)
+    pool: str = setting("threads", check=one_of(*POOLS))
+    kill_after: float = setting(1.0, check=at_least(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

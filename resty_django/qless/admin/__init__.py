@@ -10,26 +10,27 @@ from django.contrib import admin
 from resty_django import extras
 from resty_django.admin.deferred import DeferredAdmin
 
-from ..models import About, FailureGroup, Job, Named, Option, Queue, RecurringJob, Tag, Worker
+from ..models import About, FailureGroup, Job, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     Queue: ("queues.QueueAdmin", ("pause", "unpause", "forget")),
     Job: (
         "jobs.JobAdmin",
         (
-            *("bulk", "undo"),
+            *("bulk", "undo", "stuck"),
             *("retry", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel"),
-            *("undepend", "clone"),
+            *("undepend", "clone", "retry_graph", "cancel_graph"),
         ),
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ()),
+    JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     Worker: ("workers.WorkerAdmin", ("deregister",)),
     Tag: ("workers.TagAdmin", ()),
     RecurringJob: ("recurring.RecurringJobAdmin", ("edit", "cancel", "tag", "untag")),
     Option: ("options.OptionAdmin", ("unset",)),
 }
 """The admin class of each model, and its additional pages besides list, history and object page."""
-LISTS: Final = ("changelist", "bulk", "undo")
+LISTS: Final = ("changelist", "bulk", "undo", "stuck")
 PERMISSION: Final = "resty_qless.view_job"
 
 

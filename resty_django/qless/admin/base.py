@@ -33,6 +33,7 @@ NAV_ITEMS: Final = (
     ("queue", _("Queues")),
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
+    ("jobgroup", _("Groups")),
     ("worker", _("Workers")),
     ("tag", _("Tags")),
     ("recurringjob", _("Recurring")),

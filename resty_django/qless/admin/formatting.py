@@ -32,6 +32,7 @@ _SHAPES: Final = {
     "depends": "M3 2h10v2l-3 4 3 4v2H3v-2l3-4-3-4Z",
     "failed": "M3 1l5 5 5-5 2 2-5 5 5 5-2 2-5-5-5 5-2-2 5-5-5-5Z",
     "complete": "M2 8l2-2 3 3 6-7 2 2-8 9Z",
+    "skipped": "M2 2l5 6-5 6Zm6 0l5 6-5 6Z",
     "paused": "M3 2h4v12H3Zm6 0h4v12H9Z",
     "recurring": "M8 2a6 6 0 1 0 6 6h-2a4 4 0 1 1-4-4v3l5-4-5-4Z",
 }
@@ -134,7 +135,16 @@ def job_link(jid: str) -> SafeString | str:
     """Return a link to a job that shows the beginning of its jid."""
     if not jid:
         return NONE
-    return format_html('<a class="resty-id" href="{}" title="{}">{}</a>', url("job", jid), name(jid), short(jid))
+    return _id_link("job", jid)
+
+
+def group_link(group_id: str) -> SafeString | str:
+    """Return a link to a group that shows the beginning of its ID."""
+    return _id_link("jobgroup", group_id)
+
+
+def _id_link(model: str, key: str) -> SafeString:
+    return format_html('<a class="resty-id" href="{}" title="{}">{}</a>', url(model, key), name(key), short(key))
 
 
 def short(jid: str) -> str:
@@ -150,6 +160,11 @@ def tag_links(values: Iterable[str]) -> SafeString | str:
         )
         or NONE
     )
+
+
+def joined(links: Iterable[tuple[str, str]]) -> SafeString | str:
+    """Return links, each given as URL and text."""
+    return format_html_join(" · ", '<a href="{}">{}</a>', links) or NONE
 
 
 def count_link(count: float, address: str) -> SafeString | str:

@@ -18,7 +18,15 @@ STATE_HELP: Final[Mapping[str, Any]] = {
     "failed": _("The job failed or lost its worker too many times. It stays here until it is retried or canceled."),
     "complete": _("The job has finished. It is deleted after the time set in the options."),
     "recurring": _("A template that creates a job in its queue at each interval."),
+    "skipped": _("The job did not run, because a job for which it waited has failed or was skipped."),
     "paused": _("State of a queue: its jobs are not handed out."),
+}
+
+GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
+    "open": _("Members are still being added."),
+    "running": _("Not all members have ended."),
+    "complete": _("All members are complete or were skipped."),
+    "failed": _("All members have ended. At least one of them has failed or was canceled."),
 }
 
 OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
@@ -26,6 +34,34 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     "undepend": (
         _("Remove a dependency"),
         _("The job no longer waits for the other one. When it has no dependencies left, it is ready to run."),
+    ),
+    "retry_graph": (
+        _("Retry the failed steps"),
+        _(
+            "Connected jobs that failed in a run return to their queues with all of their retries. Jobs that failed "
+            "because of them wait for them again."
+        ),
+    ),
+    "cancel_graph": (
+        _("Cancel all connected jobs"),
+        _(
+            "Deletes all jobs that are connected through dependencies and groups and are not complete, even if workers "
+            "are running them. This cannot be undone."
+        ),
+    ),
+    "retry_group": (
+        _("Retry the failed members"),
+        _(
+            "Failed members, and the jobs because of which members failed, return to their queues with all of their "
+            "retries."
+        ),
+    ),
+    "cancel_group": (
+        _("Cancel all members"),
+        _(
+            "Deletes the members that have not ended, and earlier steps of chains that only they depend on, even if "
+            "workers are running them. Jobs that wait for the group follow their policies. This cannot be undone."
+        ),
     ),
     "edit": (
         _("Edit a recurring job"),

@@ -85,11 +85,15 @@ class JobActions(BulkAdmin):
     # --- one job only -------------------------------------------------------------------------------------------------
 
     def undepend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Remove a dependency. URL parameter `on`: the jid of the job to stop waiting for."""
+        """Remove a dependency. URL parameter `on`: the jid of the job to stop waiting for; empty for a job that waits
+        for no job."""
         dependency = name_of(request.GET.get("on", ""))
 
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> str:
             job = self.job(row)
+            if not dependency and not job.dependencies:
+                job.undepend(all=True)
+                return _("The job is ready to run.")
             if dependency not in job.dependencies:
                 raise QlessError(_("The job no longer waits for that job."))
             job.undepend(dependency)
@@ -103,7 +107,9 @@ class JobActions(BulkAdmin):
             button=_("Remove the dependency"),
             perform=perform,
             explain=_("The job will no longer wait for %(jid)s. When it has no dependencies left, it is ready to run.")
-            % {"jid": formatting.name(dependency)},
+            % {"jid": formatting.name(dependency)}
+            if dependency
+            else _("The job waits for no job. It will be ready to run."),
             danger=True,
         )
 

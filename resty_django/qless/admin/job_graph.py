@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
+from ..clients.graph import groups_of
 from ..clients.job import Job
+from ..clients.replies import Group
 from ..redaction import without_secrets
 from . import formatting
 from .job_lists import fetch_jobs
 from .rows import history_of, state_of
 
+Node: TypeAlias = Job | Group | str
+"""A job or a group of a graph; a string is the jid of a job that does not exist."""
 MOST: Final = 40
 """Maximum number of jobs in a graph."""
 DEPTH: Final = 4
@@ -27,7 +32,18 @@ _STATE_AFTER: Final = {
     "failed-retries": "failed",
     "timed-out": "stalled",
     "throttled": "waiting",
+    "skipped": "skipped",
+    "waits again": "depends",
 }
+_ENDED: Final = ("complete", "failed", "skipped")
+_EVENT_WORDS: Final = {
+    "callback": gettext_lazy("callback enqueued"),
+    "skipped": gettext_lazy("skipped, because a job for which it waited failed or was skipped"),
+    "waits again": gettext_lazy("waits again, because the failed job is retried"),
+}
+"""Words for entries of the history whose names do not explain themselves."""
+_LINKED: Final = {"callback": "jid", "skipped": "because"}
+"""Names of the jids in entries of the history."""
 _BOX: Final = (180, 44)
 _GAP: Final = (60, 14)
 
@@ -36,10 +52,10 @@ _GAP: Final = (60, 14)
 class Event:
     """An entry of the history. `lasted`: the time until the next entry."""
 
-    what: str
+    what: Any
     when: SafeString | str
     lasted: str
-    details: str
+    details: SafeString | str
 
 
 def events(job: Job, now: float) -> list[Event]:
@@ -49,15 +65,18 @@ def events(job: Job, now: float) -> list[Event]:
     for index, entry in enumerate(history):
         timestamp = _timestamp(entry)
         until = _timestamp(history[index + 1]) if index + 1 < len(history) else None
-        details = without_secrets({key: value for key, value in entry.items() if key not in ("what", "when")})
+        what = str(entry.get("what", ""))
+        linked = _LINKED.get(what, "")
+        hidden = ("what", "when", linked, "outcome" if what == "put" else "")
+        details = without_secrets({key: value for key, value in entry.items() if key not in hidden})
         details_text = ", ".join(f"{ {'q': 'queue'}.get(key, key) } {value}" for key, value in details.items())
         lasted = formatting.duration(until - timestamp) if until is not None and until > timestamp else ""
         oldest_first.append(
             Event(
-                formatting.name(str(entry.get("what", ""))),
+                _EVENT_WORDS.get(what) or formatting.name(what),
                 formatting.relative_time(timestamp, now),
                 lasted,
-                formatting.name(details_text, 300),
+                formatting.job_link(str(entry[linked])) if entry.get(linked) else formatting.name(details_text, 300),
             )
         )
     return oldest_first[::-1]
@@ -71,7 +90,7 @@ def timeline(job: Job, now: float) -> SafeString | str:
         state = _STATE_AFTER.get(str(entry.get("what", "")), spans[-1][0] if spans else "waiting")
         start = _timestamp(entry)
         is_last = index + 1 == len(history)
-        end = _timestamp(history[index + 1]) if not is_last else start if state in ("complete", "failed") else now
+        end = _timestamp(history[index + 1]) if not is_last else start if state in _ENDED else now
         spans.append((state, start, max(start, end)))
     if not spans or spans[-1][2] <= spans[0][1]:
         return ""
@@ -110,8 +129,10 @@ def graph(client: Any, job: Job) -> SafeString | str:
     for column, jobs in columns.items():
         top = (most_rows - len(jobs)) * (_BOX[1] + _GAP[1]) // 2
         for row, node in enumerate(jobs):
-            jid = node if isinstance(node, str) else node.jid
-            positions[jid] = ((column - first_column) * (_BOX[0] + _GAP[0]) + 2, top + row * (_BOX[1] + _GAP[1]) + 2)
+            positions[_id(node)] = (
+                (column - first_column) * (_BOX[0] + _GAP[0]) + 2,
+                top + row * (_BOX[1] + _GAP[1]) + 2,
+            )
     width = len(columns) * (_BOX[0] + _GAP[0]) - _GAP[0] + 4
     height = most_rows * (_BOX[1] + _GAP[1]) - _GAP[1] + 4
     paths = [
@@ -131,9 +152,9 @@ def graph(client: Any, job: Job) -> SafeString | str:
     )
 
 
-def _columns(client: Any, job: Job) -> tuple[dict[int, list[Job | str]], set[tuple[str, str]]]:
+def _columns(client: Any, job: Job) -> tuple[dict[int, list[Node]], set[tuple[str, str]]]:
     """Return the graph's jobs by distance from `job` (negative for dependencies), and its edges as pairs of jids."""
-    columns: dict[int, list[Job | str]] = {0: [job]}
+    columns: dict[int, list[Node]] = {0: [job]}
     edges: set[tuple[str, str]] = set()
     jids = {job.jid}
     for direction in (-1, 1):
@@ -151,28 +172,30 @@ def _columns(client: Any, job: Job) -> tuple[dict[int, list[Job | str]], set[tup
                 break
             jids.update(next_jids)
             level, missing = fetch_jobs(client, next_jids)
-            columns[direction * depth] = [*level, *missing]
+            groups = client.run(groups_of(client, missing)) if missing else {}
+            columns[direction * depth] = [*level, *(groups.get(jid, jid) for jid in missing)]
     return dict(sorted(columns.items())), edges
 
 
 def _boxes(
-    columns: Mapping[int, list[Job | str]], positions: Mapping[str, tuple[int, int]], own_jid: str, now: float
+    columns: Mapping[int, list[Node]], positions: Mapping[str, tuple[int, int]], own_jid: str, now: float
 ) -> Iterator[SafeString]:
     for jobs in columns.values():
         for node in jobs:
-            is_missing = isinstance(node, str)
-            jid = node if isinstance(node, str) else node.jid
-            state = "gone" if isinstance(node, str) else state_of(node, now)
-            title = "" if isinstance(node, str) else node.klass.rpartition(".")[2]
+            jid, state, title, model = _id(node), "gone", "", "job"
+            if isinstance(node, Job):
+                state, title = state_of(node, now), node.klass.rpartition(".")[2]
+            elif isinstance(node, Group):
+                state, title, model = node.state, node.name or "group", "jobgroup"
             x, y = positions[jid]
             yield format_html(
                 '<a href="{}" aria-label="{}"><rect class="resty-box {} resty-is-{}" x="{}" y="{}" width="{}" '
                 'height="{}" rx="4"/><text x="{}" y="{}">{}</text>'
                 '<text class="resty-second" x="{}" y="{}">{} · {}</text></a>',
-                formatting.url("job", jid),
+                formatting.url(model, jid),
                 f"{formatting.short(jid)}, {state}",
                 "resty-own" if jid == own_jid else "",
-                state if not is_missing else "other",
+                "other" if isinstance(node, str) else state,
                 x,
                 y,
                 *_BOX,
@@ -184,6 +207,10 @@ def _boxes(
                 formatting.name(jid, 10),
                 state,
             )
+
+
+def _id(node: Node) -> str:
+    return node if isinstance(node, str) else node.id if isinstance(node, Group) else node.jid
 
 
 def _edge_path(source: tuple[int, int], target: tuple[int, int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,7 +16,9 @@ from django.views.decorators.http import require_safe
 
 from resty_django.text import printable
 
+from ..clients.graph import groups_of
 from ..clients.job import Job
+from ..clients.outcomes import Outcome
 from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
 from ..clients.serialization import encode
@@ -25,12 +27,16 @@ from ..models import name_of, token
 from . import formatting, job_graph, operations
 from .arguments import display_json
 from .base import TEMPLATES
+from .callbacks import callbacks_table, outcome_facts
 from .forms import FilterForm, queues_of
-from .job_actions import JobActions
 from .job_lists import JobFilter, JobList
 from .links import links
 from .rows import failure_of, jobs_table, state_of
+from .stuck import StuckList
+from .tables import Table
 
+MAX_GROUPS: Final = 100
+"""Maximum number of dependencies that are recognized as groups."""
 LONGEST_MESSAGE = 20_000
 """Maximum characters of an error message."""
 
@@ -66,6 +72,9 @@ class JobContext(TypedDict):
     events: Sequence[job_graph.Event]
     timeline: str
     graph: str
+    connected: bool
+    """Whether other jobs are connected with it."""
+    callbacks: Table | None
     dependencies: Sequence[tuple[str, str]]
     dependents: Sequence[tuple[str, str]]
     tags: Sequence[tuple[str, str, str]]
@@ -75,9 +84,9 @@ class JobContext(TypedDict):
     priorities: Sequence[tuple[str, str]]
 
 
-class JobAdmin(JobActions):
+class JobAdmin(StuckList):
     def extra_urls(self) -> list[URLPattern]:
-        return [*self.bulk_urls(), *self.action_urls()]
+        return [*self.bulk_urls(), *self.stuck_urls(), *self.action_urls()]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -132,10 +141,12 @@ class JobAdmin(JobActions):
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
+        outcome = job.outcome() or Outcome()
+        groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
             "state": formatting.state(state),
-            "facts": _job_facts(job, now),
+            "facts": [*_job_facts(job, now), *outcome_facts(outcome)],
             "data": data,
             "complete": complete,
             "links": links(request, self.admin_site, job),
@@ -145,7 +156,12 @@ class JobAdmin(JobActions):
             "events": job_graph.events(job, now),
             "timeline": job_graph.timeline(job, now),
             "graph": job_graph.graph(client, job),
-            "dependencies": [(formatting.job_link(jid), token(jid)) for jid in job.dependencies],
+            "connected": bool(job.dependencies or job.dependents or outcome.groups),
+            "callbacks": callbacks_table(request, client, outcome) if outcome.callbacks() else None,
+            "dependencies": [
+                (formatting.group_link(jid) if jid in groups else formatting.job_link(jid), token(jid))
+                for jid in job.dependencies
+            ],
             "dependents": [(formatting.job_link(jid), token(jid)) for jid in job.dependents],
             "tags": [
                 (formatting.name(tag), token(tag), formatting.list_url("job", tag=token(tag)))

@@ -16,7 +16,6 @@ from ..clients.put_options import options_of
 from ..clients.transport import Request
 from ..errors import DependencyError
 from .job_lists import fetch_jobs
-from .rows import state_of
 from .tables import PAGE_SIZE
 
 SALT: Final = "resty_django.qless.admin.undo"
@@ -143,7 +142,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Canceled"),
             "cancel_job",
             lambda client, job, argument: ("cancel", job.jid),
-            applies=lambda job, now: state_of(job, now) != "complete",
+            applies=lambda job, now: job.state != "complete",
             danger=True,
             effect=_("Canceling deletes the job, even if a worker is running it. This cannot be undone."),
         ),

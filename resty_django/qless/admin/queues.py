@@ -28,6 +28,7 @@ from .glossary import OPERATION_HELP
 from .job_lists import JobFilter, queue_counts, redis_command
 from .recurring import recurring_table
 from .rows import jobs_table
+from .stuck import stuck_notice, stuck_url
 from .tables import Column, Row, Table, table
 
 COLUMNS: Final = (
@@ -54,6 +55,8 @@ class QueueContext(TypedDict):
     paused: bool
     reason: str
     exists: bool
+    stuck: tuple[str, str] | None
+    """URL and text of a notice about stuck jobs."""
 
 
 class StatisticsTab(TypedDict):
@@ -127,7 +130,10 @@ class QueueAdmin(JobsAdmin[Queue]):
             form=NameForm(request.GET),
             tiles=overview.tiles(client, counts, groups, workers, lives),
             notes=notes_of(unserved),
-            shortcuts=[(formatting.list_url("about"), _("About this job queue"))],
+            shortcuts=[
+                *([(stuck_url(), _("Stuck jobs"))] if any(queue.depends for queue in counts) else []),
+                (formatting.list_url("about"), _("About this job queue")),
+            ],
             extra_tables=[overview.largest_failure_groups(request, groups)],
         )
 
@@ -256,6 +262,7 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
         ],
         "paused": counts.paused,
         "reason": formatting.name(reason) if counts.paused else "",
+        "stuck": stuck_notice(client, row.name) if counts.depends else None,
         "exists": _exists(client, row.name) or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
     }
 

@@ -56,7 +56,10 @@ def job_row(job: Job, now: float) -> Row:
 
 
 def state_of(job: Job, now: float) -> str:
-    """Return the state to display: a running job whose lock has expired is stalled."""
+    """Return the state to display: a running job whose lock has expired is stalled, and a complete job may have been
+    skipped."""
+    if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
+        return "skipped"
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 

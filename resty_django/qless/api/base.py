@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import Error as DatabaseError
@@ -11,11 +12,13 @@ from rest_framework.response import Response
 
 from resty_django.api.views import JsonView
 from resty_django.health import described
+from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..audit import note
 from ..clients.client import Client
 from ..clients.default import default_client
+from ..errors import GraphTooLarge, NoSuchJob, QlessError
 from ..models import Named
 from .errors import exception_handler
 
@@ -50,6 +53,18 @@ class QlessView(JsonView):
             note(request.user, [row], f"{operation}, over HTTP.")
         except DatabaseError as error:
             log.error("%s, over HTTP: no history entry was written: %s", operation, described(error))
+
+    @classmethod
+    @contextmanager
+    def logged_if_interrupted(cls, request: Request, row: Named, operation: str) -> Iterator[None]:
+        """Record an operation of several calls that fails, because its earlier calls may have changed jobs."""
+        try:
+            yield
+        except (NoSuchJob, GraphTooLarge):  # raised before any change
+            raise
+        except (QlessError, StoreError):
+            cls.log_operation(request, row, f"{operation} was interrupted; some jobs may have changed")
+            raise
 
 
 def _username(user: Any) -> str:

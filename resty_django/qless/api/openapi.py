@@ -12,11 +12,14 @@ from . import serializers
 _ERRORS: Examples = {
     **REQUEST_ERRORS,
     404: (
-        "The job does not exist.",
-        {"no_such_job": {"message": "The job 5f0e8a4ccf7b4b0bb3a3a6e4d5a7c1f2 does not exist."}},
+        "The job or the group does not exist.",
+        {
+            "no_such_job": {"message": "The job 5f0e8a4ccf7b4b0bb3a3a6e4d5a7c1f2 does not exist."},
+            "no_such_group": {"message": "The group import-7 does not exist."},
+        },
     ),
     409: (
-        "The job's state does not allow this, or other jobs depend on it.",
+        "The job's state does not allow this, other jobs depend on it, or too many jobs are connected with it.",
         {"dependency": {"message": "Cancel(): a is a dependency of b but is not mentioned to be canceled"}},
     ),
     502: (
@@ -80,6 +83,32 @@ retry = _describe(
     path="jid",
     body=serializers.RetrySerializer,
 )
+graph = _describe("job_graph", "Connected jobs", serializers.GraphSerializer, 404, 409, path="jid")
+cancel_graph = _describe(
+    "job_graph_cancel", "Delete all connected jobs", serializers.CountSerializer, 404, 409, path="jid"
+)
+retry_graph = _describe(
+    "job_graph_retry", "Retry all connected jobs that failed", serializers.CountSerializer, 404, 409, path="jid"
+)
+job_groups = _describe(
+    "groups", "Groups of jobs", serializers.JobGroupsSerializer, query=serializers.PageQuerySerializer
+)
+job_group = _describe("group", "One group", serializers.JobGroupSerializer, 404, path="group")
+members = _describe(
+    "group_jobs",
+    "Members of a group",
+    serializers.MembersSerializer,
+    404,
+    path="group",
+    query=serializers.PageQuerySerializer,
+)
+cancel_group = _describe(
+    "group_cancel", "Delete the members that have not ended", serializers.CountSerializer, 404, 409, path="group"
+)
+retry_members = _describe(
+    "group_retry", "Retry the members that failed", serializers.CountSerializer, 404, 409, path="group"
+)
+stuck = _describe("stuck", "Stuck jobs of a queue", serializers.StuckSerializer, query=serializers.StuckQuerySerializer)
 failed = _describe("failed", "Failed jobs by group", serializers.GroupsSerializer)
 group = _describe(
     "failed_group",

@@ -39,6 +39,13 @@ class RecurringQuerySerializer(PageQuerySerializer):
     queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only recurring jobs of this queue.")
 
 
+class StuckQuerySerializer(serializers.Serializer[Any]):
+    queue = serializers.CharField(trim_whitespace=False)
+    cursor = serializers.IntegerField(
+        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="The cursor of the previous response."
+    )
+
+
 class DateQuerySerializer(serializers.Serializer[Any]):
     date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21. Default: today.")
 
@@ -255,6 +262,82 @@ class RecurringJobsSerializer(serializers.Serializer[Any]):
 
     total = serializers.IntegerField()
     jobs = RecurringJobSerializer(many=True)
+
+
+class JobGroupSerializer(serializers.Serializer[Any]):
+    """A group of jobs. Times are seconds since the epoch."""
+
+    id = serializers.CharField()
+    name = serializers.CharField(allow_blank=True)
+    state = serializers.ChoiceField(choices=("open", "running", "complete", "failed"))
+    total = serializers.IntegerField(help_text="Number of members.")
+    done = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    skipped = serializers.IntegerField()
+    canceled = serializers.IntegerField()
+    left = serializers.IntegerField(help_text="Members that have not ended.")
+    reason = serializers.CharField(allow_null=True, help_text="The jid of the member that failed first.")
+    incomplete = serializers.BooleanField(help_text="Whether its client did not finish adding members.")
+    created_at = serializers.FloatField()
+    ended_at = serializers.FloatField(allow_null=True)
+
+
+class JobGroupsSerializer(serializers.Serializer[Any]):
+    """Groups of jobs, newest first."""
+
+    total = serializers.IntegerField()
+    groups = JobGroupSerializer(many=True)
+
+
+class MemberSerializer(serializers.Serializer[Any]):
+    jid = serializers.CharField()
+    state = serializers.CharField(allow_null=True, help_text="Null if the job does not exist any more.")
+
+
+class MembersSerializer(serializers.Serializer[Any]):
+    """Members of a group, in the order in which they were put."""
+
+    total = serializers.IntegerField()
+    jobs = MemberSerializer(many=True)
+
+
+class ConnectedSerializer(serializers.Serializer[Any]):
+    jid = serializers.CharField()
+    klass = serializers.CharField()
+    state = serializers.CharField()
+    queue = serializers.CharField(allow_blank=True)
+    dependencies = serializers.ListField(child=serializers.CharField(), help_text="Jids of jobs and IDs of groups.")
+    groups = serializers.ListField(child=serializers.CharField())
+    blocked = serializers.CharField(
+        allow_null=True, help_text="The failed job because of which this one failed without a run."
+    )
+
+
+class GraphSerializer(serializers.Serializer[Any]):
+    """Connected jobs, and the groups through which they are connected."""
+
+    jobs = ConnectedSerializer(many=True)
+    groups = JobGroupSerializer(many=True)
+
+
+class StuckJobSerializer(serializers.Serializer[Any]):
+    jid = serializers.CharField()
+    queue = serializers.CharField()
+    other = serializers.CharField(allow_null=True, help_text="The job for which it waits.")
+    reason = serializers.ChoiceField(choices=("failed", "gone", "complete", "itself", "nothing"))
+
+
+class StuckSerializer(serializers.Serializer[Any]):
+    """A page of stuck jobs."""
+
+    jobs = StuckJobSerializer(many=True)
+    cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
+
+
+class CountSerializer(serializers.Serializer[Any]):
+    """The number of changed jobs."""
+
+    count = serializers.IntegerField()
 
 
 class DoneSerializer(serializers.Serializer[Any]):

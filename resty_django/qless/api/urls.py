@@ -35,6 +35,17 @@ urlpatterns = [
     path("jobs/", views.SearchView.as_view(), name="jobs"),
     path("jobs/<resty_qless_name:jid>/", _outside_transactions(views.JobView), name="job"),
     path("jobs/<resty_qless_name:jid>/retry/", _outside_transactions(views.RetryView), name="retry"),
+    path("jobs/<resty_qless_name:jid>/graph/", views.GraphView.as_view(), name="graph"),
+    path(
+        "jobs/<resty_qless_name:jid>/graph/cancel/", _outside_transactions(views.CancelGraphView), name="cancel-graph"
+    ),
+    path("jobs/<resty_qless_name:jid>/graph/retry/", _outside_transactions(views.RetryGraphView), name="retry-graph"),
+    path("groups/", views.JobGroupsView.as_view(), name="job-groups"),
+    path("groups/<resty_qless_name:group>/", views.JobGroupView.as_view(), name="job-group"),
+    path("groups/<resty_qless_name:group>/jobs/", views.MembersView.as_view(), name="members"),
+    path("groups/<resty_qless_name:group>/cancel/", _outside_transactions(views.CancelGroupView), name="cancel-group"),
+    path("groups/<resty_qless_name:group>/retry/", _outside_transactions(views.RetryMembersView), name="retry-members"),
+    path("stuck/", views.StuckView.as_view(), name="stuck"),
     path("failed/", views.FailedView.as_view(), name="failed"),
     path("failed/<resty_qless_name:group>/", views.GroupView.as_view(), name="group"),
     path("failed/<resty_qless_name:group>/retry/", _outside_transactions(views.RetryGroupView), name="retry-group"),

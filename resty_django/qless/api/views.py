@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,11 +14,17 @@ from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.queue import pause_with_reason, unpause_and_forget_reason
 from ..clients.recurring import RecurringJob
-from ..errors import NoSuchJob, QlessError
-from ..models import FailureGroup, Queue
+from ..clients.replies import Group
+from ..errors import GraphTooLarge, GroupError, NoSuchJob, QlessError
+from ..models import FailureGroup, JobGroup, Queue
 from ..models import Job as JobRow
 from . import openapi, representations, serializers
 from .base import CANCEL, PAUSE, RETRY, VIEW, QlessView
+
+MAX_CONNECTED: Final = 2000
+"""Maximum number of connected jobs for one request."""
+MAX_MEMBERS: Final = 10_000
+"""Maximum number of members of a group that a request cancels or retries."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -124,6 +130,63 @@ class GroupView(QlessView):
         query = checked(serializers.PageQuerySerializer(data=request.query_params))
         failures = self.jobs_client.jobs.failed(group, query["offset"], query["count"])
         return Response({"total": failures.total, "jobs": representations.job_summaries(failures.jobs)})
+
+
+class GraphView(QlessView):
+    """Show the jobs that are connected with a job through dependencies and groups."""
+
+    permissions: ClassVar = {"GET": VIEW}
+
+    @openapi.graph
+    def get(self, request: Request, jid: str) -> Response:
+        return Response(representations.connected_jobs(self.jobs_client.jobs.graph(jid, MAX_CONNECTED)))
+
+
+class JobGroupsView(QlessView):
+    """List groups of jobs, newest first."""
+
+    permissions: ClassVar = {"GET": VIEW}
+
+    @openapi.job_groups
+    def get(self, request: Request) -> Response:
+        query = checked(serializers.PageQuerySerializer(data=request.query_params))
+        return Response(representations.to_json(self.jobs_client.groups.list(query["offset"], query["count"])))
+
+
+class JobGroupView(QlessView):
+    """Show one group."""
+
+    permissions: ClassVar = {"GET": VIEW}
+
+    @openapi.job_group
+    def get(self, request: Request, group: str) -> Response:
+        return Response(representations.to_json(_group(self.jobs_client, group)))
+
+
+class MembersView(QlessView):
+    """List the members of a group."""
+
+    permissions: ClassVar = {"GET": VIEW}
+
+    @openapi.members
+    def get(self, request: Request, group: str) -> Response:
+        query = checked(serializers.PageQuerySerializer(data=request.query_params))
+        total = _group(self.jobs_client, group).total
+        members = self.jobs_client.groups.jobs(group, query["offset"], query["count"])
+        jobs = [{"jid": jid, "state": state} for jid, state in members]
+        return Response(representations.to_json({"total": total, "jobs": jobs}))
+
+
+class StuckView(QlessView):
+    """List the jobs of a queue that wait for something that will not end."""
+
+    permissions: ClassVar = {"GET": VIEW}
+
+    @openapi.stuck
+    def get(self, request: Request) -> Response:
+        query = checked(serializers.StuckQuerySerializer(data=request.query_params))
+        page = self.jobs_client.queues[query["queue"]].stuck(str(query["cursor"]))
+        return Response(representations.to_json(page))
 
 
 class WorkersView(QlessView):
@@ -252,6 +315,60 @@ class RetryGroupView(QlessView):
         return Response(representations.to_json({"jids": jids}))
 
 
+class CancelGraphView(QlessView):
+    """Cancel all jobs that are connected with a job and not complete."""
+
+    permissions: ClassVar = {"POST": CANCEL}
+
+    @openapi.cancel_graph
+    def post(self, request: Request, jid: str) -> Response:
+        with self.logged_if_interrupted(request, JobRow.from_name(jid), "Canceling all connected jobs"):
+            count = self.jobs_client.cancel_graph(jid, MAX_CONNECTED)
+        self.log_operation(request, JobRow.from_name(jid), f"Canceled all {count} connected jobs")
+        return Response({"count": count})
+
+
+class RetryGraphView(QlessView):
+    """Retry all jobs that are connected with a job and failed in a run, each in its own queue."""
+
+    permissions: ClassVar = {"POST": RETRY}
+
+    @openapi.retry_graph
+    def post(self, request: Request, jid: str) -> Response:
+        with self.logged_if_interrupted(request, JobRow.from_name(jid), "Retrying connected jobs"):
+            count = self.jobs_client.retry_graph(jid, MAX_CONNECTED)
+        self.log_operation(request, JobRow.from_name(jid), f"Retried {count} connected jobs")
+        return Response({"count": count})
+
+
+class CancelGroupView(QlessView):
+    """Cancel the members of a group that have not ended, and the jobs that only these depend on."""
+
+    permissions: ClassVar = {"POST": CANCEL}
+
+    @openapi.cancel_group
+    def post(self, request: Request, group: str) -> Response:
+        _bounded_group(self.jobs_client, group)
+        with self.logged_if_interrupted(request, JobGroup.from_name(group), "Canceling jobs"):
+            count = self.jobs_client.groups.cancel(group)
+        self.log_operation(request, JobGroup.from_name(group), f"Canceled {count} jobs")
+        return Response({"count": count})
+
+
+class RetryMembersView(QlessView):
+    """Retry the members of a group that failed, and the jobs because of which members failed."""
+
+    permissions: ClassVar = {"POST": RETRY}
+
+    @openapi.retry_members
+    def post(self, request: Request, group: str) -> Response:
+        _bounded_group(self.jobs_client, group)
+        with self.logged_if_interrupted(request, JobGroup.from_name(group), "Retrying jobs"):
+            count = self.jobs_client.groups.retry(group)
+        self.log_operation(request, JobGroup.from_name(group), f"Retried {count} jobs")
+        return Response({"count": count})
+
+
 class PauseView(QlessView):
     """Pause a queue."""
 
@@ -286,3 +403,16 @@ def _job(client: Client, jid: str) -> Job:
     if not isinstance(job, Job):
         raise NoSuchJob(f"The job {jid} does not exist.")
     return job
+
+
+def _group(client: Client, group_id: str) -> Group:
+    group = client.groups.get(group_id)
+    if group is None:
+        raise GroupError(f"The group {group_id} does not exist.")
+    return group
+
+
+def _bounded_group(client: Client, group_id: str) -> None:
+    """Raise `GraphTooLarge` if a group is too large for one request, and `GroupError` if it does not exist."""
+    if _group(client, group_id).total > MAX_MEMBERS:
+        raise GraphTooLarge(f"The group has more than {MAX_MEMBERS} members. Use client.groups in code.")

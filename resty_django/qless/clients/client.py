@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,9 +14,11 @@ import msgspec
 from ..core import PREFIX
 from ..errors import DependencyError
 from .events import Events
+from .graph import LIMIT, cancel_all, dependents_first, retry_all
+from .groups import Groups
 from .jobs import Jobs
 from .queue import Queue
-from .replies import QueueCounts, QueuesPage, WorkerCounts, WorkerJobs, WorkerLife, WorkersPage
+from .replies import QueueCounts, QueuesPage, StuckJob, WorkerCounts, WorkerJobs, WorkerLife, WorkersPage
 from .serialization import as_list, read, reader, text
 from .transport import ScriptClient, Steps, sync_and_async
 
@@ -171,6 +173,7 @@ class Client(ScriptClient):
         self._own_name: tuple[int, str] = (0, "")
         self.queues = Queues(self)
         self.jobs = Jobs(self)
+        self.groups = Groups(self)
         self.workers = Workers(self)
         self.config = Config(self)
 
@@ -245,6 +248,50 @@ class Client(ScriptClient):
         return requested
 
     bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
+
+    def _cancel_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+        """Cancel all jobs that are connected with a job (or a group) and not complete, also running ones; return how
+        many.
+
+        `client.jobs.graph` describes which these are. They are canceled in batches of 50, dependents first. Raises
+        `GraphTooLarge` and `NoSuchJob`, before anything is canceled; and `DependencyError` if jobs that depend on them
+        are put all the while, or more than 50 jobs wait for each other in a circle.
+        """
+        return (yield from cancel_all(self, jid, limit))
+
+    cancel_graph, acancel_graph = sync_and_async(_cancel_graph)
+
+    def _retry_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+        """Requeue all jobs that are connected with a job (or a group) and failed in a run; return how many.
+
+        Each returns to its own queue. Jobs that failed because of them wait for them again. Raises `GraphTooLarge` and
+        `NoSuchJob`.
+        """
+        return (yield from retry_all(self, jid, limit))
+
+    retry_graph, aretry_graph = sync_and_async(_retry_graph)
+
+    def stuck(self, queue: str | None = None) -> Iterator[StuckJob]:
+        """Yield the jobs of a queue, or of all queues, that wait for something that will not end.
+
+        Each call to the server examines at most 100 jobs. If jobs stop waiting in the meantime, others may be missed.
+        """
+        for name in (counts.name for counts in self.queues.counts()) if queue is None else (queue,):
+            cursor: str | None = ""
+            while cursor is not None:
+                page = self.queues[name].stuck(cursor)
+                yield from page.jobs
+                cursor = page.cursor or None
+
+    async def astuck(self, queue: str | None = None) -> AsyncIterator[StuckJob]:
+        """Do the same for asyncio."""
+        for name in [counts.name for counts in await self.queues.acounts()] if queue is None else [queue]:
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await self.queues[name].astuck(cursor)
+                for job in page.jobs:
+                    yield job
+                cursor = page.cursor or None
 
     def _unfail(self, group: str, queue: str, count: int = 500) -> Steps[int]:
         """Move the oldest `count` failed jobs of a group to a queue, where they wait; return how many were moved.
@@ -321,22 +368,6 @@ class Client(ScriptClient):
     def close(self) -> None:
         """Close the connections that were made from a URL or by a function. Those for asyncio close with their loop."""
         self.source.close()
-
-
-def dependents_first(jids: Sequence[str], dependents: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the jobs in order: dependents before the jobs that they depend on."""
-    order: dict[str, None] = {}
-    entered: set[str] = set()
-    for jid in jids:
-        stack = [jid]
-        while stack:
-            top = stack[-1]
-            if top not in entered:
-                entered.add(top)
-                stack += [dependent for dependent in dependents.get(top, ()) if dependent not in entered]
-            else:
-                order.setdefault(stack.pop())
-    return list(order)
 
 
 def _list(reply: bytes) -> list[Any]:

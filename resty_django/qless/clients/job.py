@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from ..errors import InvalidArgument
+from .outcomes import Outcome
 from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, list_text, options_of
 from .replies import JobRecord, Result
 from .serialization import as_list, decode, encode, read, reader
@@ -354,6 +355,12 @@ class Job:
         return (yield from self.client.jobs._result(self.jid))
 
     result, aresult = sync_and_async(_result)
+
+    def _outcome(self) -> Steps[Outcome | None]:
+        """Return the job's callbacks, policies and groups; None if it has none, or is complete."""
+        return (yield from self.client.jobs._outcome(self.jid))
+
+    outcome, aoutcome = sync_and_async(_outcome)
 
     def _track(self) -> Steps[bool]:
         """Announce the job's changes as events. Return False if they were already."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
+from .graph import LIMIT, Graph, graph_of_existing
 from .job import Job, job_list
+from .outcomes import Outcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
 from .replies import Failures, GroupsPage, JidPage, JobRecord, Result, SearchPage, Tracked
@@ -177,3 +179,19 @@ class Jobs:
         )
 
     result, aresult = sync_and_async(_result)
+
+    def _outcome(self, jid: str) -> Steps[Outcome | None]:
+        """Return the callbacks, policies and groups of a job; None if it has none, is complete, or does not exist."""
+        return read_outcome((yield "outcome", jid))
+
+    outcome, aoutcome = sync_and_async(_outcome)
+
+    def _graph(self, jid: str, limit: int = LIMIT) -> Steps[Graph]:
+        """Return all jobs that are connected with a job, or a group, through dependencies, dependents and groups.
+
+        Complete jobs are connected only through groups, because they no longer hold up others, and no longer know
+        their groups. Raises `GraphTooLarge` if there are more than `limit`, and `NoSuchJob`.
+        """
+        return (yield from graph_of_existing(self.client, jid, limit))
+
+    graph, agraph = sync_and_async(_graph)

@@ -14,9 +14,10 @@ from resty_django.txid import current
 
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
 from .job import Job, job_list
+from .outcomes import outcome_fields
 from .put_options import DEPENDS_PER_CALL, class_name, list_text, options_of, text_list
-from .replies import JobSpec, QueueCounts, QueueStats, Throughput
-from .serialization import encode, read, reader, texts
+from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage, Throughput
+from .serialization import as_list, encode, read, reader, texts
 from .transport import Steps, sync_and_async
 
 if TYPE_CHECKING:
@@ -38,6 +39,14 @@ _FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
 _COUNTS: Final = reader(QueueCounts)
 _STATS: Final = reader(QueueStats)
 _THROUGHPUT: Final = reader(Throughput)
+
+
+class _StuckPage(msgspec.Struct):
+    jobs: list[tuple[str, str, str]] | dict[str, Any]
+    cursor: str
+
+
+_STUCK: Final = reader(_StuckPage)
 
 
 class Queue:
@@ -69,13 +78,16 @@ class Queue:
         tags: Iterable[str] | None = None,
         retries: int | None = None,
         depends: Iterable[str] | None = None,
+        outcome: Mapping[str, Any] | None = None,
     ) -> Steps[str]:
         """Put a job; return its jid.
 
         `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `delay`: seconds before
         the job starts to wait. `priority`: jobs with higher numbers run first. `retries`: how often it may run again.
-        `depends`: jids of jobs that must be complete first. A job that already exists under `jid` is moved here, with
-        these data and options. Raises `InvalidArgument`, `DependencyError`.
+        `depends`: jids of jobs that must be complete first, and IDs of groups. `outcome`: what follows from its end:
+        callbacks (`success`, `failure`, `complete`), what it does if a job for which it waits fails (`policy`), and the
+        `group` to which it belongs. A job that already exists under `jid` is moved here, with these data and options.
+        Raises `InvalidArgument`, `DependencyError`, `GroupError`.
 
         More than 1000 jobs in `depends` are sent before the job, in batches; if that is interrupted, nothing is put.
         """
@@ -93,6 +105,8 @@ class Queue:
         txid = current()
         if txid is not None:
             options += ("txid", txid)
+        if outcome:
+            options += ("outcome", msgspec.json.encode(outcome_fields(outcome)))
         if jid is None:
             jid = self.client.generate_jid()
         yield "put", self.client.worker_name, self.name, jid, name, encode(data), delay, *options
@@ -242,6 +256,18 @@ class Queue:
         return None if reply is None else float(reply)
 
     due, adue = sync_and_async(_due)
+
+    def _stuck(self, cursor: str = "", count: int = 100) -> Steps[StuckPage]:
+        """Return jobs that wait for something that will not end.
+
+        Examines at most `count` (and at most 100) of the jobs that wait for others; pass the reply's `cursor` to
+        continue.
+        """
+        page = read((yield "stuck", self.name, cursor, count), _STUCK)
+        jobs = [StuckJob(jid, self.name, other or None, reason) for jid, other, reason in as_list(page.jobs)]
+        return StuckPage(jobs, page.cursor)
+
+    stuck, astuck = sync_and_async(_stuck)
 
     def _paused(self) -> Steps[bool]:
         return (yield from self._counts()).paused
@@ -426,6 +452,8 @@ def _options_text(spec: Mapping[str, Any], txid_option: dict[str, str]) -> bytes
         "depends": text_list("depends", spec.get("depends") or ()),
         **txid_option,
     }
+    if spec.get("outcome"):
+        values["outcome"] = outcome_fields(spec["outcome"])
     return msgspec.json.encode(values)
 
 

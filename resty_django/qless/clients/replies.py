@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+
+from .serialization import read, reader
 
 if TYPE_CHECKING:
     from .job import Job
@@ -162,6 +165,100 @@ class JobSpec:
     tags: list[str] | tuple[str, ...] | None = None
     retries: int | None = None
     depends: list[str] | tuple[str, ...] | None = None
+    outcome: Mapping[str, Any] | None = None
+
+
+JobStates: TypeAlias = list[tuple[str, str | None]]
+"""Pairs of jid and state; state None: the job does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of jobs.
+
+    `state`: `open` (members are added), `running`, `complete` or `failed`. `total`: number of members, of which `done`,
+    `failed`, `skipped` and `canceled` have ended so, and `left` have not ended. `reason`: the jid of the member that
+    failed first. `incomplete`: its client did not finish adding members. `created_at`, `ended_at`: seconds since the
+    epoch.
+    """
+
+    id: str
+    name: str
+    state: str
+    total: int
+    done: int
+    failed: int
+    skipped: int
+    canceled: int
+    left: int
+    reason: str | None
+    incomplete: bool
+    created_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """A page of groups, newest first, and the total number."""
+
+    total: int
+    groups: list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class StuckJob:
+    """A job that waits for something that will not end.
+
+    `reason`: `failed` (the job or group `other` has failed, and the policy is to wait), `gone` (`other` does not
+    exist), `complete` (`other` is complete, but did not release it), `itself` (it waits for itself, or for a group of
+    which it is a member), or `nothing` (it waits for no job).
+    """
+
+    jid: str
+    queue: str
+    other: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StuckPage:
+    """A page of stuck jobs; an empty `cursor` marks the last."""
+
+    jobs: list[StuckJob]
+    cursor: str
+
+
+class GroupRecord(msgspec.Struct):
+    """A group in the core's JSON."""
+
+    group: str
+    name: str
+    state: str
+    total: int
+    done: int
+    failed: int
+    skipped: int
+    canceled: int
+    left: int
+    reason: str | bool
+    incomplete: bool
+    at: float
+    ended: float
+
+
+def group_of(reply: bytes) -> Group:
+    """Return the group in a reply of `group.get`. Raises `UnreadableReply`."""
+    return group_of_record(read(reply, _GROUP))
+
+
+def group_of_record(record: GroupRecord) -> Group:
+    values = {name: getattr(record, name) for name in ("name", "state", *_COUNTS, "incomplete")}
+    reason = record.reason if isinstance(record.reason, str) else None
+    return Group(id=record.group, reason=reason, created_at=record.at, ended_at=record.ended or None, **values)
+
+
+_COUNTS: Final = ("total", "done", "failed", "skipped", "canceled", "left")
+_GROUP: Final = reader(GroupRecord)
 
 
 class JobRecord(msgspec.Struct, kw_only=True):

@@ -47,6 +47,13 @@ class RedisCommand(tuple[Any, ...]):
     """A command of the server itself. The first argument after its name is a key."""
 
 
+def checked(reply: Any) -> Any:
+    """Return the reply to one of several requests. Raises it if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
 def is_refusal(reply: object) -> bool:
     """Return whether a reply is an error that the same call would get again, because of its arguments or the data.
 

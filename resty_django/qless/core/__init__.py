@@ -14,9 +14,21 @@ from pathlib import Path
 from typing import Final
 
 SCRIPT_FILES: Final = (
-    *("prologue", "common", "history", "later", "helpers_lazy", "put", "statistics", "throughput", "complete", "fail"),
+    *(
+        "prologue",
+        "common",
+        "history",
+        "later",
+        "helpers_lazy",
+        "outcomes",
+        "put",
+        "statistics",
+        "throughput",
+        "complete",
+        "fail",
+    ),
     *("job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
-    *("recur", "epilogue"),
+    *("recur", "groups", "epilogue"),
 )
 """The Lua files in order. The most frequent commands come first: a call creates the functions of all files up to its
 command's file."""

@@ -22,6 +22,7 @@ if command == 'cancel' then
       end
     end
   end
+  local ended = {}
   local function cancel(jid)
     local key = JOB .. jid
     local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags')
@@ -59,12 +60,18 @@ if command == 'cancel' then
         call('ZREM', prefix .. 'tracked', jid)
       end
     end
+    if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+      ended[#ended + 1] = outcomes().before_cancel(jid)
+    end
     call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
   end
   local jids = {}
   for n = 3, #ARGV do
     cancel(ARGV[n])
     jids[n - 2] = ARGV[n]
+  end
+  for _, known in ipairs(ended) do
+    outcomes().canceled(known)
   end
   lazy_helpers().remove_from_groups()
   return jids
@@ -105,6 +112,9 @@ if command == 'depends' then
   if action == 'on' then
     lazy_helpers().refuse_cycle(title, jid, others)
     lazy_helpers().link(jid, others)
+    if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+      outcomes().examine(jid)
+    end
     return 1
   end
   local all, key = others[1] == 'all', JOB .. jid .. '-dependencies'

@@ -7,7 +7,8 @@ if command == 'complete' then
   local jid, worker = need(title, 'jid', ARGV[3]), need(title, 'worker', ARGV[4])
   local queue, data = need(title, 'queue', ARGV[5]), need(title, 'data', ARGV[6])
   local life, kept = settings('jobs-history', 'jobs-history-count')
-  life, kept = tonumber(life) or 604800, tonumber(kept) or 50000
+  life, kept = tonumber(life), tonumber(kept) or 50000
+  life = life == life and life or 604800 -- not NaN
   need(title, 'data', data, 'json')
   local next_queue, result, ttl, pending
   local delay, depends = 0, {}
@@ -50,7 +51,8 @@ if command == 'complete' then
   end
 
   append_history(jid, moment, '"done"')
-  local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', key .. '-dependents') > 0
+  local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', key .. '-dependents',
+    prefix .. 'o:' .. jid) > 0
   call('ZREM', QUEUE .. queue .. '-work', jid)
   call('ZREM', QUEUE .. queue .. '-locks', jid)
   if rare then
@@ -61,7 +63,7 @@ if command == 'complete' then
   record_completion(queue)
   if result then
     call('HSET', prefix .. 'x:' .. jid, 'result', result)
-    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(ttl or life + 86400)))
+    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(math.min(ttl or life + 86400, 1e9))))
   end
   if rare and call('ZSCORE', prefix .. 'tracked', jid) then
     call('PUBLISH', prefix .. 'completed', jid)
@@ -96,6 +98,12 @@ if command == 'complete' then
     if not blocked then
       call('PUBLISH', prefix .. 'wake:' .. next_queue, due)
     end
+    if rare and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+      outcomes().put_again(jid, true)
+      if blocked then
+        outcomes().examine(jid)
+      end
+    end
     return reply
   end
 
@@ -105,12 +113,21 @@ if command == 'complete' then
   local completed = prefix .. 'completed'
   call('ZADD', completed, now, jid)
 
+  if rare then
+    call('HDEL', prefix .. 'x:' .. jid, 'skipped')
+    if call('EXISTS', prefix .. 'o:' .. jid) == 1 and not end_member(jid) then
+      outcomes().ended(jid, 'complete', result)
+    end
+  end
   if call('ZCARD', completed) > kept or call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, 1)[1] then
     later().expire(life, kept, STEP / 2)
   end
-  if rare and later().release(jid) then
+  local deferred = rare and later().release(jid)
+  if deferred then
     later().step(STEP)
-    return pending and 'pending' or 'complete'
   end
-  return 'complete'
+  if lazy_helpers_made then
+    lazy_helpers().remove_from_groups()
+  end
+  return deferred and pending and 'pending' or 'complete'
 end

@@ -47,17 +47,21 @@ if command == 'fail' then
   local queue, name = job[3], encode(worker)
   call('PUBLISH', prefix .. 'log', '{"event":"failed","jid":' .. encode(jid) .. ',"worker":' .. name .. ',"group":'
     .. encode(group) .. ',"message":' .. encode(message) .. '}')
-  if call('ZSCORE', prefix .. 'tracked', jid) then
+  local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', prefix .. 'o:' .. jid,
+    JOB .. jid .. '-dependents') > 0
+  if rare and call('ZSCORE', prefix .. 'tracked', jid) then
     call('PUBLISH', prefix .. 'failed', jid)
   end
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-  for _, suffix in ipairs({'-work', '-locks', '-scheduled'}) do
-    call('ZREM', QUEUE .. queue .. suffix, jid)
+  call('ZREM', QUEUE .. queue .. '-work', jid)
+  call('ZREM', QUEUE .. queue .. '-locks', jid)
+  if rare then
+    call('ZREM', QUEUE .. queue .. '-scheduled', jid)
   end
   if data then
     call('HSET', JOB .. jid, 'data', fixed('keep-text') and data or encode(decoded))
   end
-  mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name)
+  mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name, rare)
   return jid
 end
 

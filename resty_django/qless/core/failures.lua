@@ -39,19 +39,35 @@ if command == 'unfail' then
   if call('EXISTS', key) == 0 then
     call('SREM', prefix .. 'failures', group)
   end
+  for _, jid in ipairs(jids) do
+    lazy_helpers().trimmed[jid] = group
+  end
   for n = #jids, 1, -1 do
     local jid = jids[n]
-    local job = call('HMGET', JOB .. jid, 'priority', 'retries', 'failure', 'queue')
-    if job[1] then
+    local job = call('HMGET', JOB .. jid, 'priority', 'retries', 'failure', 'queue', 'state')
+    if job[5] == 'failed' and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+      outcomes().missed(jid, 'failed')
+    end
+    local blocked = job[1] and call('EXISTS', JOB .. jid .. '-dependencies') == 1
+    if blocked and (job[5] == 'depends' or outcomes().wait_again(jid)) then
+      moved = moved + 1 -- it did not run, since a job on which it depends had failed, perhaps one of these
+    elseif job[1] then
       append_history(jid, moment, '"put"', '"q":' .. encode(queue))
       call('HSET', JOB .. jid, 'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'remaining', job[2])
       call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[1]) or 0) - now / 10000000000, jid)
       moved = moved + 1
       if fixed('unfail-clean') then
-        lazy_helpers().unmark_failed(jid, job[3], job[4], true)
+        lazy_helpers().unmark_failed(jid, job[3], job[4])
         call('HSET', JOB .. jid, 'failure', '{}')
       end
+      if call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0 then
+        outcomes().put_again(jid, true)
+        outcomes().restored(jid)
+      end
     end
+  end
+  if lazy_helpers_made then
+    lazy_helpers().remove_from_groups()
   end
   if moved > 0 then
     if fixed('unfail-clean') then

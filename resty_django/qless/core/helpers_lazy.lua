@@ -36,7 +36,7 @@ lazy_helpers = function()
     end
     local pending = not off and others[1] and call('EXISTS', prefix .. 'pending') == 1
     for _, other in ipairs(others) do
-      local state = off or other == jid or call('HGET', JOB .. other, 'state')
+      local state = off or other == jid or call('HGET', JOB .. other, 'state') or later().state_of(other)
       if state and state ~= 'complete' then
         if pending then
           later().relinked(jid, other)
@@ -76,16 +76,17 @@ lazy_helpers = function()
     end
   end
 
-  -- Remove a failed job from its group, unless `removed` says that this is done, and from a queue's statistics. The
+  -- Remove a failed job from its group, unless `trimmed` says that this is done, and from a queue's statistics. The
   -- removal is only noted; `remove_from_groups` carries it out at the end of the command, because removing a member of
   -- a list makes the server scan all members before it.
   local leaving_groups = {}
-  local function unmark_failed(jid, failure, queue, removed)
+  local trimmed = {} -- jid -> group from which this call has already removed the job
+  local function unmark_failed(jid, failure, queue)
     local valid, decoded = pcall(cjson.decode, failure or '')
     local group = valid and type(decoded) == 'table' and decoded.group
     if group then
       local failed_at = tonumber(decoded.when)
-      if not removed then
+      if trimmed[jid] ~= group then
         leaving_groups[group] = leaving_groups[group] or {}
         table.insert(leaving_groups[group], {jid, failed_at or 0})
       end
@@ -194,15 +195,30 @@ lazy_helpers = function()
       .. ',"worker":' .. encode(worker) .. '}'
   end
 
-  -- Mark a job as failed. `extra`: more fields for the history entry; `at`, `worker`: fields of the failure.
-  local function mark_failed(jid, queue, group, message, at, worker, extra)
+  -- Mark a job as failed. `extra`: more fields for the history entry; `at`, `worker`: fields of the failure; `tied`:
+  -- whether it may have an outcome or dependents, if the caller knows.
+  local function mark_failed(jid, queue, group, message, at, worker, extra, tied)
     append_history(jid, moment, '"failed"', '"group":' .. encode(group) .. (extra or ''))
     call('HSET', JOB .. jid, 'state', 'failed', 'worker', '', 'expires', '',
       'failure', failure(group, message, at, worker))
+    for n, job in ipairs(leaving_groups[group] or {}) do
+      if job[1] == jid then -- it comes back before it has left
+        table.remove(leaving_groups[group], n)
+        call('LREM', prefix .. 'f:' .. group, 0, jid)
+        break
+      end
+    end
+    trimmed[jid] = nil
     call('SADD', prefix .. 'failures', group)
     call('LPUSH', prefix .. 'f:' .. group, jid)
     count(queue, 'failures')
     count(queue, 'failed')
+    if tied == nil then
+      tied = call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0
+    end
+    if tied then
+      outcomes().ended(jid, 'failed')
+    end
   end
 
   -- Move at most `count` due jobs of a queue to the state `waiting`. With `spawning`, first create up to `count` jobs
@@ -260,7 +276,7 @@ lazy_helpers = function()
   end
 
   lazy_helpers_made = {lock_lost = lock_lost, tag = tag, link = link, refuse_cycle = refuse_cycle,
-    unmark_failed = unmark_failed, remove_from_groups = remove_from_groups, expire_stats = expire_stats, count = count,
-    failure = failure, mark_failed = mark_failed, enqueue_due = enqueue_due}
+    unmark_failed = unmark_failed, trimmed = trimmed, remove_from_groups = remove_from_groups,
+    expire_stats = expire_stats, count = count, failure = failure, mark_failed = mark_failed, enqueue_due = enqueue_due}
   return lazy_helpers_made
 end

@@ -5,7 +5,8 @@
 -- jobs      waiting queue [offset] [count]                                      Reply: jids in the order of pop
 -- search    [state s] [klass k] [queue q] [cursor c] [count=25] [scan=1000]
 --           Reply: JSON {jobs: [jid], cursor}, pass the cursor to the next call; '' marks the end
--- result    jid                    Reply: JSON {jid, state, result, progress, message, at}; nil: unknown job
+-- result    jid                    Reply: JSON {jid, state, result, progress, message, at}, of skipped jobs also skipped;
+--                                  nil: unknown job
 -- Cost      O(k) for k jobs returned, or examined by search
 if command == 'get' then
   local jid = need('Get', 'jid', ARGV[3])
@@ -143,8 +144,8 @@ if command == 'result' then
   if not state then
     return
   end
-  local fields = call('HMGET', prefix .. 'x:' .. jid, 'result', 'progress', 'message', 'at')
+  local fields = call('HMGET', prefix .. 'x:' .. jid, 'result', 'progress', 'message', 'at', 'skipped')
   return '{"jid":' .. encode(jid) .. ',"state":"' .. state .. '","result":' .. encode(fields[1]) .. ',"progress":'
     .. encode(tonumber(fields[2]) or false) .. ',"message":' .. encode(fields[3]) .. ',"at":'
-    .. encode(tonumber(fields[4]) or false) .. '}'
+    .. encode(tonumber(fields[4]) or false) .. (fields[5] and ',"skipped":true}' or '}')
 end

@@ -7,10 +7,12 @@
 --   l  make a job wait for others: a set of their jids
 --   u  stop a job from waiting for others: the same
 --   o  stop a job from waiting for others after `depends off`, which ignores a delay: the same
+--   f  let the jobs follow that wait for a job or group that failed, or has another try: a cursor into the set of them
+--   k  the same for a job that was skipped
 -- Pending work is consistent for other cores, too: a job waits for all jobs in its `-dependencies`, even if the
 -- `-dependents` of these are not written yet, since the task that writes them checks their state first.
 local STEP = 100
-local lazy_helpers, lazy_helpers_made -- defined in helpers_lazy.lua
+local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
 -- Creates these functions when one of them is needed:
 --   release  link  stage  relinked  step  expire  forget
@@ -33,8 +35,8 @@ local function later()
   local function enqueue_freed(jid, at, wakes, at_once)
     local job = call('HMGET', JOB .. jid, 'state', 'queue', 'priority', 'scheduled')
     local queue, due = job[2], not at_once and tonumber(job[4])
-    if not job[1] or wakes and job[1] ~= 'depends' then
-      return
+    if job[1] ~= 'depends' then
+      return job[1] == 'failed' and outcomes().wait_again(jid)
     end
     call('ZREM', QUEUE .. queue .. '-depends', jid)
     if due then
@@ -55,6 +57,13 @@ local function later()
 
   local function freed(jid, other)
     return call('SREM', JOB .. jid .. '-dependencies', other) == 1 and call('SCARD', JOB .. jid .. '-dependencies') == 0
+  end
+
+  -- Let a job stop waiting for another one.
+  local function unlinked(jid, other)
+    if freed(jid, other) then
+      enqueue_freed(jid, now)
+    end
   end
 
   -- Record a task. Return its name.
@@ -113,14 +122,24 @@ local function later()
     return call('RENAME', key, PART .. note('r', jid))
   end
 
+  -- Return the state of a job or a group: nil if neither exists.
+  local function state_of(jid)
+    local state = call('HGET', JOB .. jid, 'state') or redis.pcall('HGET', prefix .. 'g:' .. jid, 'state')
+    return type(state) == 'string' and state or nil
+  end
+
   -- Drop a job from pending releases by an earlier end of another job, since it waits for the next end now.
   local function relinked(jid, other)
-    local number, name = 0, 'r:0:' .. other
-    while call('ZSCORE', PENDING, name) do
-      call('SREM', PART .. name, jid)
-      call('ZREM', PART .. name .. '-sorted', jid)
+    local number, missing = 0, 0
+    while missing < 2 do -- an earlier one may have finished
+      local name = 'r:' .. number .. ':' .. other
+      if call('ZSCORE', PENDING, name) then
+        call('SREM', PART .. name, jid)
+        call('ZREM', PART .. name .. '-sorted', jid)
+      else
+        missing = missing + 1
+      end
       number = number + 1
-      name = 'r:' .. number .. ':' .. other
     end
   end
 
@@ -151,12 +170,16 @@ local function later()
       if kind ~= 'l' and not waited then
         call('SREM', dependents_key, jid)
       elseif kind == 'l' and waited then
-        local state = other == jid or call('HGET', JOB .. other, 'state')
+        local state = other == jid or state_of(other)
         if state and state ~= 'complete' then
           relinked(jid, other)
           call('SADD', dependents_key, jid)
+          if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+            outcomes().apply(jid, other)
+          end
         else
           call('SREM', dependencies_key, other)
+          call('SREM', dependents_key, jid)
         end
       end
     end
@@ -179,11 +202,16 @@ local function later()
     local left
     if kind == 'r' then
       left = release_some(PART .. name, jid, at, limit, wakes)
+    elseif kind == 'f' or kind == 'k' then
+      left = outcomes().some(kind, PART .. name, jid, limit)
     else
       left = link_some(PART .. name, jid, at, limit, wakes, kind)
     end
     if not left then
       call('ZREM', PENDING, name)
+    end
+    if lazy_helpers_made then
+      lazy_helpers().remove_from_groups()
     end
     for queue, due in pairs(wakes) do
       call('PUBLISH', prefix .. 'wake:' .. queue, due)
@@ -195,6 +223,7 @@ local function later()
   -- whether any are left.
   local function expire(life, kept, limit)
     local completed, left = prefix .. 'completed', false
+    life = life == life and life or 604800 -- not NaN
     for round = 1, kept >= 0 and 2 or 1 do
       local gone
       if round == 1 then
@@ -233,6 +262,6 @@ local function later()
   end
 
   later_made = {release = release, link = link, stage = stage, relinked = relinked, step = step, expire = expire,
-    forget = forget}
+    forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked, state_of = state_of}
   return later_made
 end

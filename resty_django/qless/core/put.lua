@@ -1,7 +1,8 @@
 -- put       worker queue jid klass data delay [priority p] [tags json] [retries n] [depends json] [txid text]
---                                               [unique word] [staged 1]
+--                                               [unique word] [staged 1] [outcome json]
 --           Reply: jid. An existing job moves, and keeps its priority, tags, retries and dependencies unless passed.
 --           With `staged` instead of `depends`, the job waits for the jobs staged for it.
+--           `outcome`: callbacks, policies and a group, see outcomes.lua; a requeue without it keeps the existing ones
 --           With `unique` an existing job stays unchanged: always (`ever`), or unless complete or failed (`pending`)
 -- requeue   the same for an existing job
 -- put.many  worker queue, and for each job: jid klass data delay options (a JSON object of the options above, or '')
@@ -11,12 +12,19 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
   local queue_text = encode(queue)
 
-  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged)
+  local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged, outcome)
     local key = JOB .. jid
     local old = call('HMGET', key, 'state', 'queue', 'worker', 'priority', 'tags', 'retries', 'failure', 'scheduled')
     local state, holder, old_tags = old[1], old[3], old[5]
     if unique and state and (unique == 'ever' or state ~= 'complete' and state ~= 'failed') then
+      if outcome and outcome.group then
+        outcomes().join(jid, outcome.group, state)
+      end
       return
+    end
+    local tied = state and call('EXISTS', prefix .. 'o:' .. jid, key .. '-dependents') > 0
+    if tied and (state == 'complete' or state == 'failed') then
+      outcomes().missed(jid, state)
     end
     priority, retries = priority or tonumber(old[4]) or 0, retries or tonumber(old[6]) or 5
     if old_tags and #old_tags > 2 then
@@ -70,7 +78,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     elseif depends then
       lazy_helpers().link(jid, depends)
     end
-    local due = now
+    local due, earlier = now, state
     local rare = call('EXISTS', key .. '-dependencies', prefix .. 'tracked') > 0
     if rare and call('EXISTS', key .. '-dependencies') == 1 then
       state, due = 'depends', nil
@@ -96,6 +104,18 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if rare and call('ZSCORE', prefix .. 'tracked', jid) then
       call('PUBLISH', prefix .. 'put', jid)
     end
+    if tied then
+      outcomes().put_again(jid, command == 'requeue' and not outcome)
+      if earlier == 'failed' then
+        outcomes().restored(jid)
+      end
+    end
+    if outcome then
+      outcomes().bind(jid, outcome)
+    end
+    if (outcome or earlier == 'failed') and state == 'depends' then
+      outcomes().examine(jid)
+    end
   end
 
   if command ~= 'put.many' then
@@ -106,7 +126,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if #ARGV % 2 == 1 then
       error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 9))
     end
-    local priority, tags, retries, depends, txid, unique, staged
+    local priority, tags, retries, depends, txid, unique, staged, outcome
     for n = 9, #ARGV, 2 do
       local name, value = ARGV[n], ARGV[n + 1]
       if name == 'priority' then
@@ -123,7 +143,12 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
         unique = value
       elseif name == 'staged' then
         staged = value ~= '0'
+      elseif name == 'outcome' then
+        outcome = need('Put', name, value, 'json')
       end
+    end
+    if outcome then
+      outcomes().check_spec('Put', outcome, depends)
     end
     if command == 'requeue' and call('EXISTS', JOB .. jid) == 0 then
       error('Requeue(): Job ' .. jid .. ' does not exist')
@@ -134,7 +159,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if staged and call('EXISTS', prefix .. 'p:s:' .. jid) == 0 then
       error('Put(): No jobs are staged for ' .. jid)
     end
-    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique, staged)
+    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique, staged, outcome)
     if lazy_helpers_made then
       lazy_helpers().remove_from_groups()
     end
@@ -160,6 +185,9 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
           spec[name] = need('Put', name, kind == 'list' and encode(spec[name]) or tostring(spec[name]), kind)
         end
       end
+      if spec.outcome ~= nil then
+        outcomes().check_spec('Put', spec.outcome, spec.depends)
+      end
       options[n], planned[ARGV[n]] = spec, spec.depends
     end
   end
@@ -169,7 +197,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
   for n = 5, #ARGV, 5 do
     local spec = options[n] or {}
     put(ARGV[n], ARGV[n + 1], ARGV[n + 2], tonumber(ARGV[n + 3]), spec.priority, spec.tags, spec.retries,
-      spec.depends, spec.txid and tostring(spec.txid), spec.unique)
+      spec.depends, spec.txid and tostring(spec.txid), spec.unique, nil, spec.outcome)
   end
   if lazy_helpers_made then
     lazy_helpers().remove_from_groups()

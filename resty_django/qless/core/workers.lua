@@ -1,8 +1,8 @@
 -- workers   [worker]               Reply: JSON list {name, jobs, stalled}, latest activity first; for one worker
 --                                  {jobs: [jid], stalled: [jid]}, latest expiry first
 -- tidy      worker                 Continues deferred work: jobs that wait for others, complete jobs and workers that
---                                  are too old. Reply: 1: call it again; 0: nothing is left, or another worker has
---                                  called it within the last second
+--                                  are too old, jobs that other cores end. Reply: 1: call it again; 0: nothing is left,
+--                                  or another worker has called it within the last second
 -- worker.deregister  worker ...    Removes the worker from the list; its jobs stay
 -- config.get   [option]            Reply: JSON of all options with a default or a value; or one value, default or nil
 -- config.set   option value
@@ -35,7 +35,11 @@ if command == 'tidy' then
   if not call('SET', key, worker, 'NX', 'PX', 1000) and call('GET', key) ~= worker then
     return 0
   end
-  local left = later().step(STEP)
+  local left = call('EXISTS', prefix .. 'outcomes', prefix .. 'groups') > 0 and outcomes().sweep(STEP)
+  left = later().step(STEP) or left
+  if lazy_helpers_made then
+    lazy_helpers().remove_from_groups()
+  end
   left = later().expire(tonumber(life) or 604800, tonumber(kept) or 50000, STEP) or left
   left = later().forget(now - (tonumber(age) or 86400), STEP) or left
   if left then

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..clients.client import Client
 from ..clients.recurring import RecurringJob, of_reply
+from ..clients.transport import checked
 from ..errors import NotAllowed
 from .registry import find
 from .schedule import EVERY, declared_at, scheduled
@@ -50,9 +51,7 @@ def of_tasks(client: Client) -> list[Declared]:
     replies = client.call_many([("recur.get", jid) for jid in times]) if times else []
     declared = []
     for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-        job = of_reply(client, reply)
+        job = of_reply(client, checked(reply))
         if job is not None and job.jid == f"{EVERY}{job.klass}":
             fault, unknown = _why_undeclared(job.klass)
             declared.append(Declared(job, client.clock() - times[job.jid], fault, unknown))

@@ -28,7 +28,6 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -40,16 +39,27 @@ from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 
 from resty_django.conf import conf
-from resty_django.suggestions import did_you_mean
 from resty_django.txid import current
 
 from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.serialization import encode
 from ..errors import InvalidArgument, NotAllowed
-from .canvas import Signature
+from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
+from .consequences import Policy, checked_policy
 from .context import TaskContext, timestamp
-from .message import EnqueueOptions, Message, PutOptions, Source, call_of, data_of, dispatcher
+from .message import (
+    Callbacks,
+    EnqueueOptions,
+    Message,
+    PutOptions,
+    Reactions,
+    Source,
+    TaskReactions,
+    call_of,
+    data_of,
+    dispatcher,
+)
 from .registry import Runnable, is_allowed, refusal_of, register
 from .results import AsyncResult
 from .retry import RetryPolicy
@@ -68,8 +78,8 @@ all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 """All tasks of this process."""
 
 
-class TaskOptions(TypedDict, total=False):
-    """Options of `@task`, except `bind`.
+class TaskOptions(TaskReactions, total=False):
+    """Options of `@task`, except `bind`; see also `TaskReactions`.
 
     - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
       the function moves.
@@ -134,7 +144,7 @@ class Parameters:
         ):
             self._least = _UNBOUNDED  # the number of arguments alone says nothing
 
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> None:
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source | None = None) -> None:
         """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
         if not kwargs and self._least <= len(args) + (source is not None) <= self._most:
             return
@@ -144,10 +154,10 @@ class Parameters:
             raise TypeError(f"{self._path}{self._signature}: invalid arguments: {error}.") from None
 
     def digest(
-        self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None
+        self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source | None = None
     ) -> str:
         """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
-        bound = self.bind(args, kwargs, source)
+        bound = self.bind(args, kwargs, None if source is None else source.value)
         bound.apply_defaults()
         identity = [self._name, [[name, bound.arguments[name]] for name in names]]
         try:
@@ -156,7 +166,7 @@ class Parameters:
             raise InvalidArgument(str(error)) from None
         return hashlib.sha256(text).hexdigest()[:32]
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: Source = None) -> inspect.BoundArguments:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: object = None) -> inspect.BoundArguments:
         """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
         them."""
         return self._signature.bind(*(() if source is None else (source,)), *args, **kwargs)
@@ -186,6 +196,10 @@ class Task(Runnable, Generic[P, R]):
         ignore_result: bool = False,
         result_ttl: float | None = None,
         middleware: Iterable[Any] = (),
+        on_success: Callbacks = None,
+        on_failure: Callbacks = None,
+        on_complete: Callbacks = None,
+        if_failed: Policy | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         if "<" in function.__qualname__:
@@ -220,6 +234,9 @@ class Task(Runnable, Generic[P, R]):
         self.names = self.parameters.names
         self.put_options = PutOptions(priority=priority or None, tags=self.tags, retries=retries)
         register(self, self.path, (self.name, *self.aliases))
+        self.reactions = _checked_reactions(
+            {"on_success": on_success, "on_failure": on_failure, "on_complete": on_complete, "if_failed": if_failed}
+        )
         self.schedule = Schedule.of(self, every, cron)
         all_tasks.add(self)
 
@@ -325,12 +342,17 @@ class Task(Runnable, Generic[P, R]):
         tags: Iterable[str] = (),
         expires: float | datetime | None = None,
         retries: int | None = None,
-        source: Source = None,
+        source: Source | None = None,
+        is_callback: bool = False,
+        policies: Mapping[str, str] | None = None,
+        **reactions: Unpack[Reactions],
     ) -> Message:
         """Return the job to enqueue. Accepts the options of `EnqueueOptions`.
 
         - `client`: provides the ID and the clock.
-        - `source`: the job or jobs whose results become the first argument.
+        - `source`: where the first argument comes from.
+        - `is_callback`: whether the end of another job enqueues it, so that it cannot be unique.
+        - `policies`: what the job does if one that it waits for has failed, by jid; by default it fails.
 
         Raises what `delay` raises.
         """
@@ -343,10 +365,14 @@ class Task(Runnable, Generic[P, R]):
         options = self.put_options
         if priority is not None or retries is not None or tags or depends:
             options = self._changed_options(priority, retries, tags, depends)
-        unique = task_id is None and bool(self.unique)
-        if unique:
+        consequences = None
+        if reactions or depends or self.reactions:
+            consequences = consequences_of(self, reactions, bool(options.depends), policies, client)
+        unique = False
+        if self.unique and task_id is None and not is_callback:
+            unique = True
             names = self.parameters.names if self.unique is True else self.unique
-            task_id = self.parameters.digest(names, args, kwargs, source)  # type: ignore[arg-type]
+            task_id = self.parameters.digest(names, args, kwargs, source)
         return Message(
             queue or self.queue,
             task_id or client.generate_jid(),
@@ -356,6 +382,7 @@ class Task(Runnable, Generic[P, R]):
             options,
             unique,
             current(),
+            consequences,
         )
 
     def _changed_options(
@@ -441,9 +468,7 @@ def task(function: Any = None, /, **options: Any) -> Any:
     `bind`: pass a `TaskContext` to the function as its first argument. For the other options see `TaskOptions`.
     Raises `TypeError` for an unknown option.
     """
-    for name in options:
-        if name not in _OPTION_NAMES:
-            raise TypeError(_unknown_option("@task", name, _OPTION_NAMES))
+    check_names("@task", options, _OPTION_NAMES)
     if function is None:
         return functools.partial(_make, **options)
     if not callable(function):
@@ -452,13 +477,6 @@ def task(function: Any = None, /, **options: Any) -> Any:
 
 
 _OPTION_NAMES: Final = frozenset({*TaskOptions.__annotations__, "bind"})
-_ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
-
-
-def _unknown_option(call: str, name: str, names: Iterable[str]) -> str:
-    """Return the message for an option that the call does not have."""
-    hint = did_you_mean(name, names, f"Options are {', '.join(sorted(names))}.")
-    return f"{call} has no option {name!r}. {hint}"
 
 
 def _check_call(task: Task[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> None:
@@ -467,9 +485,7 @@ def _check_call(task: Task[..., Any], args: Sequence[Any], options: Mapping[str,
         raise TypeError(
             f"{task.path}: args must be a list or a tuple, not {args!r:.80}. Write apply_async(({args!r:.80},))."
         )
-    for name in options:
-        if name not in _ENQUEUE_OPTIONS:
-            raise TypeError(_unknown_option("apply_async()", name, _ENQUEUE_OPTIONS))
+    check_names("apply_async()", options, ENQUEUE_OPTIONS)
 
 
 def _check_options(path: str, retries: int | None, timeout: float | None) -> None:
@@ -480,6 +496,16 @@ def _check_options(path: str, retries: int | None, timeout: float | None) -> Non
         isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
     ):
         raise TypeError(f"{path}: timeout= must be seconds, more than 0, or None, not {timeout!r}.")
+
+
+def _checked_reactions(reactions: TaskReactions) -> TaskReactions:
+    """Return the options that are not None. Raises `TypeError` for values that no job could use."""
+    if reactions.get("if_failed") is not None:
+        checked_policy(reactions["if_failed"])
+    signatures_of("on_success", reactions.get("on_success"))
+    signatures_of("on_failure", reactions.get("on_failure"))
+    signatures_of("on_complete", reactions.get("on_complete"))
+    return {name: value for name, value in reactions.items() if value is not None}  # type: ignore[return-value]
 
 
 def _make(function: Callable[..., Any], **options: Any) -> Task[..., Any]:

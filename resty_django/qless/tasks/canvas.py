@@ -3,37 +3,68 @@
     chain(fetch.s(7), resize.s(width=200), store.si("done")).delay()
     chord([count.s(1), count.s(2)], total.s()).delay()
 
-All jobs are enqueued at the start, and each one depends on the previous ones. So a worker that dies between two steps
-loses nothing; and if a step fails, the steps after it wait and continue once it has been retried and has succeeded.
+All jobs are enqueued at the start, and each one depends on the previous ones, so a worker that dies between two steps
+loses nothing. If a step fails, the steps after it fail, too, unless its option `if_failed` or their option
+`allow_failure` says otherwise; once it has been retried, they wait for it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
+
+from resty_django.suggestions import did_you_mean
 
 from ..clients.client import Client
-from .message import EnqueueOptions, Message, Source, dispatcher
+from .consequences import ANY, Callback, Consequences, Policy, checked_policy
+from .message import Callbacks, EnqueueOptions, Message, PlannedGroup, Source, dispatcher
+from .registry import Runnable
 from .results import AsyncResult, GroupResult
 
 if TYPE_CHECKING:
     from .base import Task
 
-Outcome: TypeAlias = "AsyncResult[Any] | GroupResult"
+Result: TypeAlias = "AsyncResult[Any] | GroupResult"
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of chains and groups; for a chain, they are the options of its last step.
+
+    - `on_success`, `on_failure`, `on_complete`, `link_error`: tasks or signatures to enqueue at the end. Their first
+      argument is the `Outcome`, or the `GroupOutcome` of a group; signatures made by `si` get no argument.
+    - `link`: like `on_success`, with the result, or the list of the group's results, as the first argument.
+    - `if_failed`: what the next step does if this one fails: "fail", "skip", "release" or "wait". None: "fail".
+    """
+
+    on_success: Callbacks
+    on_failure: Callbacks
+    on_complete: Callbacks
+    link: Callbacks
+    link_error: Callbacks
+    if_failed: Policy | None
+
+
+_STEP_OPTIONS: Final = frozenset(StepOptions.__annotations__)
+_GROUP_OPTIONS: Final = _STEP_OPTIONS | {"name"}
+ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
+_CALLBACK_OPTIONS: Final = ENQUEUE_OPTIONS - {"eta", "expires", "depends", "allow_failure", "if_failed"}
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The messages so far, and the result on which the next ones depend."""
+    """The messages and groups so far, and the result on which the next messages depend.
 
-    messages: list[tuple[Task[..., Any], Message]]
-    tail: Outcome | None = None
+    `after`: what they wait for: the tail, and what comes before an empty group. `tail_policy`: what they do if the tail
+    fails; None: they fail. `silent`: a task of the tail that keeps no result.
+    """
 
-    def after(self) -> list[str]:
-        if self.tail is None:
-            return []
-        return [self.tail.id] if isinstance(self.tail, AsyncResult) else [result.id for result in self.tail]
+    messages: list[tuple[Task[..., Any], Message]] = field(default_factory=list)
+    groups: list[PlannedGroup] = field(default_factory=list)
+    tail: Result | None = None
+    after: tuple[Result, ...] = ()
+    tail_policy: str | None = None
+    silent: Task[..., Any] | None = None
 
 
 class Step:
@@ -49,38 +80,46 @@ class Step:
     def _plan(self, plan: _Plan, client: Client) -> None:
         raise NotImplementedError
 
+    def set(self, **options: Any) -> Step:
+        """Return a copy with additional options. Raises `TypeError` for an unknown one."""
+        raise NotImplementedError
+
     def delay(self) -> Any:
-        """Enqueue all steps in one round trip, and return the result of the last one."""
+        """Enqueue all steps, and return the result of the last one."""
         return self.apply_async()
 
     async def adelay(self) -> Any:
         """Do the same for asyncio."""
         return await self.aapply_async()
 
-    def apply_async(self) -> Any:
-        """Do the same as `delay`."""
+    def apply_async(self, **options: Any) -> Any:
+        """Do the same as `delay`, with additional options as in `set`."""
         sender = dispatcher()
-        plan = self._planned(sender.client)
-        sender.send(plan.messages)
+        plan = self._planned(sender.client, options)
+        sender.send(plan.messages, plan.groups)
         return plan.tail
 
-    async def aapply_async(self) -> Any:
+    async def aapply_async(self, **options: Any) -> Any:
         """Do the same for asyncio."""
         sender = dispatcher()
-        plan = self._planned(sender.client)
-        await sender.asend(plan.messages)
+        plan = self._planned(sender.client, options)
+        await sender.asend(plan.messages, plan.groups)
         return plan.tail
 
-    def delay_on_commit(self, using: str | None = None) -> Any:
-        """Enqueue all steps when the open transaction is committed. Return the result of the last one at once."""
+    def delay_on_commit(self, using: str | None = None, robust: bool = False) -> Any:
+        """Enqueue all steps when the open transaction is committed. Return the result of the last one at once.
+
+        `using`, `robust`: see `Task.apply_async_on_commit`.
+        """
         sender = dispatcher()
-        plan = self._planned(sender.client)
-        sender.send_on_commit(plan.messages, using)
+        plan = self._planned(sender.client, {})
+        sender.send_on_commit(plan.messages, using, robust, plan.groups)
         return plan.tail
 
-    def _planned(self, client: Client) -> _Plan:
-        plan = _Plan([])
-        self._plan(plan, client)
+    def _planned(self, client: Client, options: Mapping[str, Any]) -> _Plan:
+        plan = _Plan()
+        step = self.set(**options) if options else self
+        step._plan(plan, client)
         return plan
 
 
@@ -95,30 +134,48 @@ class Signature(Step):
     immutable: bool = False
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.options.keys() - EnqueueOptions.__annotations__.keys()):
-            raise TypeError(
-                f"Tasks have no option {unknown[0]!r} for enqueuing. "
-                f"Options are {', '.join(sorted(EnqueueOptions.__annotations__))}."
-            )
+        if self.options:
+            check_names("A signature", self.options, ENQUEUE_OPTIONS)
 
-    def set(self, **options: Unpack[EnqueueOptions]) -> Signature:
+    def set(self, **options: Unpack[EnqueueOptions]) -> Signature:  # type: ignore[override]
         """Return a copy with additional options of `apply_async`. Raises `TypeError` for an unknown one."""
         return replace(self, options={**self.options, **options})
 
     def _plan(self, plan: _Plan, client: Client) -> None:
-        source: Source = None
-        if plan.tail is not None and not self.immutable:
-            silent = [
-                task.path for task, message in plan.messages if message.jid in plan.after() and not task.keep_result
-            ]
-            if silent:
-                raise TypeError(f"{silent[0]} keeps no result to pass to {self.task.path}. Use si() instead of s().")
-            source = plan.tail.id if isinstance(plan.tail, AsyncResult) else plan.after()
         options = self.options.copy()
-        options["depends"] = [*plan.after(), *options.get("depends", ())]
-        message = self.task.message(self.args, self.kwargs, client=client, source=source, **options)
+        source = policies = None
+        if plan.tail is not None:
+            policy = "release" if options.get("allow_failure") else plan.tail_policy
+            if policy is not None:
+                policies = {plan.tail.id: policy}
+            if not self.immutable:
+                if plan.silent is not None:
+                    raise TypeError(
+                        f"{plan.silent.path} keeps no result to pass to {self.task.path}. Use si() instead of s()."
+                    )
+                source = _source_of(plan.tail, policy == "release")
+            options["depends"] = [*plan.after, *options.get("depends", ())]
+        message = self.task.message(self.args, self.kwargs, client=client, source=source, policies=policies, **options)
         plan.messages.append((self.task, message))
         plan.tail = AsyncResult(message.jid, client=client, parent=plan.tail)
+        plan.after = (plan.tail,)
+        plan.tail_policy = options.get("if_failed") or self.task.reactions.get("if_failed")
+        plan.silent = None if self.task.keep_result else self.task
+
+    def callback(self, option: str, source: Source, client: Client) -> Callback:
+        """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
+        check_names(f"A task in {option}=", self.options, _CALLBACK_OPTIONS)
+        options = self.options.copy()
+        delay = options.pop("countdown", None) or 0.0
+        message = self.task.message(
+            self.args,
+            self.kwargs,
+            client=client,
+            source=None if self.immutable else source,
+            is_callback=True,
+            **options,
+        )
+        return Callback(self.task, message, delay)
 
 
 class chain(Step):
@@ -139,40 +196,162 @@ class chain(Step):
     def __repr__(self) -> str:
         return f"chain{tuple(self.flat)!r}"
 
+    def set(self, **options: Unpack[StepOptions]) -> chain:  # type: ignore[override]
+        """Return a copy with additional options of the last step. Raises `TypeError` for an unknown one."""
+        check_names("A chain", options, _STEP_OPTIONS)
+        return chain(*self.flat[:-1], self.flat[-1].set(**options))
+
     def _plan(self, plan: _Plan, client: Client) -> None:
         for step in self.flat:
             step._plan(plan, client)
 
 
 class group(Step):
-    """Steps in parallel: signatures, or chains that end with one."""
+    """Steps in parallel: signatures, or chains that end with one.
 
-    __slots__ = ("flat",)
+    - `name`: a name for the admin and for callbacks. None: the name of the members' task, if it is the same for all.
+    - `options`: see `StepOptions`.
+    """
+
+    __slots__ = ("flat", "name", "options")
     flat: list[Step]
+    name: str | None
+    options: StepOptions
 
-    def __init__(self, *steps: Step | Iterable[Step]) -> None:
+    def __init__(self, *steps: Step | Iterable[Step], name: str | None = None, **options: Unpack[StepOptions]) -> None:
+        check_names("A group", options, _GROUP_OPTIONS)
         members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], Step) else [*steps]
         flat: list[Step] = []
         for step in members:
+            if isinstance(step, group) and (step.name is not None or step.options):
+                raise TypeError("A group with a name or options cannot be a member of a group. Set them on the outer.")
             flat += step.flat if isinstance(step, group) else [step]  # type: ignore[list-item]
-        if not flat or not all(isinstance(step, Step) for step in flat):
+        if not all(isinstance(step, Step) for step in flat):
             raise TypeError("group() needs steps. Pass signatures such as task.s(1), chains, or one list of them.")
+        if options.get("if_failed") is not None:
+            checked_policy(options["if_failed"])
         self.flat = flat
+        self.name = name
+        self.options = options
 
     def __repr__(self) -> str:
         return f"group{tuple(self.flat)!r}"
 
+    def set(self, **options: Any) -> group:
+        """Return a copy with additional options, among them `name`. Raises `TypeError` for an unknown one."""
+        return group(self.flat, **{"name": self.name, **self.options, **options})
+
     def _plan(self, plan: _Plan, client: Client) -> None:
-        before, tails = plan.tail, []
+        jid, before, before_policy, before_silent = client.generate_jid(), plan.tail, plan.tail_policy, plan.silent
+        after = plan.after
+        tails: list[AsyncResult[Any]] = []
+        names: set[str] = set()
+        silent = None
+        at = len(plan.groups)
         for step in self.flat:
-            plan.tail = before
+            plan.tail, plan.after, plan.tail_policy, plan.silent = before, after, before_policy, before_silent
             step._plan(plan, client)
             if not isinstance(plan.tail, AsyncResult):
                 raise TypeError("A chain in a group must end with a task, not with a group. Add a task at its end.")
+            last = step.flat[-1] if isinstance(step, chain) else step
+            if isinstance(last, Signature) and last.options.get("if_failed") is not None:
+                raise TypeError(
+                    f"if_failed= of {last.task.path} has no effect, because it is a member of a group. "
+                    "Set it on the group: group(..., if_failed=...)."
+                )
+            task, message = plan.messages[-1]
+            consequences = message.consequences or Consequences()
+            plan.messages[-1] = task, message._replace(consequences=replace(consequences, group=jid))
             tails.append(plan.tail)
-        plan.tail = GroupResult(tails)
+            names.add(task.name)
+            silent = silent or plan.silent
+        name = (names.pop() if len(names) == 1 else "") if self.name is None else self.name
+        callbacks = _callbacks(self.options, client, Source("from_group", jid), silent)
+        plan.groups.insert(at, PlannedGroup(jid, name, callbacks))
+        plan.tail = GroupResult(jid, client=client, results=tails, parent=before)
+        plan.after = (plan.tail,) if tails else (*after, plan.tail)
+        plan.tail_policy, plan.silent = self.options.get("if_failed"), silent
 
 
 def chord(header: group | Iterable[Step], body: Step) -> chain:
     """Return a chain of a group and a task that gets the list of the group's results."""
     return chain(header if isinstance(header, group) else group(header), body)
+
+
+def signatures_of(option: str, value: Callbacks) -> list[Signature]:
+    """Return the signatures of callbacks. Raises `TypeError` for anything but tasks and signatures."""
+    if value is None:
+        return []
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | Step | Runnable)
+    signatures = []
+    for item in cast("Iterable[Any]", value) if is_list else [value]:
+        signature = item.s() if isinstance(item, Runnable) and hasattr(item, "s") else item
+        if not isinstance(signature, Signature):
+            raise TypeError(
+                f"{option}= takes tasks and signatures such as task.s(1), or a list of them, not {item!r:.80}."
+            )
+        signatures.append(signature)
+    return signatures
+
+
+def consequences_of(
+    task: Task[..., Any],
+    given: Mapping[str, Any],
+    depends: bool,
+    policies: Mapping[str, str] | None,
+    client: Client,
+) -> Consequences | None:
+    """Return the consequences of the end of a job. None if there are none.
+
+    `given`: the options `Reactions`; those that are None or missing are the task's own. `depends`: whether the job
+    waits for others. `policies`: see `Task.message`.
+    """
+    options = {**task.reactions, **{option: value for option, value in given.items() if value is not None}}
+    if "if_failed" in options:
+        checked_policy(options["if_failed"])
+    all_policies: dict[str, str] = {}
+    if depends:
+        all_policies[ANY] = "release" if options.get("allow_failure") else "fail"
+        all_policies |= policies or {}
+        if all_policies[ANY] == "release":
+            all_policies = {ANY: "release"}
+    callbacks = _callbacks(options, client, Source("pass", "result"), None if task.keep_result else task)
+    if all_policies:
+        return replace(callbacks, policies=all_policies)
+    return callbacks if callbacks.success or callbacks.failure or callbacks.complete else None
+
+
+def _callbacks(
+    options: Mapping[str, Any], client: Client, result: Source, silent: Task[..., Any] | None
+) -> Consequences:
+    """Return the callbacks in options. `result`: the first argument of `link`. `silent`: a task that has none."""
+    if silent is not None and any(not signature.immutable for signature in signatures_of("link", options.get("link"))):
+        raise TypeError(f"{silent.path} keeps no result to pass to link=. Use si() instead of s().")
+    lists: dict[str, list[Callback]] = {"success": [], "failure": [], "complete": []}
+    for option, end, source in (
+        ("on_success", "success", _OUTCOME),
+        ("link", "success", result),
+        ("on_failure", "failure", _OUTCOME),
+        ("link_error", "failure", _OUTCOME),
+        ("on_complete", "complete", _OUTCOME),
+    ):
+        if options.get(option) is not None:
+            lists[end] += [
+                signature.callback(option, source, client) for signature in signatures_of(option, options[option])
+            ]
+    return Consequences(tuple(lists["success"]), tuple(lists["failure"]), tuple(lists["complete"]))
+
+
+_OUTCOME: Final = Source("pass", "outcome")
+
+
+def _source_of(tail: Result, allow_failure: bool) -> Source:
+    return Source("from_group" if isinstance(tail, GroupResult) else "from", tail.id, allow_failure)
+
+
+def check_names(call: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise `TypeError` for an option that is not among `names`. `call`: whose options they are, for the message."""
+    for option in options:
+        if option not in names:
+            hint = did_you_mean(option, names, f"Options are {', '.join(sorted(names))}.")
+            raise TypeError(f"{call} has no option {option!r}. {hint}")

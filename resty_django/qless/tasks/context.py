@@ -106,6 +106,11 @@ class TaskContext:
         if self.job is not None:
             await self.job.aprogress(share, message)
 
+    @property
+    def lost(self) -> bool:
+        """Whether this worker has lost the job: it was revoked, or its lock expired. For long tasks."""
+        return self.job is not None and bool(getattr(self.job, "lost", False))
+
     def check(self) -> None:
         """Raise `LostLock` if this worker has lost the job. For long tasks, between two steps."""
         if self.job is not None:

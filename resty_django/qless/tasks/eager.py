@@ -1,46 +1,60 @@
-"""Eager mode for tests: tasks run where they are called. RESTY_DJANGO = {"QLESS": {"EAGER": True}}."""
+"""Eager mode for tests: tasks run where they are called. RESTY_DJANGO = {"QLESS": {"EAGER": True}}.
+
+Callbacks, groups and the tasks that wait for others follow the rules of the core (outcomes.lua).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
+from resty_django import sansio
 from resty_django.txid import bound, current
 
 from ..clients.client import Client
 from ..clients.job import Job
-from ..clients.replies import JobRecord
+from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
 from ..worker.control import JobTimeout, RetryLater
+from .consequences import ANY, Consequences
 
 if TYPE_CHECKING:
     from .base import Task
-    from .message import Message
+    from .message import Message, PlannedGroup, PlannedJobs
+
+_NOTHING: Final = Consequences()
 
 DEFAULT_RETRIES: Final = 5
 """Retries of a job that is put without the option."""
 KEPT: Final = 1000
-"""Number of outcomes kept."""
+"""Number of ends kept, and of groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A task's return value or exception, and its progress. `kept`: whether a worker would keep the result."""
+class EagerEnd:
+    """A task's return value or exception, and its progress.
+
+    - `kept`: whether a worker would keep the result.
+    - `state`: complete, failed, skipped; or waiting, for a task that would wait for the retry of a failed one.
+    - `root`: the ID of the failed task because of which this one did not run; empty if it ran.
+    """
 
     value: Any
     error: Exception | None = None
     kept: bool = True
     progress: tuple[float | None, str] = (None, "")
+    state: str = "complete"
+    root: str = ""
 
     def get(self) -> Any:
         if self.error is not None:
@@ -49,9 +63,60 @@ class Outcome:
             raise ResultGone("The task has succeeded; its result was not kept. Remove ignore_result to keep it.")
         return self.value
 
+    def passed(self, allow_failure: bool) -> Any:
+        """Return the value for the next step. `allow_failure`: None if the task has failed."""
+        return None if allow_failure and self.error is not None else self.get()
 
-outcomes: Final[OrderedDict[str, Outcome]] = OrderedDict()
-"""Outcomes by task ID, the latest last."""
+
+@dataclass(slots=True)
+class EagerGroup:
+    """A group: its name, its number of members, and the ends of those that have run, in order."""
+
+    id: str
+    name: str
+    total: int
+    ends: list[tuple[str, EagerEnd]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    reason: str = ""
+
+    @property
+    def jids(self) -> list[str]:
+        """The IDs of the members."""
+        return [jid for jid, _ in self.ends]
+
+    def add(self, jid: str, end: EagerEnd) -> None:
+        """Add a member that has ended."""
+        self.ends.append((jid, end))
+        self.counts[end.state] += 1
+        if end.state == "failed" and not self.reason:
+            self.reason = jid
+
+    def reply(self) -> Group:
+        """Return the state and the counts."""
+        done, failed, skipped = (self.counts[state] for state in ("complete", "failed", "skipped"))
+        left = self.total - done - failed - skipped
+        state = "running" if left else "failed" if failed else "complete"
+        return Group(
+            id=self.id,
+            name=self.name,
+            state=state,
+            total=self.total,
+            done=done,
+            failed=failed,
+            skipped=skipped,
+            canceled=0,
+            left=left,
+            reason=self.reason or None,
+            incomplete=False,
+            created_at=0.0,
+            ended_at=None,
+        )
+
+
+outcomes: Final[OrderedDict[str, EagerEnd]] = OrderedDict()
+"""Ends of tasks by ID, the latest last."""
+groups: Final[OrderedDict[str, EagerGroup]] = OrderedDict()
+"""Groups by ID, the latest last."""
 
 
 class EagerJob(Job):
@@ -87,6 +152,126 @@ class EagerJob(Job):
 
     def check(self) -> None:
         """Do nothing: an eager job is never lost."""
+
+
+def run_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
+    """Run tasks in order, and their callbacks. In the end, raise the error of the last task or group if it failed, else
+    the first error of a callback."""
+    sansio.run(_steps(planned, new_groups), lambda call: run(call[0], call[1], client))
+
+
+async def arun_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
+    """Do the same for asyncio."""
+    await sansio.arun(_steps(planned, new_groups), lambda call: arun(call[0], call[1], client))
+
+
+_Call: TypeAlias = "tuple[Task[..., Any], Message]"
+_Steps: TypeAlias = "Generator[_Call, None, list[Exception]]"
+"""Yields tasks to run, and returns the errors of callbacks."""
+
+
+def _steps(planned: PlannedJobs, new_groups: Sequence[PlannedGroup]) -> Generator[_Call, None, None]:
+    sizes = Counter(message.consequences.group for _, message in planned if message.consequences is not None)
+    callbacks: dict[str, Consequences] = {}
+    errors: list[Exception] = []
+    for group in new_groups:
+        callbacks[group.id] = group.callbacks
+        groups[group.id] = EagerGroup(group.id, group.name, sizes[group.id])
+        _limit(groups)
+        if not sizes[group.id]:
+            errors += yield from _group_callbacks(group.id, group.callbacks)
+    for task, message in planned:
+        errors += yield from _job_steps(task, message)
+        if message.consequences is not None and message.consequences.group:
+            group_id = message.consequences.group
+            groups[group_id].add(message.jid, outcomes[message.jid])
+            if groups[group_id].reply().state != "running":
+                errors += yield from _group_callbacks(group_id, callbacks[group_id])
+    if planned:
+        _, last = planned[-1]
+        ends = [outcomes[last.jid]]
+        if last.consequences is not None and last.consequences.group:
+            ends = [end for _, end in groups[last.consequences.group].ends]
+        errors = [end.error for end in ends if end.error is not None] + errors
+    if errors:
+        raise errors[0]
+
+
+def _job_steps(task: Task[..., Any], message: Message) -> _Steps:
+    """Run a task and its callbacks, unless one that it waits for has failed."""
+    consequences = message.consequences or _NOTHING
+    cause = _cause(message, consequences)
+    if cause is not None:
+        policy, root = cause
+        error = outcomes[root].error if root in outcomes else None
+        if policy == "skip":
+            _remember(message.jid, EagerEnd(None, state="skipped"))
+        else:
+            state = "waiting" if policy == "wait" else "failed"
+            _remember(message.jid, EagerEnd(None, error, state=state, root=root))
+    else:
+        try:
+            yield task, message
+        except Exception as error:
+            if message.jid not in outcomes or outcomes[message.jid].error is None:
+                _remember(message.jid, EagerEnd(None, error, state="failed"))
+    end = outcomes[message.jid]
+    if end.state == "waiting":
+        return []
+    failure = None
+    if end.error is not None:
+        kind = "DependencyFailed" if end.root else type(end.error).__name__
+        failure = {"group": f"{message.queue}-{kind}", "message": str(end.error)}
+    record = {
+        "jid": message.jid,
+        "klass": message.klass,
+        "state": end.state,
+        "failure": failure,
+        "result": end.value if end.error is None else None,
+    }
+    return (yield from _callbacks(consequences, end.state, record))
+
+
+def _cause(message: Message, consequences: Consequences) -> tuple[str, str] | None:
+    """Return the policy to apply, and the ID of the task that failed first; None if the task may run."""
+    for jid in message.options.depends:
+        state, root = "complete", jid
+        if jid in groups:
+            reply = groups[jid].reply()
+            state = "failed" if reply.state == "failed" else "complete"
+            root = reply.reason if isinstance(reply.reason, str) else jid
+        elif jid in outcomes:
+            state = outcomes[jid].state
+        policy = consequences.policies.get(jid, consequences.policies.get(ANY, "wait"))
+        if state == "skipped" and policy in ("fail", "skip"):
+            return "skip", jid
+        if state in ("failed", "waiting") and policy != "release":
+            end = outcomes.get(root)
+            return "wait" if state == "waiting" else policy, end.root or root if end is not None else root
+    return None
+
+
+def _callbacks(consequences: Consequences, state: str, record: dict[str, Any]) -> _Steps:
+    """Run the callbacks of an end, and return their errors."""
+    errors: list[Exception] = []
+    ends = {"complete": consequences.success, "failed": consequences.failure}
+    for callback in (*ends.get(state, ()), *consequences.complete):
+        message, number = callback.message, 1
+        jid = message.jid
+        while jid in outcomes:
+            number += 1
+            jid = f"{message.jid}-{number}"
+        data = encode({"outcome": record, **msgspec.json.decode(message.data)})
+        errors += yield from _job_steps(callback.task, message._replace(jid=jid, data=data))
+        error = outcomes[jid].error
+        errors += [] if error is None else [error]
+    return errors
+
+
+def _group_callbacks(group_id: str, consequences: Consequences) -> _Steps:
+    reply = groups[group_id].reply()
+    record = {**asdict(reply), "group": group_id}
+    return (yield from _callbacks(consequences, reply.state, record))
 
 
 def run(task: Task[..., Any], message: Message, client: Client) -> None:
@@ -197,16 +382,20 @@ def _note(task: Task[..., Any], job: EagerJob, value: Any) -> None:
     """Store the result as a worker would: as JSON, or not at all. Raises `InvalidArgument`."""
     try:
         value = decode(encode(value, "result").decode()) if task.keep_result else None
-        _remember(job.jid, Outcome(value, kept=task.keep_result, progress=job.reported_progress))
+        _remember(job.jid, EagerEnd(value, kept=task.keep_result, progress=job.reported_progress))
     except InvalidArgument as error:
-        _remember(job.jid, Outcome(None, error, progress=job.reported_progress))
+        _remember(job.jid, EagerEnd(None, error, progress=job.reported_progress, state="failed"))
         raise
 
 
-def _remember(jid: str, outcome: Outcome) -> None:
+def _remember(jid: str, outcome: EagerEnd) -> None:
     outcomes[jid] = outcome
-    if len(outcomes) > KEPT:
-        outcomes.popitem(last=False)
+    _limit(outcomes)
+
+
+def _limit(kept: OrderedDict[str, Any]) -> None:
+    if len(kept) > KEPT:
+        kept.popitem(last=False)
 
 
 def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception | None:
@@ -220,5 +409,5 @@ def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception
             return None
         if isinstance(error, RetryLater):
             failure = InvalidArgument(f"{job.klass} has no retries left. Raise retries=, or pass exc= to retry().")
-    _remember(job.jid, Outcome(None, failure, progress=job.reported_progress))
+    _remember(job.jid, EagerEnd(None, failure, progress=job.reported_progress, state="failed"))
     return failure

@@ -1,46 +1,98 @@
 """Conversion of a task call into a job, and back in the worker.
 
-The data of the job is `{"args": [...], "kwargs": {...}}`. It may also contain `expires`, a time, and `from`: the jid of
-a job whose result is the first argument, or a list of jids whose results are passed as a list.
+The data of the job is `{"args": [...], "kwargs": {...}}`. It may also contain `expires`, a time, and the source of the
+first argument:
+
+- `from`: the jid of a job, for its result
+- `from_group`: the ID of a group, for the list of its results
+- `pass`: in a callback, `outcome` or `result`, for the outcome that the core has added, or the result in it
+
+With `allow_failure`, results that do not exist are passed as None.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
-import msgspec
 from django.core.signals import setting_changed
 from django.db import transaction
 
 from resty_django.conf import conf
+from resty_django.redis.errors import StoreError
 
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
 from ..clients.put_options import list_text
-from ..clients.serialization import decode, read, reader
-from ..clients.transport import Request, Steps
-from ..errors import ResultGone, TaskExpired, UnreadableReply
+from ..clients.serialization import decode, encode
+from ..clients.transport import Request, Steps, checked
+from ..errors import QlessError, ResultGone, TaskExpired, UnreadableReply
 from . import eager
+from .consequences import Consequences, Policy
+from .outcomes import outcome_of
+from .replies import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
     from .base import Task
+    from .canvas import Signature
 
-Source: TypeAlias = "str | list[str] | None"
-"""The job or jobs whose results are the first argument."""
+
+class Source(NamedTuple):
+    """Where the first argument comes from: a field of the data and its value, see above."""
+
+    field: Literal["from", "from_group", "pass"]
+    value: str
+    allow_failure: bool = False
+
+
+Callbacks: TypeAlias = "Task[..., Any] | Signature | Iterable[Task[..., Any] | Signature] | None"
+"""Tasks and signatures."""
+
+REQUESTS_PER_BATCH: Final = 500
+"""Commands that one round trip sends."""
 
 UNIQUE: Final = ("unique", "pending")
 """Option of the command `put`: leave a waiting or running job with the same jid unchanged."""
 
 
-class EnqueueOptions(TypedDict, total=False):
-    """Options of `apply_async`, its variants and signatures.
+class TaskReactions(TypedDict, total=False):
+    """Consequences of the end of a task, for all of its jobs.
+
+    - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
+      has ended in any way. Their first argument is the `Outcome`; signatures made by `si` get no argument.
+    - `if_failed`: what the next step of a chain does if this one fails: "fail", "skip", "release" (run nevertheless) or
+      "wait" (for a retry). None: "fail".
+    """
+
+    on_success: Callbacks
+    on_failure: Callbacks
+    on_complete: Callbacks
+    if_failed: Policy | None
+
+
+class Reactions(TaskReactions, total=False):
+    """The same for one job, and:
+
+    - `link`: like `on_success`, with the result as the first argument, as in Celery.
+    - `link_error`: like `on_failure`.
+    - `allow_failure`: run also if tasks have failed that this one waits for; their results are None.
+    """
+
+    link: Callbacks
+    link_error: Callbacks
+    allow_failure: bool
+
+
+class EnqueueOptions(Reactions, total=False):
+    """Options of `apply_async`, its variants and signatures; see also `Reactions`.
 
     - `countdown`: seconds until the task may run.
     - `eta`: the time from which it may run; instead of `countdown`.
@@ -98,6 +150,7 @@ class Message(NamedTuple):
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
     - `unique`: whether a waiting or running job with this jid stays unchanged.
+    - `consequences`: None: nothing follows from its end.
     """
 
     queue: str
@@ -108,16 +161,33 @@ class Message(NamedTuple):
     options: PutOptions
     unique: bool = False
     txid: str | None = None
+    consequences: Consequences | None = None
 
     def request(self, client: Client) -> Request:
         """Return the command `put` with its arguments."""
         delay = 0 if self.when is None else max(0.0, self.when - client.clock())
-        return (
-            *("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay),
-            *self.options.arguments,
-            *(UNIQUE if self.unique else ()),
-            *(() if self.txid is None else ("txid", self.txid)),
-        )
+        request: Request = ("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay)
+        request += self.options.arguments
+        if self.unique:
+            request += UNIQUE
+        if self.txid is not None:
+            request += ("txid", self.txid)
+        if self.consequences is not None:
+            request += ("outcome", encode(self.consequences.texts()))
+        return request
+
+
+class PlannedGroup(NamedTuple):
+    """A group to create. Its members name it in their `consequences`."""
+
+    id: str
+    name: str
+    callbacks: Consequences
+
+    def opening(self) -> Request:
+        """Return the command that creates the group."""
+        texts = self.callbacks.callback_texts()
+        return ("group.open", self.id, self.name, *(argument for pair in texts.items() for argument in pair))
 
 
 PlannedJobs: TypeAlias = "Sequence[tuple[Task[..., Any], Message]]"
@@ -134,35 +204,66 @@ class Dispatcher:
     eager: bool
     on_commit: frozenset[str] = frozenset()
 
-    def send(self, planned: PlannedJobs) -> None:
-        """Enqueue the jobs in order, in one round trip. Raises the error of the first refused job."""
-        if self.on_commit and any(waits_for_commit(self.on_commit, message.queue) for _, message in planned):
-            self.send_on_commit(planned, None)
+    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
+        """Create the groups, and enqueue the jobs in order. Raises the error of the first refused job; then the groups
+        fail once the members that were enqueued have ended."""
+        if self.on_commit and self.waits(planned, groups):
+            self.send_on_commit(planned, None, groups=groups)
         elif self.eager:
-            for task, message in planned:
-                eager.run(task, message, self.client)
-        elif len(planned) == 1:
+            eager.run_all(planned, groups, self.client)
+        elif len(planned) == 1 and not groups:
             self.client.call(*planned[0][1].request(self.client))
         else:
-            _raise_first(self.client.call_many([message.request(self.client) for _, message in planned]))
+            self.client.run(_enqueue(planned, groups, self.client))
 
-    async def asend(self, planned: PlannedJobs) -> None:
+    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
         """Do the same for asyncio, at once: Django has no transactions in async code."""
         if self.eager:
-            for task, message in planned:
-                await eager.arun(task, message, self.client)
-        elif len(planned) == 1:
+            await eager.arun_all(planned, groups, self.client)
+        elif len(planned) == 1 and not groups:
             await self.client.acall(*planned[0][1].request(self.client))
         else:
-            _raise_first(await self.client.acall_many([message.request(self.client) for _, message in planned]))
+            await self.client.arun(_enqueue(planned, groups, self.client))
 
-    def send_on_commit(self, planned: PlannedJobs, using: str | None, robust: bool = False) -> None:
+    def send_on_commit(
+        self,
+        planned: PlannedJobs,
+        using: str | None,
+        robust: bool = False,
+        groups: Sequence[PlannedGroup] = (),
+    ) -> None:
         """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
 
         def put() -> None:  # not a partial, which has no name for Django to log
-            replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned)
+            replace(self, eager=conf.qless.eager, on_commit=frozenset()).send(planned, groups)
 
         transaction.on_commit(put, using=using, robust=robust)
+
+    def waits(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> bool:
+        """Return whether the jobs wait for the commit; a group without jobs does if all queues do."""
+        if not planned and groups:
+            return "*" in self.on_commit
+        return any(waits_for_commit(self.on_commit, message.queue) for _, message in planned)
+
+
+def _enqueue(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Steps[None]:
+    """Send the commands in batches. Groups are closed once all jobs are accepted, so that a group of which a part is
+    missing never completes."""
+    try:
+        puts = (message.request(client) for _, message in planned)
+        yield from _send(itertools.chain((group.opening() for group in groups), puts))
+        yield from _send(("group.close", group.id) for group in groups)
+    except Exception:
+        if groups:
+            with suppress(QlessError, StoreError):  # if this fails, too, the core does it after an hour
+                yield [("group.close", group.id, "incomplete") for group in groups]
+        raise
+
+
+def _send(requests: Iterator[Request]) -> Steps[None]:
+    while batch := list(itertools.islice(requests, REQUESTS_PER_BATCH)):
+        for reply in (yield batch):
+            checked(reply)
 
 
 _dispatcher_class: type[Dispatcher] = Dispatcher
@@ -188,12 +289,6 @@ def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
     return queue in queues or "*" in queues
 
 
-def _raise_first(replies: Sequence[Any]) -> None:
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-
-
 class Call(NamedTuple):
     """The arguments of a task call."""
 
@@ -201,21 +296,17 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class _ResultReply(msgspec.Struct):
-    state: str
-    result: str | bool
-
-
-_RESULT: Final = reader(_ResultReply)
-
-
-def data_of(args: Sequence[Any], kwargs: Mapping[str, Any], expires: float | None, source: Source) -> dict[str, Any]:
+def data_of(
+    args: Sequence[Any], kwargs: Mapping[str, Any], expires: float | None, source: Source | None
+) -> dict[str, Any]:
     """Return the data of a job."""
     data: dict[str, Any] = {"args": args, "kwargs": kwargs}
     if expires is not None:
         data["expires"] = expires
     if source is not None:
-        data["from"] = source
+        data[source.field] = source.value
+        if source.allow_failure:
+            data["allow_failure"] = True
     return data
 
 
@@ -223,7 +314,7 @@ def call_of(job: Job) -> Steps[Call]:
     """Return the arguments for the task of a job. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
     data = job.data
     try:
-        args, kwargs, expires, source = data["args"], data["kwargs"], data.get("expires"), data.get("from")
+        args, kwargs, expires = data["args"], data["kwargs"], data.get("expires")
         call = Call([*args], {**kwargs})
     except (TypeError, KeyError, AttributeError):
         raise UnreadableReply(
@@ -232,26 +323,45 @@ def call_of(job: Job) -> Steps[Call]:
         ) from None
     if expires is not None and job.client.clock() > expires:
         raise TaskExpired(f"{job.klass} did not run: it expired before a worker was free.")
-    if isinstance(source, str):
-        call.args.insert(0, (yield from _result(source)))
-    elif source is not None:
-        results = []
-        for jid in source:
-            results.append((yield from _result(jid)))
-        call.args.insert(0, results)
+    if data.get("from") is not None:
+        call.args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
+    elif data.get("from_group") is not None:
+        call.args.insert(
+            0, (yield from _group_results(job.client, data["from_group"], bool(data.get("allow_failure"))))
+        )
+    elif data.get("pass") is not None:
+        call.args.insert(0, _passed(data))
     return call
 
 
-def _result(jid: str) -> Steps[Any]:
+def _result(jid: str, allow_failure: bool) -> Steps[Any]:
     if jid in eager.outcomes:
-        return eager.outcomes[jid].get()
-    reply = yield "result", jid
-    record = None if reply is None else read(reply, _RESULT)
-    if record is None or not isinstance(record.result, str):
-        raise ResultGone(
-            f"The result of {jid}, needed as the first argument, has expired. Raise its result_ttl=, or use si()."
-        )
-    return decode(record.result)
+        return eager.outcomes[jid].passed(allow_failure)
+    return _value(jid, (yield from result_reply(jid)), allow_failure)
+
+
+def _group_results(client: Client, group: str, allow_failure: bool) -> Steps[list[Any]]:
+    if group in eager.groups:
+        return [end.passed(allow_failure) for _, end in eager.groups[group].ends]
+    jids = [jid for jid, _ in (yield from client.groups._jobs(group, 0, -1))]
+    replies = yield from result_replies(jids)
+    return [_value(jid, reply, allow_failure) for jid, reply in zip(jids, replies, strict=True)]
+
+
+def _value(jid: str, reply: ResultReply | None, allow_failure: bool) -> Any:
+    if reply is not None and reply.state == "complete" and isinstance(reply.result, str):
+        return decode(reply.result)
+    if allow_failure and (reply is None or reply.state != "complete"):
+        return None
+    raise ResultGone(
+        f"The result of {jid}, needed as the first argument, has expired. Raise its result_ttl=, or use si()."
+    )
+
+
+def _passed(data: Mapping[str, Any]) -> Any:
+    """Return the argument of a callback: the outcome, or the result in it."""
+    outcome = outcome_of(data.get("outcome"))
+    return data["outcome"].get("result") if data["pass"] == "result" else outcome  # noqa: S105 (no password)
 
 
 def _forget_dispatcher(**kwargs: Any) -> None:

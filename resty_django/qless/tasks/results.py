@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
-
-import msgspec
 
 from resty_django.conf import conf
 
 from ..clients.client import Client
 from ..clients.default import default_client
+from ..clients.graph import requeue
 from ..clients.job import Job
-from ..clients.replies import JobRecord
+from ..clients.outcomes import read_outcome
+from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, read, reader
 from ..clients.transport import Steps, sync_and_async
 from ..errors import NoSuchJob, ResultGone, TaskFailed
 from . import eager
+from .replies import ResultReply, result_replies, result_reply
 
 R = TypeVar("R")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 """Seconds between two requests while waiting for a result: at first, and at most."""
 
-PENDING, STARTED, RETRY, SUCCESS, FAILURE, GONE = "PENDING", "STARTED", "RETRY", "SUCCESS", "FAILURE", "GONE"
+PENDING, STARTED, RETRY, SUCCESS, FAILURE = "PENDING", "STARTED", "RETRY", "SUCCESS", "FAILURE"
+SKIPPED, GONE = "SKIPPED", "GONE"
 """States of a task: waiting, running, waiting for a retry (after a failure or the loss of its worker), succeeded,
-failed, and unknown (canceled, expired, or not committed yet)."""
+failed, skipped because a task failed for which it waited, and unknown (canceled, expired, or not committed yet)."""
+
+DEPENDENCY_FAILED: Final = "-DependencyFailed"
+"""End of the failure group of tasks that did not run, because one that they depend on has failed."""
 
 _JOB: Final = reader(JobRecord)
 _WAITING: Final = object()
@@ -40,14 +45,15 @@ class Progress(NamedTuple):
     message: str
 
 
-class _ResultReply(msgspec.Struct):
-    state: str
-    result: str | bool
-    progress: float | bool
-    message: str | bool
+class GroupProgress(NamedTuple):
+    """The numbers of a group's members by their state. `left`: those that have not ended."""
 
-
-_RESULT: Final = reader(_ResultReply)
+    done: int
+    failed: int
+    skipped: int
+    canceled: int
+    left: int
+    total: int
 
 
 class AsyncResult(Generic[R]):
@@ -82,10 +88,12 @@ class AsyncResult(Generic[R]):
     def _get_state(self) -> Steps[str]:
         """Return one of the states in `resty_django.qless.tasks.results`."""
         if self.id in eager.outcomes:
-            return SUCCESS if eager.outcomes[self.id].error is None else FAILURE
+            return _EAGER_STATES[eager.outcomes[self.id].state]
         reply = yield from self._result_reply()
         if reply is None:
             return GONE
+        if reply.skipped:
+            return SKIPPED
         if reply.state in _STATES:
             return _STATES[reply.state]
         job = yield from self._job()
@@ -95,14 +103,14 @@ class AsyncResult(Generic[R]):
 
     @property
     def state(self) -> str:
-        """PENDING, STARTED, RETRY, SUCCESS, FAILURE or GONE."""
+        """PENDING, STARTED, RETRY, SUCCESS, FAILURE, SKIPPED or GONE."""
         return self.get_state()
 
     status = state
 
     def _ready(self) -> Steps[bool]:
-        """Return whether the task has ended, in success or failure."""
-        return (yield from self._get_state()) in (SUCCESS, FAILURE)
+        """Return whether the task has ended: succeeded, failed or was skipped."""
+        return (yield from self._get_state()) in (SUCCESS, FAILURE, SKIPPED)
 
     ready, aready = sync_and_async(_ready)
 
@@ -148,8 +156,9 @@ class AsyncResult(Generic[R]):
     def get(self, timeout: float | None = None) -> R:
         """Return the task's return value. Waits for it, up to `timeout` seconds (None: indefinitely).
 
-        Raises `TaskFailed`, also if a task failed that this one depends on; `TimeoutError`; `NoSuchJob` if the task was
-        canceled or has expired; `ResultGone` if the result was not kept, or has expired.
+        Raises `TaskFailed`, also if a task failed that this one depends on, for the one that failed first;
+        `TimeoutError`; `NoSuchJob` if the task was canceled or has expired; `ResultGone` if the result was not kept, or
+        has expired. Returns None if the task was skipped.
         """
         for pause in _pauses(timeout, self.id):
             outcome = self.client.run(self._outcome())
@@ -167,12 +176,37 @@ class AsyncResult(Generic[R]):
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _revoke(self) -> Steps[None]:
-        """Cancel the task, unless it has succeeded. Raises `DependencyError` if others depend on it."""
-        if not conf.qless.eager:
+    def _revoke(self, graph: bool = False) -> Steps[None]:
+        """Cancel the task, unless it has succeeded. Raises `DependencyError` if others depend on it.
+
+        `graph`: also cancel all tasks that are connected with it: those that it waits for, those that wait for it, the
+        members of its groups, and so on. Then raises `NoSuchJob`, and `GraphTooLarge` for more than 10 000.
+        """
+        if conf.qless.eager:
+            return
+        if graph:
+            yield from self.client._cancel_graph(self.id)
+        else:
             yield "cancel", self.id
 
     revoke, arevoke = sync_and_async(_revoke)
+
+    def _retry(self, graph: bool = False) -> Steps[int]:
+        """Enqueue the task again if it has failed; return the number of tasks that were enqueued again.
+
+        Tasks that failed because of it wait for it again. `graph`: instead, enqueue all connected tasks again that
+        failed in a run. Raises `NoSuchJob`, and with `graph` `GraphTooLarge` for more than 10 000 connected tasks.
+        """
+        if conf.qless.eager:
+            return 0
+        if graph:
+            return (yield from self.client._retry_graph(self.id))
+        job = yield from self._job()
+        if job is None:
+            raise NoSuchJob(f"The task {self.id} does not exist: it was canceled, expired, or is not committed yet.")
+        return (yield from requeue(self.client, [job] if job.state == "failed" else []))
+
+    retry, aretry = sync_and_async(_retry)
 
     def _outcome(self) -> Steps[Any]:
         if self.id in eager.outcomes:
@@ -181,9 +215,7 @@ class AsyncResult(Generic[R]):
         if reply is None:
             raise NoSuchJob(f"The task {self.id} does not exist: it was canceled, expired, or is not committed yet.")
         if reply.state == "complete":
-            if not isinstance(reply.result, str):
-                raise ResultGone(f"The task {self.id} succeeded, but its result was not kept, or has expired.")
-            return decode(reply.result)
+            return _value(self.id, reply)
         if reply.state == "failed":
             yield from self._raise_failure()
         if reply.state == "depends":
@@ -191,36 +223,90 @@ class AsyncResult(Generic[R]):
         return _WAITING
 
     def _raise_failure(self) -> Steps[None]:
+        failure = yield from self._failure()
+        if failure is not None:
+            raise failure
+
+    def _failure(self) -> Steps[TaskFailed | None]:
+        """Return the failure of the task, or of the one because of which it did not run; None if it has not failed."""
         job = yield from self._job()
-        if job is not None and job.state == "failed":
-            raise TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
+        if job is None or job.state != "failed":
+            return None
+        if str(job.failure.get("group", "")).endswith(DEPENDENCY_FAILED):
+            outcome = read_outcome((yield "outcome", self.id))
+            if outcome is None or outcome.blocked is None:
+                return _task_failed(job)
+            first = yield from AsyncResult[Any](outcome.blocked, client=self.client)._job()
+            if first is not None and first.state == "failed":
+                job = first
+        return _task_failed(job)
 
     def _raise_failed_dependency(self) -> Steps[None]:
         """Raise `TaskFailed` if a job has failed that this one waits for, directly or indirectly."""
         queue, visited = [self.id], {self.id}
+        dependents: dict[str, str] = {}
         while queue:
-            reply = yield "get", queue.pop()
-            job = None if reply is None else Job(self.client, read(reply, _JOB))
-            if job is not None and job.state == "failed":
-                raise TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
+            job = yield from AsyncResult[Any](jid := queue.pop(), client=self.client)._job()
+            if job is not None and job.state == "failed" and jid in dependents:
+                yield from self._raise_if_waiting(dependents[jid], jid)
             if job is not None and job.state == "depends":
-                queue += [jid for jid in job.dependencies if jid not in visited]
-                visited.update(job.dependencies)
+                others = [other for other in job.dependencies if other not in visited]
+                dependents |= dict.fromkeys(others, jid)
+                queue += others
+                visited.update(others)
 
-    def _result_reply(self) -> Steps[_ResultReply | None]:
+    def _raise_if_waiting(self, jid: str, other: str) -> Steps[None]:
+        """Raise `TaskFailed` if a job waits until `other`, which has failed, is retried."""
+        outcome = read_outcome((yield "outcome", jid))
+        job = yield from AsyncResult[Any](jid, client=self.client)._job()  # after its outcome, which its end deletes
+        waits = outcome is None or outcome.policies.get(other, outcome.policy) == "wait"
+        if waits and job is not None and job.state == "depends" and other in job.dependencies:
+            yield from AsyncResult[Any](other, client=self.client)._raise_failure()
+
+    def _result_reply(self) -> Steps[ResultReply | None]:
         if conf.qless.eager:
             return None
-        reply = yield "result", self.id
-        return None if reply is None else read(reply, _RESULT)
+        return (yield from result_reply(self.id))
 
 
 class GroupResult:
-    """The results of a group's tasks, in the group's order."""
+    """The results of a group's tasks, in the group's order. `GroupResult(id)` finds a group again.
 
-    __slots__ = ("results",)
+    Each attribute queries the server. Async methods begin with `a`. `parent`: in a chain, the result of the step before
+    the group.
+    """
 
-    def __init__(self, results: Iterable[AsyncResult[Any]]) -> None:
-        self.results: Sequence[AsyncResult[Any]] = tuple(results)
+    __slots__ = ("_results", "client", "id", "parent")
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        client: Client | None = None,
+        results: Sequence[AsyncResult[Any]] | None = None,
+        parent: AsyncResult[Any] | GroupResult | None = None,
+    ) -> None:
+        self.id = id
+        self.client: Client = default_client() if client is None else client
+        self._results = None if results is None else tuple(results)
+        self.parent = parent
+
+    @classmethod
+    def restore(cls, id: str, client: Client | None = None) -> GroupResult:
+        """Return the results of the group with this ID."""
+        return cls(id, client=client)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupResult) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __iter__(self) -> Iterator[AsyncResult[Any]]:
         return iter(self.results)
@@ -228,48 +314,261 @@ class GroupResult:
     def __len__(self) -> int:
         return len(self.results)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)}>"
+    def __getitem__(self, index: int) -> AsyncResult[Any]:
+        return self.results[index]
+
+    # --- members ---
+
+    def _get_results(self) -> Steps[tuple[AsyncResult[Any], ...]]:
+        """Return the results of the members, in the group's order."""
+        if self._results is None:
+            jids = yield from self._jids()
+            self._results = tuple(AsyncResult(jid, client=self.client) for jid in jids)
+        return self._results
+
+    get_results, aresults = sync_and_async(_get_results)
+
+    @property
+    def results(self) -> tuple[AsyncResult[Any], ...]:
+        """The results of the members, in the group's order."""
+        return self.get_results()
+
+    def _jids(self) -> Steps[list[str]]:
+        if self.id in eager.groups:
+            return eager.groups[self.id].jids
+        return [jid for jid, _ in (yield from self.client.groups._jobs(self.id, 0, -1))]
+
+    # --- state ---
+
+    def _reply(self) -> Steps[Group | None]:
+        if self.id in eager.groups:
+            return eager.groups[self.id].reply()
+        if conf.qless.eager:
+            return None
+        return (yield from self.client.groups._get(self.id))
+
+    def _get_progress(self) -> Steps[GroupProgress]:
+        reply = yield from self._reply()
+        if reply is None:
+            return GroupProgress(0, 0, 0, 0, 0, 0)
+        return GroupProgress(reply.done, reply.failed, reply.skipped, reply.canceled, reply.left, reply.total)
+
+    get_progress, aprogress = sync_and_async(_get_progress)
+
+    @property
+    def progress(self) -> GroupProgress:
+        """The numbers of members that are done, failed, skipped, canceled and left, and the total."""
+        return self.get_progress()
+
+    def _get_name(self) -> Steps[str]:
+        reply = yield from self._reply()
+        return "" if reply is None else reply.name
+
+    get_name, aname = sync_and_async(_get_name)
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.get_name()
+
+    def _get_state(self) -> Steps[str]:
+        """Return PENDING (no member has ended), STARTED, SUCCESS, FAILURE (all have ended) or GONE."""
+        reply = yield from self._reply()
+        if reply is None:
+            return GONE
+        if reply.state in _ENDS:
+            return _STATES[reply.state]
+        return PENDING if reply.left == reply.total else STARTED
+
+    get_state, astate = sync_and_async(_get_state)
+
+    @property
+    def state(self) -> str:
+        """PENDING (no member has ended), STARTED, SUCCESS, FAILURE (all have ended) or GONE."""
+        return self.get_state()
+
+    status = state
+
+    def _ready(self) -> Steps[bool]:
+        """Return whether all have ended."""
+        return (yield from self._get_state()) in (SUCCESS, FAILURE)
+
+    ready, aready = sync_and_async(_ready)
+
+    def _successful(self) -> Steps[bool]:
+        """Return whether all have ended, and none has failed or was canceled."""
+        return (yield from self._get_state()) == SUCCESS
+
+    successful, asuccessful = sync_and_async(_successful)
+
+    def _failed(self) -> Steps[bool]:
+        """Return whether at least one has failed."""
+        return (yield from self._get_progress()).failed > 0
+
+    failed, afailed = sync_and_async(_failed)
+
+    def _completed_count(self) -> Steps[int]:
+        """Return the number of tasks that have succeeded."""
+        return (yield from self._get_progress()).done
+
+    completed_count, acompleted_count = sync_and_async(_completed_count)
+
+    # --- outcome ---
 
     def get(self, timeout: float | None = None) -> list[Any]:
-        """Return a list of all return values. Waits and raises like `AsyncResult.get`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        return [result.get(_remaining(deadline)) for result in self.results]
+        """Return a list of all return values. Waits for them, up to `timeout` seconds (None: indefinitely).
+
+        Raises what `AsyncResult.get` raises, as soon as a member has failed or was canceled.
+        """
+        for pause in _pauses(timeout, self.id, "group"):
+            values = self.client.run(self._values())
+            if values is not None:
+                return values
+            time.sleep(pause)
+        raise AssertionError("unreachable")
 
     async def aget(self, timeout: float | None = None) -> list[Any]:
         """Do the same for asyncio."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        return [await result.aget(_remaining(deadline)) for result in self.results]
+        for pause in _pauses(timeout, self.id, "group"):
+            values = await self.client.arun(self._values())
+            if values is not None:
+                return values
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
 
-    def ready(self) -> bool:
-        """Return whether all have ended."""
-        return all(result.ready() for result in self.results)
+    join, ajoin = get, aget
 
-    def successful(self) -> bool:
-        """Return whether all have succeeded."""
-        return all(result.successful() for result in self.results)
+    def iter_native(self, timeout: float | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield `(id, {"status": ..., "result": ...})` of the members as they end, up to `timeout` seconds.
 
-    def failed(self) -> bool:
-        """Return whether at least one has failed."""
-        return any(result.failed() for result in self.results)
+        The result of a failed member is its `TaskFailed`, its status FAILURE. A skipped or canceled member has the
+        result None and the status SKIPPED or GONE. Raises `TimeoutError`, `NoSuchJob`.
+        """
+        seen: set[str] = set()
+        for pause in _pauses(timeout, self.id, "group"):
+            ended, is_last = self.client.run(self._ended(seen))
+            yield from ended
+            if is_last:
+                return
+            if not ended:
+                time.sleep(pause)
 
-    def completed_count(self) -> int:
-        """Return the number of tasks that have succeeded."""
-        return sum(result.successful() for result in self.results)
+    async def aiter_native(self, timeout: float | None = None) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Do the same for asyncio."""
+        seen: set[str] = set()
+        for pause in _pauses(timeout, self.id, "group"):
+            ended, is_last = await self.client.arun(self._ended(seen))
+            for member in ended:
+                yield member
+            if is_last:
+                return
+            if not ended:
+                await asyncio.sleep(pause)
+
+    def _revoke(self) -> Steps[None]:
+        """Cancel all members that have not ended, and the earlier steps of chains in the group that nothing else needs.
+
+        Raises `GroupError` if the group does not exist, `DependencyError` if a task outside of it needs a member.
+        """
+        if not conf.qless.eager:
+            yield from self.client.groups._cancel(self.id)
+
+    revoke, arevoke = sync_and_async(_revoke)
+
+    def _retry(self) -> Steps[int]:
+        """Enqueue the members again that have failed, or the tasks because of which they failed; return how many.
+
+        Raises `GroupError` if the group does not exist.
+        """
+        if conf.qless.eager:
+            return 0
+        return (yield from self.client.groups._retry(self.id))
+
+    retry, aretry = sync_and_async(_retry)
+
+    def _existing(self) -> Steps[Group]:
+        reply = yield from self._reply()
+        if reply is None:
+            raise NoSuchJob(f"The group {self.id} does not exist: it has expired, or is not committed yet.")
+        return reply
+
+    def _values(self) -> Steps[list[Any] | None]:
+        """Return the values of all members; None if some have not ended. Raises the failure of a member."""
+        reply = yield from self._existing()
+        if isinstance(reply.reason, str):
+            if self.id in eager.groups:
+                dict(eager.groups[self.id].ends)[reply.reason].get()
+            yield from AsyncResult[Any](reply.reason, client=self.client)._raise_failure()
+        if reply.canceled:
+            raise NoSuchJob(f"{reply.canceled} tasks of the group {self.id} were canceled.")
+        if reply.state == "failed":
+            why = "its client did not finish enqueuing it" if reply.incomplete else "the failed task is gone"
+            raise TaskFailed(self.id, "", f"The group {self.id} has failed: {why}.")
+        if reply.state != "complete":
+            return None
+        jids = yield from self._jids()
+        if self.id in eager.groups:
+            return [end.get() for _, end in eager.groups[self.id].ends]
+        replies = yield from result_replies(jids)
+        return [_value(jid, result) for jid, result in zip(jids, replies, strict=True)]
+
+    def _ended(self, seen: set[str]) -> Steps[tuple[list[tuple[str, dict[str, Any]]], bool]]:
+        """Return the members that have ended and are not in `seen`, to which they are added; and whether no member can
+        follow."""
+        reply = yield from self._existing()
+        if self.id in eager.groups:
+            return [(jid, _native(end)) for jid, end in dict(eager.groups[self.id].ends).items()], True
+        ended: list[tuple[str, dict[str, Any]]] = []
+        if reply.total - reply.left > len(seen):
+            states = dict((yield from self.client.groups._jobs(self.id, 0, -1)))
+            jids = [jid for jid, state in states.items() if jid not in seen and state in ("complete", "failed", None)]
+            seen.update(jids)
+            complete = [jid for jid in jids if states[jid] == "complete"]
+            results = dict(zip(complete, (yield from result_replies(complete)), strict=True))
+            for jid in jids:
+                result = results.get(jid)
+                failure = None
+                if states[jid] == "failed":
+                    failure = yield from AsyncResult[Any](jid, client=self.client)._failure()
+                if failure is not None:
+                    ended.append((jid, {"status": FAILURE, "result": failure}))
+                elif result is not None:
+                    value = decode(result.result) if isinstance(result.result, str) else None
+                    ended.append((jid, {"status": SKIPPED if result.skipped else SUCCESS, "result": value}))
+                elif states[jid] is None:
+                    ended.append((jid, {"status": GONE, "result": None}))
+                else:  # it runs again
+                    seen.discard(jid)
+        return ended, reply.state in _ENDS
+
+
+def _native(ended: eager.EagerEnd) -> dict[str, Any]:
+    status = _EAGER_STATES[ended.state]
+    return {"status": status, "result": ended.error if status == FAILURE else ended.value}
+
+
+def _value(jid: str, reply: ResultReply | None) -> Any:
+    """Return the return value in a reply. Raises `ResultGone`."""
+    if reply is None or not isinstance(reply.result, str):
+        raise ResultGone(f"The task {jid} succeeded, but its result was not kept, or has expired.")
+    return decode(reply.result)
+
+
+def _task_failed(job: Job) -> TaskFailed:
+    return TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
 
 
 _STATES: Final = {"running": STARTED, "complete": SUCCESS, "failed": FAILURE, "depends": PENDING}
+_ENDS: Final = ("complete", "failed")
+"""States of a group whose members have all ended."""
+_EAGER_STATES: Final = {"complete": SUCCESS, "failed": FAILURE, "skipped": SKIPPED, "waiting": PENDING}
 
 
-def _pauses(timeout: float | None, id: str) -> Iterator[float]:
+def _pauses(timeout: float | None, id: str, kind: str = "task") -> Iterator[float]:
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_PAUSE
     yield pause
     while deadline is None or time.monotonic() < deadline:
         pause = min(pause * 1.5, LONGEST_PAUSE)
         yield pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic()))
-    raise TimeoutError(f"The task {id} did not end within {timeout:g} s.")
-
-
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+    raise TimeoutError(f"The {kind} {id} did not end within {timeout:g} s.")

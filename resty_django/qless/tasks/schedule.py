@@ -25,8 +25,9 @@ from ..clients.job import Job
 from ..clients.put_options import list_text
 from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode, scores
-from ..clients.transport import RedisCommand, Steps
+from ..clients.transport import RedisCommand, Steps, checked
 from ..errors import QlessError
+from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
 from .message import data_of
 from .registry import is_allowed
@@ -74,6 +75,11 @@ class Schedule:
             if len(cron.split()) != 5:
                 raise ValueError(f"{task.path}: cron= needs five fields, minute hour day month weekday, not {cron!r}.")
             next(occurrences(cron, 0.0, UTC), None)
+        if every is not None and task.reactions.keys() - {"if_failed"}:
+            option = min(task.reactions.keys() - {"if_failed"})
+            raise TypeError(
+                f"{task.path}: recurring jobs have no callbacks. With {option}=, use cron= instead of every=."
+            )
         task.parameters.check((), {})
         scheduled[task.name] = task
         return cls(every, cron)
@@ -161,6 +167,8 @@ def _note(client: Client, jid: str) -> Steps[None]:
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:
     options = _options(task)
     tags = ("tags", list_text("tags", task.tags)) if task.tags else ()
+    consequences = consequences_of(task, task.reactions, False, None, client)
+    outcome = () if consequences is None else ("outcome", encode(consequences.texts()))
     requests = []
     for at, _ in zip(occurrences(cron, now, timezone.get_default_timezone()), range(AHEAD), strict=False):
         jid = _cron_jid(task.name, at)
@@ -172,12 +180,11 @@ def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> No
             (
                 *("put", client.worker_name, task.queue, jid, task.name),
                 *(encode(data_of([], {}, None, None)), max(0.0, at - now), "unique", "ever"),
-                *("priority", options["priority"], "retries", options["retries"], *tags),
+                *("priority", options["priority"], "retries", options["retries"], *tags, *outcome),
             )
         )
     for reply in client.call_many(requests):
-        if isinstance(reply, Exception):
-            raise reply
+        checked(reply)
 
 
 def _cron_jid(name: str, at: float) -> str:

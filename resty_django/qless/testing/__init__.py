@@ -12,11 +12,12 @@
 See docs/qless/testing.md.
 """
 
-from .recorder import EnqueuedTask, Recorder, assert_enqueued, assert_not_enqueued, record
+from .recorder import EnqueuedGroup, EnqueuedTask, Recorder, assert_enqueued, assert_not_enqueued, record
 from .testcase import QlessTestMixin
 from .worker import FakeClock, Run, TestWorker
 
 __all__ = [
+    "EnqueuedGroup",
     "EnqueuedTask",
     "FakeClock",
     "QlessTestMixin",

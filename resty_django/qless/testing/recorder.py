@@ -12,7 +12,8 @@ import msgspec
 
 from ..clients.serialization import encode
 from ..tasks.base import Task
-from ..tasks.message import Dispatcher, Message, PlannedJobs, use_dispatcher, waits_for_commit
+from ..tasks.consequences import Consequences
+from ..tasks.message import Dispatcher, Message, PlannedGroup, PlannedJobs, use_dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,10 @@ class EnqueuedTask:
     - `id`: the ID of its result. `queue`, `priority`, `tags`: as a worker would see them.
     - `args`, `kwargs`: as a worker would receive them, after JSON.
     - `eta`: the time from which it may run; None: at once.
-    - `depends`: the IDs of tasks that have to succeed before.
+    - `depends`: the IDs of tasks that have to end before.
+    - `group`: the ID of the group of which it is a member; None: of none.
+    - `on_success`, `on_failure`, `on_complete`: the tasks that its end would enqueue, with their arguments after the
+      `Outcome`.
     """
 
     task: Task[..., Any]
@@ -34,11 +38,16 @@ class EnqueuedTask:
     tags: tuple[str, ...]
     eta: datetime | None
     depends: tuple[str, ...]
+    group: str | None = None
+    on_success: tuple[EnqueuedTask, ...] = ()
+    on_failure: tuple[EnqueuedTask, ...] = ()
+    on_complete: tuple[EnqueuedTask, ...] = ()
 
     @classmethod
     def of(cls, task: Task[..., Any], message: Message) -> EnqueuedTask:
         """Return the record of a message."""
         data, options = msgspec.json.decode(message.data), message.options
+        consequences = message.consequences or Consequences()
         return cls(
             task,
             message.jid,
@@ -49,6 +58,8 @@ class EnqueuedTask:
             tuple(options.tags),
             None if message.when is None else datetime.fromtimestamp(message.when, UTC),
             tuple(options.depends),
+            consequences.group or None,
+            *_callbacks(consequences),
         )
 
     def __str__(self) -> str:
@@ -68,11 +79,35 @@ class EnqueuedTask:
         return bound[0] == bound[1]
 
 
+@dataclass(frozen=True, slots=True)
+class EnqueuedGroup:
+    """A group that was enqueued while a recorder was active: `members`, and the tasks that its end would enqueue."""
+
+    id: str
+    name: str
+    members: tuple[EnqueuedTask, ...]
+    on_success: tuple[EnqueuedTask, ...]
+    on_failure: tuple[EnqueuedTask, ...]
+    on_complete: tuple[EnqueuedTask, ...]
+
+    @classmethod
+    def of(cls, group: PlannedGroup, tasks: Sequence[EnqueuedTask]) -> EnqueuedGroup:
+        """Return the record of a group. `tasks`: all tasks that were enqueued with it."""
+        members = tuple(task for task in tasks if task.group == group.id)
+        return cls(group.id, group.name, members, *_callbacks(group.callbacks))
+
+
+def _callbacks(consequences: Consequences) -> Iterator[tuple[EnqueuedTask, ...]]:
+    for callbacks in (consequences.success, consequences.failure, consequences.complete):
+        yield tuple(EnqueuedTask.of(callback.task, callback.message) for callback in callbacks)
+
+
 class Recorder:
-    """The tasks that were enqueued, in their order."""
+    """The tasks and groups that were enqueued, in their order."""
 
     def __init__(self) -> None:
         self.tasks: list[EnqueuedTask] = []
+        self.groups: list[EnqueuedGroup] = []
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -81,8 +116,15 @@ class Recorder:
         return iter(self.tasks)
 
     def clear(self) -> None:
-        """Forget the tasks so far."""
+        """Forget the tasks and groups so far."""
         self.tasks.clear()
+        self.groups.clear()
+
+    def add(self, planned: PlannedJobs, groups: Sequence[PlannedGroup]) -> None:
+        """Record tasks and groups."""
+        tasks = [EnqueuedTask.of(task, message) for task, message in planned]
+        self.tasks += tasks
+        self.groups += [EnqueuedGroup.of(group, tasks) for group in groups]
 
     def matching(
         self,
@@ -157,14 +199,14 @@ _active: Final[list[Recorder]] = []
 class _RecordingDispatcher(Dispatcher):
     """Records messages, and sends nothing."""
 
-    def send(self, planned: PlannedJobs) -> None:
-        if any(waits_for_commit(self.on_commit, message.queue) for _, message in planned):
-            self.send_on_commit(planned, None)
+    def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
+        if self.waits(planned, groups):
+            self.send_on_commit(planned, None, groups=groups)
         else:
-            _active[-1].tasks += [EnqueuedTask.of(task, message) for task, message in planned]
+            _active[-1].add(planned, groups)
 
-    async def asend(self, planned: PlannedJobs) -> None:
-        _active[-1].tasks += [EnqueuedTask.of(task, message) for task, message in planned]
+    async def asend(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
+        _active[-1].add(planned, groups)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -124,6 +125,11 @@ class TestWorker:
         while True:
             names = queues or tuple(counts.name for counts in self.client.queues.counts())
             if sum(map(self._run_next, names)) == 0:
+                self.client.tidy()  # may release jobs
+                if not queues:
+                    names = tuple(counts.name for counts in self.client.queues.counts())
+                if any(map(self._run_next, names)):
+                    continue
                 due = self._next_due(names)
                 if due is None or due > end + ROUNDING:
                     break
@@ -187,7 +193,7 @@ class _TestJob(WorkerJob):
         self.running: RunningJob | None = None
         self._timer: threading.Timer | None = None
 
-    def limit(self, seconds: float, kill_after: float | None) -> None:
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt the run after that time of the real clock. `kill_after`: without a meaning in a test."""
         self._timer = threading.Timer(seconds, self._time_out, (JobTimeout(seconds),))
         self._timer.daemon = True

@@ -2,7 +2,7 @@
 
 Jobs and their modules import:
 
-    from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater, job_failed
+    from resty_django.qless.worker import JobTimeout, LostLock, ProcessDied, RequeueLater, RetryLater, job_failed
     from resty_django.qless.worker.middleware import Retry, Timeout
 """
 
@@ -10,6 +10,15 @@ from __future__ import annotations
 
 from ..errors import LostLock
 from ..signals import job_failed
-from .control import JobTimeout, Outcome, RequeueLater, RetryLater, Stopping
+from .control import JobTimeout, Outcome, ProcessDied, RequeueLater, RetryLater, Stopping
 
-__all__ = ["JobTimeout", "LostLock", "Outcome", "RequeueLater", "RetryLater", "Stopping", "job_failed"]
+__all__ = [
+    "JobTimeout",
+    "LostLock",
+    "Outcome",
+    "ProcessDied",
+    "RequeueLater",
+    "RetryLater",
+    "Stopping",
+    "job_failed",
+]

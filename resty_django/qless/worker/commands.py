@@ -22,6 +22,14 @@ class EndCommand:
     def __init__(self, *arguments: Any) -> None:
         self.request: Request = (self.name, *arguments)
 
+    @staticmethod
+    def from_request(request: Request) -> EndCommand:
+        """Return the command of a request that another process has made. Raises `KeyError` for other requests."""
+        kind = {kind.name: kind for kind in (Complete, Fail, Retry, Requeue)}[request[0]]
+        command = kind.__new__(kind)
+        command.request = request
+        return command
+
 
 class Complete(EndCommand):
     """Complete the job. `options`: names and values, such as `"result"` and its JSON."""

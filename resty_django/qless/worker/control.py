@@ -43,6 +43,10 @@ class JobTimeout(Exception):
         self.seconds = seconds
 
 
+class ProcessDied(Exception):
+    """The process of a job died while the job ran: it was killed, crashed, or called `os._exit`."""
+
+
 class Stopping(Exception):
     """The worker is stopping and the grace period is over: the job returns to its queue."""
 

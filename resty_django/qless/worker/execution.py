@@ -18,7 +18,7 @@ from ..clients.transport import Request, Steps
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
 from ..signals import job_failed
 from .commands import Complete, EndCommand, Fail, Requeue, Retry
-from .control import RequeueLater, RetryLater, Stopping
+from .control import ProcessDied, RequeueLater, RetryLater, Stopping
 from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from .forks import confine_forks, exit_fork
 from .middleware import chain
@@ -30,6 +30,8 @@ log = logger("resty_django.qless.worker")
 MAX_ARGUMENT: Final = 512 * 1024 * 1024
 """Maximum bytes of one argument. If it is longer, a Redis server closes the connection without a reply."""
 MAX_REFUSALS: Final = 3
+DEATH_PAUSE: Final = 1.0
+"""Seconds until a job is retried whose process died, if its middleware does not set them."""
 _KINDS: Final[dict[type[BaseException], str]] = {MethodMissing: "method-missing", MethodType: "method-type"}
 """Parts of failure group names that replace the exception's name."""
 
@@ -48,6 +50,7 @@ def run(running: RunningJob) -> None:
         if steps is not None:
             try:
                 job.client.run(steps)
+                running.command = None
             except Exception as error:
                 _on_hook_error(running, error)
 
@@ -78,6 +81,7 @@ async def arun(running: RunningJob) -> None:
         if steps is not None:
             try:
                 await job.client.arun(steps)
+                running.command = None
             except Exception as error:
                 _on_hook_error(running, error)
 
@@ -122,6 +126,29 @@ def fail_with(running: RunningJob, error: BaseException) -> None:
         text = "The job failed, but its exception or its data could not be converted to text."
         end, command = FAILED, _bare_failure(running, text)
     running.command, running.end = command, end
+
+
+def finish_dead(running: RunningJob, error: Exception) -> None:
+    """Set `command` and `end` of a job whose process is dead. `error`: why, `JobTimeout` or `ProcessDied`.
+
+    Its middleware has died with it, so only the part is asked that decides on retries: the method `next_run`. After
+    `ProcessDied` a job is retried anyway, as after the loss of a worker. The server's copy of the data stays.
+    """
+    later: RetryLater | None = None
+    for around in reversed(running.handler.middleware):
+        next_run = getattr(around, "next_run", None)
+        if later is None and callable(next_run):
+            try:
+                later = next_run(running.job, error)
+            except Exception as problem:
+                log.warning("a retry policy of job %s failed: %s", running.jid, text_of(problem)[:LONGEST_MESSAGE])
+    if later is None and isinstance(error, ProcessDied) and running.job.retries_left > 0:
+        later = RetryLater(DEATH_PAUSE, f"{running.queue}-{name_of(error)}", message_of(error))
+    if later is not None:
+        later.__cause__ = error
+    finish(running, later or error)
+    if isinstance(running.command, Fail):
+        running.command.drop_data()
 
 
 def refuse(running: RunningJob, error: Exception) -> bool:

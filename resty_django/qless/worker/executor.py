@@ -28,6 +28,10 @@ class Pool:
 
     share = 0.0
     """The share of slots that must be free before more jobs are reserved."""
+    kill_after = 5.0
+    """Seconds that a job has to end after its timeout, unless its middleware says otherwise."""
+    kills = False
+    """Whether `kill` can end a job that ignores its interruption."""
 
     def __init__(self, inbox: SimpleQueue[Any]) -> None:
         self.inbox = inbox
@@ -70,6 +74,14 @@ class Pool:
             running.cause = cause
             if in_thread and running.thread:
                 raise_in_thread(running.thread, type(cause))
+
+    def kill(self, running: RunningJob) -> None:
+        """End a job by force; it returns through the inbox. Only for pools with `kills`."""
+        raise NotImplementedError
+
+    def state_changed(self, running: RunningJob) -> bool:
+        """Return whether the job has ended its lease itself, for example by `job.complete()`."""
+        return bool(running.job.state_changed)
 
     def close(self) -> None:
         """Close the event loop after its jobs. Threads end with the process."""

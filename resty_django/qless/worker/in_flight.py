@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from types import EllipsisType
 from typing import Any, Final
 
 from resty_django.redis.errors import StoreError
@@ -29,6 +31,7 @@ log = logger("resty_django.qless.worker")
 
 MAX_ENDS_PER_BATCH: Final = 100
 """Maximum number of ended jobs that one pipeline reports."""
+_NEVER: Final = float("inf")
 ALREADY_ENDED: Final = (CannotComplete, CannotFail, CannotRetry, NoSuchJob)
 """Replies for a job whose end the server already knows."""
 
@@ -62,15 +65,19 @@ class InFlightJobs:
         """Jids that the server listed at the last check but that this worker does not hold. Not reported again, since
         `timeout` leaves jobs listed."""
         self._orphans: list[str] = []
-        self._timeouts: list[tuple[float, int, RunningJob, float, float | None]] = []
+        self._timeouts: list[tuple[float, int, RunningJob, JobTimeout, float | None]] = []
+        """When to time out jobs: with `kill_after`."""
+        self._kills: list[tuple[float, int, RunningJob]] = []
+        """When to end jobs by force that were asked to end."""
         self._sequence = itertools.count()
 
     def next(self) -> float:
         """Return the next time (monotonic clock) at which there is work to do, if nothing happens before."""
         if self.finished or self._heartbeats or self.tidy_needed:
             return 0.0
-        check = self.leases.next_check
-        return min(check, self._timeouts[0][0]) if self._timeouts else check
+        return min(
+            self.leases.next_check, *(entries[0][0] for entries in (self._timeouts, self._kills) if entries), _NEVER
+        )
 
     # --- adding and removing jobs ---
 
@@ -228,8 +235,8 @@ class InFlightJobs:
             if running.state is JobState.DOUBTED:
                 running.state = JobState.RUNNING
             self.leases.renew(running, now)
-        elif running.end or running.job.state_changed:
-            running.renew_at = float("inf")
+        elif running.end or self._pool.state_changed(running):
+            running.renew_at = _NEVER
         elif isinstance(reply, LostLock | NoSuchJob) and (
             running.state is JobState.DOUBTED or "another worker" in str(reply)
         ):
@@ -245,34 +252,55 @@ class InFlightJobs:
         if running.cause is None:
             log.warning("job %s lost its lock: %s", running.jid, error)
         running.job.lost = True
-        running.renew_at = float("inf")
+        running.renew_at = _NEVER
         self._pool.interrupt(running, error, in_thread=self._interrupt)
+        if self._pool.kills and not running.end:
+            self._kill_at(time.monotonic() + self._pool.kill_after, running)
 
     # --- timeouts ---
 
-    def limit(self, job: Any, seconds: float, kill_after: float | None) -> None:
-        """Interrupt the job `seconds` after its start; abandon it if it has not ended `kill_after` seconds later."""
+    def limit(self, job: Any, seconds: float, kill_after: float | EllipsisType | None) -> None:
+        """Interrupt the job `seconds` after its start; end it by force if it has not ended `kill_after` seconds later.
+
+        A pool that cannot kill abandons the job instead. `kill_after`: `...` for the pool's own, None for never.
+        """
         running = self.running.get(job.jid)
         if running is not None and running.job is job:
-            at = running.started_at + seconds
-            heapq.heappush(self._timeouts, (at, next(self._sequence), running, seconds, kill_after))
+            grace = self._pool.kill_after if isinstance(kill_after, EllipsisType) else kill_after
+            entry = (running.started_at + seconds, next(self._sequence), running, JobTimeout(seconds), grace)
+            heapq.heappush(self._timeouts, entry)
 
     def time_out(self, now: float) -> bool:
-        """Interrupt jobs that exceed their timeout. Return whether one has ignored this and its thread is stuck."""
-        stuck = False
+        """Interrupt jobs that exceed their timeout, and kill jobs that have not ended after an interruption.
+
+        Return whether a job has ignored its timeout and its thread is stuck.
+        """
         while self._timeouts and self._timeouts[0][0] <= now:
-            _, _, running, seconds, kill_after = heapq.heappop(self._timeouts)
-            if running.end or self.running.get(running.jid) is not running:
+            _, _, running, timeout, kill_after = heapq.heappop(self._timeouts)
+            if running.end or running.cause is not None or self.running.get(running.jid) is not running:
                 continue
-            if running.cause is None:
-                self._pool.interrupt(running, JobTimeout(seconds), in_thread=True)
-                if kill_after is not None:
-                    heapq.heappush(self._timeouts, (now + kill_after, next(self._sequence), running, seconds, None))
-            elif isinstance(running.cause, JobTimeout):
+            self._pool.interrupt(running, timeout, in_thread=True)
+            if kill_after is not None:
+                self._kill_at(now + kill_after, running)
+        stuck = False
+        while self._kills and self._kills[0][0] <= now:
+            _, _, running = heapq.heappop(self._kills)
+            if running.end:
+                continue
+            timed_out = isinstance(running.cause, JobTimeout)
+            if self._pool.kills:
+                if timed_out or not self._pool.state_changed(running):
+                    reason = "ignored its timeout" if timed_out else "was lost and did not end"
+                    log.warning("job %s %s; killing its process", running.jid, reason)
+                    self._pool.kill(running)
+            elif self.running.get(running.jid) is running:
                 log.error("job %s ignored its timeout; stopping this worker process", running.jid)
-                self._abandon(running, running.cause)
+                self._abandon(running, running.cause or JobTimeout())
                 stuck = True
         return stuck
+
+    def _kill_at(self, at: float, running: RunningJob) -> None:
+        heapq.heappush(self._kills, (at, next(self._sequence), running))
 
     def _abandon(self, running: RunningJob, error: Exception) -> None:
         """Fail a job whose thread is stuck, using a copy that has ended."""

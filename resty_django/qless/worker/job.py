@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,13 +25,21 @@ _JOB: Final = reader(JobRecord)
 class WorkerJob(Job):
     """A job that a worker runs."""
 
-    __slots__ = ("_loop", "lost")
+    __slots__ = ("_loop", "_lost")
 
     def __init__(self, client: Client, record: JobRecord, loop: WorkerLoop) -> None:
         super().__init__(client, record)
         self._loop = loop
-        self.lost = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
         """Whether this worker has lost the job: its lock expired, or it was moved, canceled or timed out."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, value: bool) -> None:
+        self._lost = value
 
     def check(self) -> None:
         """Raise `LostLock` if the job is lost. For long sync jobs, between two steps."""
@@ -42,10 +51,10 @@ class WorkerJob(Job):
         """The number of this run, starting at 1."""
         return self.original_retries - self.retries_left + 1
 
-    def limit(self, seconds: float, kill_after: float | None) -> None:
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt this run with `JobTimeout`, `seconds` after its start; for the middleware `Timeout`.
 
-        `kill_after`: seconds after which a job that still runs is failed and the process ends (None: never).
+        `kill_after`: see `Timeout`.
         """
         self._loop.inbox.put(partial(self._loop.in_flight.limit, self, seconds, kill_after))
 

@@ -352,6 +352,7 @@ class WorkerLoop:
         until = time.monotonic() + ABORT_TIMEOUT
         while any(map(self._may_end, in_flight.running.values())) and time.monotonic() < until:
             self._drain_inbox(0.05)
+        self._kill_running()
         try:
             for _ in range(execution.MAX_REFUSALS):
                 batch = in_flight.pending_commands()
@@ -366,6 +367,17 @@ class WorkerLoop:
             log.error(
                 "%d jobs could not be returned and wait until their locks expire: %s", len(in_flight.running), error
             )
+
+    def _kill_running(self) -> None:
+        """End jobs by force before others may take them, if the pool can do that."""
+        running = [running for running in self.in_flight.running.values() if not running.end]
+        if not self.pool.kills or not running:
+            return
+        for job in running:
+            self.pool.kill(job)
+        until = time.monotonic() + ABORT_TIMEOUT
+        while not all(job.end for job in running) and time.monotonic() < until:
+            self._drain_inbox(0.05)
 
     def _may_end(self, running: RunningJob) -> bool:
         """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""

@@ -12,6 +12,9 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
+from django.core.cache import caches
+from django.db import connections
+
 from resty_django import events
 from resty_django.text import logger
 
@@ -21,13 +24,18 @@ from ..errors import DuplicateTask
 from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
 from .executor import Pool
-from .exit_codes import CONFIG
+from .exit_codes import CONFIG, DIED
 from .forks import terminate_forks_at_end
 from .heartbeat import process as heartbeat_process
 from .heartbeat.liveness import LivenessReporter
 from .listener import Listener
 from .loop import MAX_JOBS_PER_POP, WorkerLoop
 from .options import Options
+from .processes.child import JobProcess
+from .processes.fork_server import ForkServer
+from .processes.pool import ProcessPool
+from .processes.slot_memory import make_memory
+from .site_events import start_events
 
 log = logger("resty_django.qless.worker")
 
@@ -46,18 +54,22 @@ def serve(
     """
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
-    shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, options.concurrency + MAX_JOBS_PER_POP)
-    terminate_forks_at_end()  # after starting the heartbeat process, which is stopped separately
-    loop, listener = build(client, options)
-    loop.in_flight.shared = shared
-    loop.paused = paused
-    scheduler = Scheduler(client, options.queues)
+    shared, heartbeat_pid = None, 0
+    if options.pool == "threads":
+        slots = options.concurrency + MAX_JOBS_PER_POP
+        shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, slots)
     try:
         discover()
     except DuplicateTask as error:
         log.error("%s", error)
         heartbeat_process.stop(heartbeat_pid)
         return CONFIG
+    make_pool = start_processes(client.worker_name, options) if options.pool == "processes" else None
+    terminate_forks_at_end()  # after starting the processes that are stopped separately
+    loop, listener = build(client, options, make_pool)
+    loop.in_flight.shared = shared
+    loop.paused = paused
+    scheduler = Scheduler(client, options.queues)
     actions = _actions(loop, options)
     _handle_signals(loop, actions)
     listener.start()
@@ -67,7 +79,7 @@ def serve(
     threading.Thread(target=_read_commands, args=(commands, loop, actions), name="qless-parent", daemon=True).start()
     if reports is not None:
         threading.Thread(target=_send_reports, args=(reports, loop), name="qless-report", daemon=True).start()
-    started = _start_events()
+    started = start_events()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -81,11 +93,33 @@ def serve(
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
 
 
-def build(client: Client, options: Options) -> tuple[WorkerLoop, Listener]:
-    """Return a worker with the client's name, and the listener that notifies it."""
-    make_pool, lock_lost_handler = _pool(options)
-    loop = WorkerLoop(client, client.worker_name, options, options.make_reserver(), make_pool)
+def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPool]:
+    """Start the process that forks the processes of jobs, and return the factory of their pool.
+
+    Call it before this process has threads.
+    """
+    connections.close_all()  # which modules have opened when they were imported
+    caches.close_all()
+    memory = make_memory(options.concurrency)
+    fork_server = ForkServer(lambda slot, connection: JobProcess(worker, memory, slot, connection).serve())
+    return partial(
+        ProcessPool,
+        fork_server=fork_server,
+        memory=memory,
+        slots=options.concurrency,
+        kill_after=options.kill_after,
+    )
+
+
+def build(
+    client: Client, options: Options, make_pool: Callable[[Any], Pool] | None = None
+) -> tuple[WorkerLoop, Listener]:
+    """Return a worker with the client's name, and the listener that notifies it. `make_pool`: None for the default."""
+    default_pool, lock_lost_handler = _pool(options)
+    loop = WorkerLoop(client, client.worker_name, options, options.make_reserver(), make_pool or default_pool)
     inbox = loop.inbox
+    if isinstance(loop.pool, ProcessPool):
+        loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, DIED)))
     listener = Listener(
         client,
         options.queues,
@@ -150,13 +184,3 @@ def _send_reports(reports: int, loop: WorkerLoop) -> None:
         except OSError:
             return
         time.sleep(REPORT_INTERVAL)
-
-
-def _start_events() -> bool:
-    """Start receiving events from other processes, such as cache invalidations. Return whether this call started it."""
-    try:
-        events.start(wait=0)
-    except Exception as error:  # jobs can run without events
-        log.warning("events from other processes are not received: %s", error)
-        return False
-    return True

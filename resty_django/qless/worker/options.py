@@ -19,7 +19,8 @@ class Options:
     """The options of a worker.
 
     `interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost and when the grace
-    period ends. `name`: prefix of the worker names. `via`: with "celery", Celery's workers run the jobs.
+    period ends. `name`: prefix of the worker names. `via`: with "celery", Celery's workers run the jobs. `pool`:
+    "threads" or "processes". `kill_after`: seconds until a process is killed that a lost or timed-out job still uses.
     """
 
     queues: tuple[str, ...]
@@ -31,6 +32,8 @@ class Options:
     interrupt: bool
     name: str
     via: str = ""
+    pool: str = "threads"
+    kill_after: float = 1.0
 
     def make_reserver(self) -> Reserver:
         """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""
@@ -61,6 +64,8 @@ def options(**overrides: Any) -> Options:
         "grace": worker.grace,
         "interrupt": worker.interrupt,
         "name": conf.qless.worker_name or socket.gethostname(),
+        "pool": worker.pool,
+        "kill_after": worker.kill_after,
     }
     values.update({name: value for name, value in overrides.items() if value is not None})
     return Options(**values)

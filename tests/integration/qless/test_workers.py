@@ -118,7 +118,13 @@ def test_a_storm_of_kills_leaves_no_names(workers: Callable[..., Workers], clien
         pids = set(running.children())
         wait_for(lambda pids=pids: running.takes([*pids]) == 2, running.text())
     living = {f"-{pid}" for pid in pids}
-    wait_for(lambda: {name[name.rindex("-") :] for name in names(client)} == living)
+
+    def pid_part(name: str) -> str:
+        return name[name.rindex("-") :]
+
+    wait_for(lambda: {pid_part(name) for name in names(client)} == living)
+    # a worker that has asked for jobs is in the list of workers, perhaps before its first report
+    wait_for(lambda: {pid_part(worker.name) for worker in client.workers.alive()} == living)
     assert [worker.queues for worker in client.workers.alive()] == [["q"], ["q"]]
     running.signal(signal.SIGTERM)
     assert running.wait() == 0

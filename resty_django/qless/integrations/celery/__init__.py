@@ -35,6 +35,7 @@ from ...errors import NotAllowed, QlessError
 from ...tasks.context import timestamp
 from ...tasks.message import Message, PutOptions, call_of
 from ...tasks.registry import Runnable
+from ...tasks.replies import SOURCES
 from ...worker.control import RequeueLater
 from . import tracking
 from .dispatcher import CeleryDispatcher
@@ -143,7 +144,8 @@ class CeleryTask(Runnable):
         state, error = traced.info.state, traced.info.retval
         if state == states.RETRY:
             data |= {"args": [*error.sig.args], "kwargs": {**error.sig.kwargs}, "retries": retries + 1}
-            data.pop("from", None)
+            for name in SOURCES:
+                data.pop(name, None)
             job.data = json.loads(dumped(data))
             when = error.when
             delay = timestamp(when) - job.client.clock() if isinstance(when, datetime) else float(when or 0)

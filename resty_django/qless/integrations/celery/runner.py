@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from types import EllipsisType
 from typing import Any, Final
 
 from asgiref.sync import async_to_sync
@@ -49,7 +50,7 @@ class BorrowedJob(WorkerJob):
         super().__init__(client, record, None)  # type: ignore[arg-type]
         self.running: RunningJob | None = None
 
-    def limit(self, seconds: float, kill_after: float | None) -> None:
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt this run with `JobTimeout`, `seconds` after its start. Code that ignores it continues."""
         if self.running is not None:
             keeper.limit(self.running, seconds)

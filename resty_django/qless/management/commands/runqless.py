@@ -12,9 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from resty_django import extras
 from resty_django.redis.errors import StoreError
+from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
 
 from ...clients.default import default_client
+from ...settings import POOLS
 from ...worker.display import LiveDisplay, Terminal
 from ...worker.options import options as worker_options
 from ...worker.supervisor import Supervisor
@@ -38,26 +40,47 @@ class Command(BaseCommand):
         parser.add_argument("--grace", type=float, help="Seconds that running jobs have to finish after SIGTERM.")
         parser.add_argument("--name", help="Prefix of the worker names.")
         parser.add_argument("--via", choices=("celery",), help="Hand the jobs to Celery's workers.")
+        parser.add_argument("--pool", help="Where jobs run: threads, or processes with one job each.")
+        parser.add_argument(
+            "--kill-after",
+            type=float,
+            help="With --pool processes: seconds that a lost or timed-out job has to end before its process is killed.",
+        )
         parser.add_argument("--live", action="store_true", help="Show queues, rates and running jobs in the terminal.")
 
     def handle(self, *args: Any, **arguments: Any) -> None:
         queues = arguments["queues"]
         names = None if queues is None else tuple(dict.fromkeys(filter(None, map(str.strip, queues.split(",")))))
-        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0)):
+        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0)):
             if arguments[option] is not None and not arguments[option] >= least:
-                raise CommandError(f"--{option} must be at least {least}.")
+                raise CommandError(f"--{option.replace('_', '-')} must be at least {least}.")
+        if arguments["pool"] is not None and arguments["pool"] not in POOLS:
+            suggestion = did_you_mean(arguments["pool"], POOLS, f"Use {' or '.join(POOLS)}.", quote="")
+            raise CommandError(f"--pool {one_line(arguments['pool'])} is not a pool. {suggestion}")
         if arguments["interval"] is not None and not arguments["interval"] > 0:
             raise CommandError("--interval must be greater than 0.")
         if names == ():
             raise CommandError("--queues is empty. Pass comma-separated queue names.")
         if arguments["live"] and not sys.stdout.isatty():
             raise CommandError("--live needs a terminal. Run without it and read the log instead.")
-        option_names = ("reserver", "concurrency", "processes", "interval", "grace", "name", "via")
+        option_names = (
+            "reserver",
+            "concurrency",
+            "processes",
+            "interval",
+            "grace",
+            "name",
+            "via",
+            "pool",
+            "kill_after",
+        )
         try:
             if arguments["via"] == "celery":
                 extras.require("--via celery needs", "celery")
             options = worker_options(queues=names, **{option: arguments[option] for option in option_names})
             options.make_reserver()
+            if options.via and options.pool == "processes":
+                raise CommandError("--via celery runs jobs in Celery's workers. Remove --pool processes, or POOL.")
             with contextlib.suppress(StoreError):  # the workers wait until the server answers
                 default_client().source.sync()
         except ImproperlyConfigured as error:

@@ -161,7 +161,9 @@ def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
 
 
 def stop(pid: int) -> None:
-    """End the heartbeat process."""
+    """End the heartbeat process. `pid`: 0 if there is none."""
+    if not pid:
+        return
     with contextlib.suppress(OSError):  # it is dead, or a job has already waited for it
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -46,15 +46,22 @@ class Retry:
         pause *= 1 + random.uniform(-self.fuzz, self.fuzz)  # noqa: S311 (no secret)
         return min(pause, self.longest)
 
+    def next_run(self, job: Any, error: BaseException) -> RetryLater | None:
+        """Return the exception that retries the job after this error; None if the job fails."""
+        if job.retries_left <= 0 or not isinstance(error, self.exceptions):
+            return None
+        if self.callback is not None:
+            self.callback(error, job)
+        group = f"{job.queue_name}-{type(error).__name__}"
+        return RetryLater(self.pause(job.attempt), group, message_of(error))
+
     def __call__(self, job: Any) -> Generator[None, None, None]:
         try:
             yield
         except Outcome:
             raise
         except self.exceptions as error:
-            if job.retries_left <= 0:
+            outcome = self.next_run(job, error)
+            if outcome is None:
                 raise
-            if self.callback is not None:
-                self.callback(error, job)
-            group = f"{job.queue_name}-{type(error).__name__}"
-            raise RetryLater(self.pause(job.attempt), group, message_of(error)) from error
+            raise outcome from error

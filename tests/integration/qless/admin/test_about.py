@@ -109,7 +109,7 @@ def test_page_needs_the_view_permission_and_get(jobs_site: Client) -> None:
 
 
 def test_every_state_and_operation_is_explained(admin_client: Browser, jobs_site: Client) -> None:
-    assert set(STATE_HELP) == {*formatting.STATES, "recurring", "paused"}
+    assert set(STATE_HELP) == {*formatting.STATES, "recurring", "paused", "skipped"}
     facts = facts_of(text_of(admin_client, path("about")))
     lines = {
         **{operation.label: operation.effect for operation in operations.OPERATIONS.values()},

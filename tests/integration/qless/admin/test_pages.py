@@ -20,7 +20,7 @@ from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, fill, hos
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
-LISTS = ("queue", "job", "failuregroup", "worker", "tag", "recurringjob", "option", "about")
+LISTS = ("queue", "job", "failuregroup", "jobgroup", "worker", "tag", "recurringjob", "option", "about")
 TABS = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -94,6 +94,9 @@ def addresses(name: str) -> list[str]:
         "tag": ("history",),
     }.items():
         urls += [path(model, name, page) for page in pages]
+    urls += [path("jobgroup", f"{name}g", page) for page in ("change", "retry", "cancel", "history")]
+    urls += [path("job", f"{name}2", page) for page in ("retry-graph", "cancel-graph")]
+    urls += [f"{ROOT}job/stuck/", f"{ROOT}job/stuck/?{urlencode({'queue': token(name)})}"]
     urls.append(f"{path('job', f'{name}2', 'undepend')}?{urlencode({'on': token(name)})}")
     urls += [path("recurringjob", f"{name}r", page) for page in ("edit", "cancel", "tag", "untag", "history")]
     urls += [f"{ROOT}job/?{query}" for query in ("state=failed", "state=complete", "tracked=1", "state=stalled", "q=x")]

@@ -82,6 +82,10 @@ def hostile(client: Client) -> None:
     queue.put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], priority=9)
     queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}2", tags=[HOSTILE], priority=8, depends=[HOSTILE])
     queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}3", priority=7)
+    callbacks = [[HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}]]
+    client.groups.open(f"{HOSTILE}g", HOSTILE, on_success=callbacks, on_complete=[[f"{HOSTILE}4", *callbacks[0][1:]]])
+    outcome = {"failure": callbacks, f"policy:{HOSTILE}": "skip", "policy": "fail", "group": f"{HOSTILE}g"}
+    queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}5", depends=[f"{HOSTILE}2", HOSTILE], outcome=outcome)
     client.worker_name = HOSTILE
     queue.recur(HOSTILE, {HOSTILE: HOSTILE}, 60, jid=f"{HOSTILE}r", offset=60, tags=[HOSTILE])
     running = queue.pop(2)

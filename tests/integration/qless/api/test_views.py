@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import override_settings
@@ -17,7 +18,9 @@ from django.urls import get_resolver, reverse
 from rest_framework.test import APIClient
 
 from resty_django.qless import Client, Job
+from resty_django.qless.api import views
 from resty_django.qless.api.urls import urlpatterns
+from resty_django.qless.clients import graph
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -270,6 +273,93 @@ def test_values_of_other_clients_do_not_break_a_response(jobs: Client, admin_api
     assert "[redacted]" in json.dumps(data_by_jid["b"])
 
 
+# --- groups and connected jobs ----------------------------------------------------------------------------------------
+
+
+def fill_group(jobs: Client, group: str = "g") -> None:
+    """Put a chain whose last step is a member of a group, a failed member, and a job that waits for the group."""
+    mail = jobs.queues["mail"]
+    jobs.groups.open(group, "Import")
+    fail(jobs, jid="broken", outcome={"group": group})
+    mail.put("shop.jobs.Fetch", jid="first")
+    mail.put("shop.jobs.Store", jid="last", depends=["first"], outcome={"group": group, "policy": "fail"})
+    mail.put("shop.jobs.Publish", jid="body", depends=[group], outcome={"policy": "fail"})
+    jobs.groups.close(group)
+
+
+def test_groups_and_members_are_listed(jobs: Client, admin_api: APIClient) -> None:
+    assert admin_api.get(address("groups/")).json() == {"total": 0, "groups": []}
+    fill_group(jobs)
+    jobs.groups.open("other", "")
+    reply = admin_api.get(address("groups/?count=1&offset=1")).json()
+    (listed,) = reply["groups"]
+    assert reply["total"] == 2
+    assert listed == admin_api.get(address("groups/g/")).json()
+    assert listed.pop("created_at") > 0
+    assert listed == {
+        **{"id": "g", "name": "Import", "state": "running", "reason": "broken", "incomplete": False, "ended_at": None},
+        **{"total": 2, "done": 0, "failed": 1, "skipped": 0, "canceled": 0, "left": 1},
+    }
+    members = [{"jid": "broken", "state": "failed"}, {"jid": "last", "state": "depends"}]
+    assert admin_api.get(address("groups/g/jobs/")).json() == {"total": 2, "jobs": members}
+    assert admin_api.get(address("groups/g/jobs/?offset=1")).json() == {"total": 2, "jobs": members[1:]}
+    for path in ("groups/none/", "groups/none/jobs/"):
+        reply = admin_api.get(address(path))
+        assert (reply.status_code, reply.json()["code"]) == (404, "no_such_group")
+
+
+def test_groups_are_retried_and_canceled(jobs: Client, admin_api: APIClient) -> None:
+    fill_group(jobs, HOSTILE)
+    assert admin_api.post(address(f"groups/{name(HOSTILE)}/retry/")).json() == {"count": 1}
+    assert [job.state for job in jobs.jobs.multiget("broken", "body")] == ["waiting", "depends"]
+    assert admin_api.post(address(f"groups/{name(HOSTILE)}/cancel/")).json() == {"count": 3}
+    assert [job.state for job in jobs.jobs.multiget("broken", "first", "last", "body")] == ["failed"]
+    assert admin_api.post(address("groups/none/cancel/")).json()["code"] == "no_such_group"
+
+
+def test_connected_jobs(jobs: Client, admin_api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_group(jobs)
+    graph = admin_api.get(address("jobs/last/graph/")).json()
+    connected = {job["jid"]: job for job in graph["jobs"]}
+    assert connected.keys() == {"broken", "first", "last", "body"}
+    assert connected["last"] == {
+        **{"jid": "last", "klass": "shop.jobs.Store", "state": "depends", "queue": "mail"},
+        **{"dependencies": ["first"], "groups": ["g"], "blocked": None},
+    }
+    assert connected["body"]["blocked"] == "broken"
+    assert [group["id"] for group in graph["groups"]] == ["g"]
+    assert admin_api.post(address("jobs/first/graph/retry/")).json() == {"count": 1}
+    assert [job.state for job in jobs.jobs.multiget("broken", "body")] == ["waiting", "depends"]
+    monkeypatch.setattr(views, "MAX_CONNECTED", 3)
+    reply = admin_api.post(address("jobs/first/graph/cancel/"))
+    assert (reply.status_code, reply.json()["code"]) == (409, "too_large")
+    monkeypatch.setattr(views, "MAX_CONNECTED", 4)
+    assert admin_api.post(address("jobs/first/graph/cancel/")).json() == {"count": 4}
+    assert jobs.jobs.multiget("broken", "first", "last", "body") == []
+    assert admin_api.post(address("jobs/first/graph/cancel/")).status_code == 404
+
+
+def test_an_interrupted_operation_is_logged(
+    jobs: Client, admin_api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs that wait for each other can only be canceled together; the third one is canceled before them."""
+    for jid, other in (("a", None), ("b", "a"), ("a", "b"), ("c", "b")):
+        jobs.queues["mail"].put("shop.jobs.Mail", jid=jid, depends=other and [other])
+    monkeypatch.setattr(graph, "JOBS_PER_CALL", 1)
+    assert admin_api.post(address("jobs/a/graph/cancel/")).json()["code"] == "dependency"
+    assert {job.jid for job in jobs.jobs.multiget("a", "b", "c")} == {"a", "b"}
+    (entry,) = LogEntry.objects.all()
+    assert "Canceling all connected jobs was interrupted; some jobs may have changed" in entry.change_message
+
+
+def test_stuck_jobs_are_listed(jobs: Client, admin_api: APIClient) -> None:
+    jobs.queues["mail"].put("shop.jobs.Mail", jid="loop", depends=["loop"])
+    loop = {"jid": "loop", "queue": "mail", "other": "loop", "reason": "itself"}
+    assert admin_api.get(address("stuck/?queue=mail")).json() == {"jobs": [loop], "cursor": ""}
+    assert admin_api.get(address("stuck/?queue=mail&cursor=1")).json() == {"jobs": [], "cursor": ""}
+    assert admin_api.get(address("stuck/")).status_code == 400
+
+
 # --- who may --------------------------------------------------------------------------------------------------------
 
 NEEDED = {
@@ -284,6 +374,15 @@ NEEDED = {
     ("get", "jobs/j/"): "job.view_job",
     ("delete", "jobs/j/"): "job.cancel_job",
     ("post", "jobs/j/retry/"): "job.retry_job",
+    ("get", "jobs/j/graph/"): "job.view_job",
+    ("post", "jobs/j/graph/cancel/"): "job.cancel_job",
+    ("post", "jobs/j/graph/retry/"): "job.retry_job",
+    ("get", "groups/"): "job.view_job",
+    ("get", "groups/g/"): "job.view_job",
+    ("get", "groups/g/jobs/"): "job.view_job",
+    ("post", "groups/g/cancel/"): "job.cancel_job",
+    ("post", "groups/g/retry/"): "job.retry_job",
+    ("get", "stuck/?queue=q"): "job.view_job",
     ("get", "failed/"): "job.view_job",
     ("get", "failed/g/"): "job.view_job",
     ("post", "failed/g/retry/"): "job.retry_job",

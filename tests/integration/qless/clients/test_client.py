@@ -11,8 +11,10 @@ from redis import Redis
 
 from resty_django import health
 from resty_django.qless import Client, Job, Queue, RecurringJob, client
+from resty_django.qless import health as qless_health
 from resty_django.qless.checks import check_qless
 from resty_django.qless.clients.client import Config, Queues, Workers
+from resty_django.qless.clients.groups import Groups
 from resty_django.qless.clients.jobs import Jobs
 from resty_django.qless.clients.queue import QueueJobs
 from resty_django.qless.clients.transport import sync_and_async
@@ -23,7 +25,7 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 CLUSTER = {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"}
 
 NO_CALLS = {
-    Client: {"call", "call_many", "close", "events", "generate_jid", "run"},
+    Client: {"call", "call_many", "close", "events", "generate_jid", "run", "stuck", "astuck"},
     Queue: {"jobs"},
     Job: {"add_hook", "build", "description", "perform", "queue", "ttl"},
     RecurringJob: {"queue"},
@@ -35,7 +37,7 @@ def redis_cache(url: str | list[str], **options: Any) -> dict[str, Any]:
     return {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": options}
 
 
-@pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, Queues, QueueJobs, Workers, Config])
+@pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, Queues, QueueJobs, Workers, Config, Groups])
 def test_every_call_has_a_twin_with_the_same_arguments(kind: type) -> None:
     functions = {name: function for name, function in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"}
     sync = {name for name, function in functions.items() if not inspect.iscoroutinefunction(function)}
@@ -118,6 +120,35 @@ def test_the_probe_of_a_site_without_jobs(settings: Any) -> None:
     assert message.startswith("No job queue is configured")
     settings.RESTY_DJANGO = {"QLESS": {"PREFIX": "ql:"}}
     assert findings()[0][0] == "error"
+
+
+@pytest.mark.redis
+def test_the_probe_warns_of_stuck_jobs(
+    settings: Any, valkey: Redis, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.RESTY_DJANGO = {"QLESS": {"URL": valkey_url}}
+
+    def stuck() -> list[tuple[str, str, str]]:
+        return [finding for finding in findings() if finding[1] == "stuck jobs"]
+
+    client.queues["q"].put("K", jid="a")
+    client.queues["q"].put_many({"klass": "K", "depends": ["a"]} for _ in range(450))
+    assert stuck() == []
+    for name in ("q", "r"):
+        for number in range(3):
+            jid = f"{name}-loop-{number}"
+            client.queues[name].put("K", jid=jid, depends=[jid])
+    loops = [f"{jid} in {jid[0]} (itself)" for jid in ("r-loop-0", "r-loop-1", "r-loop-2", "q-loop-0", "q-loop-1")]
+    end = 'See "Stuck jobs" in the admin of the job queue.'
+    text = f"6 wait for something that will not end: {', '.join(loops)}, .... {end}"
+    assert stuck() == [("warning", "stuck jobs", text)]
+    monkeypatch.setattr(qless_health, "MOST_CALLS", 4)
+    text = (
+        f"3 wait for something that will not end: {', '.join(loops[:3])}. "
+        f"Examined 303 of 456 jobs that wait for others. {end}"
+    )
+    assert stuck() == [("warning", "stuck jobs", text)]
+    client.close()
 
 
 @pytest.mark.redis

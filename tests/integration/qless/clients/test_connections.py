@@ -39,9 +39,15 @@ def server(own_server: Server) -> Server:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[list[Server]]:
-    with servers.cluster() as cluster_nodes:
-        yield cluster_nodes
+def renewed_cluster() -> Iterator[servers.RenewedCluster]:
+    renewed = servers.RenewedCluster()
+    yield renewed
+    renewed.close()
+
+
+@pytest.fixture
+def nodes(renewed_cluster: servers.RenewedCluster) -> list[Server]:
+    return renewed_cluster.nodes()
 
 
 def use(settings: Any, location: str | list[str], **options: Any) -> None:

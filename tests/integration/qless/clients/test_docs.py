@@ -14,6 +14,7 @@ import resty_django.qless
 from resty_django.conf import conf
 from resty_django.qless import Client, Events, Job, QlessError, Queue, RecurringJob, client
 from resty_django.qless.clients.client import Config
+from resty_django.qless.clients.groups import Groups
 from resty_django.qless.clients.jobs import Jobs
 from resty_django.qless.clients.queue import QueueJobs
 from tests.docs_reader import execute, page
@@ -56,7 +57,7 @@ def test_the_settings_are_right(settings: Any) -> None:
         pytest.fail(str(error))
 
 
-@pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, QueueJobs, Config, Events])
+@pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, QueueJobs, Config, Events, Groups])
 def test_all_calls_are_told(kind: type) -> None:
     names = {name for name in dir(kind) if name[0] != "_"} - UNTOLD
     names -= {name for name in names if name[0] == "a" and name[1:] in names}  # twins

@@ -300,6 +300,18 @@ def test_links_of_a_job_that_waits_for_others_no_more_are_taken_away(core: Core)
     assert linked == {jid: ["last-3"] if jid == "d-7" else {} for jid in jids}
 
 
+def test_a_dependency_that_another_core_deletes_before_it_is_linked_keeps_no_link(core: Core) -> None:
+    others = [f"other{n}" for n in range(250)]
+    put_many(core, others)
+    core.put("j", depends=others[:50])
+    core.put("j", depends=others)  # links that are wanted again stay
+    for jid in others:
+        core.client.delete(f"ql:j:{jid}", f"ql:j:{jid}-history")
+    tidy(core)
+    assert core.get("j")["state"] == "waiting"
+    assert core.client.keys("ql:j:*-depend*") == []
+
+
 def test_nothing_is_put_where_what_it_waits_for_is_not_staged_any_more(core: Core) -> None:
     core("stage", "last", "a", "b")
     assert 0 < core.client.ttl("ql:p:s:last") <= 3600

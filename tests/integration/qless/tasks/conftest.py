@@ -25,6 +25,7 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Any]:
     examples.TRAIL.clear()
     resolve_handler.cache_clear()
     eager.outcomes.clear()
+    eager.groups.clear()
     yield settings
     client.close()
 

@@ -179,3 +179,21 @@ def quick() -> int:
 def progressing(context: TaskContext) -> int:
     context.update_progress(0.5, "half")
     return 1
+
+
+@task(queue="q")
+def report(outcome: Any, *words: str) -> str:
+    TRAIL.append((outcome, *words))
+    return "reported"
+
+
+@task(queue="q", tags=["alarm"], priority=7, retries=2)
+def alarm(outcome: Any) -> None:
+    TRAIL.append(outcome)
+
+
+@task(queue="q", on_failure=alarm)
+def watched(fail: bool = True) -> int:
+    if fail and not GO.is_set():
+        raise KeyError("watched")
+    return 3

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless import AsyncResult, TaskFailed, chain, chord, client, group
-from resty_django.qless.tasks.results import GroupResult
+from resty_django.qless import AsyncResult, GroupResult, TaskFailed, chain, chord, client, group
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, add, fails, note, silent, total
 from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
@@ -70,13 +69,15 @@ def test_arguments_are_checked_with_the_result_that_comes(site: Any) -> None:
 
 
 def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
-    """What comes after it waits, knows of the failure, and goes on once it was run again and ended well."""
+    """What comes after it fails at once with its reason, and continues once it was run again and ended well."""
     result = chain(add.s(1), fails.si("broken"), add.si(1), note.s()).delay()
     with pytest.raises(TaskFailed, match="ValueError: broken") as caught:
         result.get(LONG)
     broken = result.parent.parent
     assert caught.value.jid == broken.id
-    assert (broken.state, result.parent.state, result.state) == ("FAILURE", "PENDING", "PENDING")
+    assert caught.value.group == "q-ValueError"
+    assert (broken.state, result.parent.state, result.state) == ("FAILURE", "FAILURE", "FAILURE")
+    assert result.job().failure["group"] == "q-DependencyFailed"
     assert examples.TRAIL == []
     examples.GO.set()
     assert client.unfail("q-ValueError", "q") == 1
@@ -88,7 +89,8 @@ def test_a_failing_member_of_a_group(running: InProcessWorker) -> None:
     with pytest.raises(TaskFailed, match="one of three"):
         result.get(LONG)
     wait_for(lambda: result.parent.completed_count() == 2)
-    assert (result.parent.failed(), result.parent.ready(), result.state) == (True, True, "PENDING")
+    assert (result.parent.failed(), result.parent.ready(), result.state) == (True, True, "FAILURE")
+    assert result.parent.progress == (2, 1, 0, 0, 0, 3)
     with pytest.raises(TaskFailed, match="one of three"):
         result.parent.get(LONG)
     examples.GO.set()
@@ -111,4 +113,5 @@ def test_all_of_it_is_put_in_one_round_trip_or_nothing_is_lost(site: Any) -> Non
     result = chain(add.s(1), group(add.s(n) for n in range(20)), total.s()).delay()
     counts = client.queues["q"].counts()
     assert (counts.waiting, counts.depends) == (1, 21)
-    assert len(result.job().dependencies) == 20
+    assert result.job().dependencies == [result.parent.id]
+    assert result.job().data == {"args": [], "kwargs": {}, "from_group": result.parent.id}

@@ -9,9 +9,10 @@ from typing import Any
 import django
 import pytest
 
-from resty_django.qless import AsyncResult, Task, TaskContext
+from resty_django.qless import AsyncResult, GroupResult, Task, TaskContext
 from resty_django.qless.tasks import eager, schedule
 from resty_django.qless.tasks import results as states
+from resty_django.qless.tasks.message import EnqueueOptions
 from tests.docs_reader import execute, page
 
 PAGE = "docs/qless/tasks.md"
@@ -43,8 +44,7 @@ def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_comm
 
 def test_all_options_are_told() -> None:
     assert words("argument of `task`", "default", "meaning") == set(inspect.signature(Task).parameters) - {"function"}
-    options = set(inspect.signature(Task.message).parameters) - {"self", "args", "kwargs", "client", "source"}
-    assert words("option of `apply_async`", "meaning") == options
+    assert words("option of `apply_async`", "meaning") == set(EnqueueOptions.__annotations__)
 
 
 def test_all_options_of_the_backend_are_told() -> None:
@@ -60,6 +60,11 @@ def test_all_attributes_are_told() -> None:
     twins = {name for name in names if name[0] == "a" and (name[1:] in names or name in ("astate", "aprogress"))}
     assert words("attribute", "meaning") >= names - twins
     assert twins <= set(page(PAGE).spans)
+    names = {name for name in dir(GroupResult) if name[0] != "_"}
+    names -= {"client", "get_state", "get_progress", "get_name", "get_results"}
+    twins = {name for name in names if name[0] == "a" and (name[1:] in names)}
+    assert words("attribute of `GroupResult`", "meaning") >= names - twins
+    assert twins <= set(page(PAGE).spans)
     names = {name for name in dir(TaskContext) if name[0] != "_"}
     twins = {name for name in names if name[0] == "a" and name[1:] in names}
     assert words("attribute of `TaskContext`", "meaning") >= names - twins
@@ -68,5 +73,5 @@ def test_all_attributes_are_told() -> None:
 
 def test_all_states_are_told() -> None:
     names = {name for name, constant in vars(states).items() if constant == name}
-    assert len(names) == 6
+    assert len(names) == 7
     assert words("state", "the job") == names

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.qless import AsyncResult, NoSuchJob, chain, chord, task
+from resty_django.qless import AsyncResult, GroupOutcome, GroupResult, NoSuchJob, Outcome, chain, chord, group, task
 from resty_django.qless.tasks import eager
 from resty_django.qless.worker.control import JobTimeout
 from resty_django.txid import bound, txid
 from tests.integration.qless.tasks import examples
-from tests.integration.qless.tasks.examples import aadd, abound, add, fails, note, third_time, total
+from tests.integration.qless.tasks.examples import aadd, abound, add, fails, note, report, third_time, total
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +22,7 @@ def _eager(settings: Any) -> None:
     examples.TRAIL.clear()
     examples.GO.clear()
     eager.outcomes.clear()
+    eager.groups.clear()
 
 
 async def test_tasks_run_where_they_are_put() -> None:
@@ -115,3 +116,57 @@ def test_a_nested_function_is_refused() -> None:
 
     with pytest.raises(TypeError, match="top level of a module"):
         task(inner)
+
+
+def test_callbacks() -> None:
+    result = add.apply_async((1, 2), on_success=report, link=note.s("x"), on_failure=report, on_complete=note.si("y"))
+    outcome = Outcome(result.id, add.name, "complete", 3)
+    assert [(outcome,), [3, "x", {}], ["y", {}]] == examples.TRAIL
+    examples.TRAIL.clear()
+    with pytest.raises(ValueError, match="bad"):
+        fails.apply_async(("bad",), on_success=report, on_failure=report.s(1), on_complete=report.s(2))
+    assert [(entry[0].state, entry[1]) for entry in examples.TRAIL] == [("failed", 1), ("failed", 2)]
+    assert examples.TRAIL[0][0].failure_group == "q-ValueError"
+    with pytest.raises(ValueError, match="callback"):
+        add.apply_async((1, 2), on_success=fails.si("callback"))
+
+
+def test_failures_follow_the_policies() -> None:
+    skipped = chain(fails.s().set(if_failed="skip"), add.si(1), note.s(1)).delay()
+    assert (skipped.get(), skipped.state, skipped.parent.parent.state) == (None, "SKIPPED", "FAILURE")
+    released = chain(fails.s().set(if_failed="release"), note.s()).delay()
+    assert (released.get(), released.parent.state) == ([None, {}], "FAILURE")
+    with pytest.raises(ValueError, match="wait"):
+        chain(fails.s("wait").set(if_failed="wait"), add.si(1).set(task_id="waits")).delay()
+    assert AsyncResult[int]("waits").state == "PENDING"
+    examples.TRAIL.clear()
+    with pytest.raises(ValueError, match="first"):
+        chain(fails.s("first"), add.si(1), note.si()).apply_async(on_failure=report)
+    ((outcome,),) = examples.TRAIL
+    assert outcome.failure_group == "q-DependencyFailed"
+
+
+def test_groups() -> None:
+    result = group([add.s(1), add.s(2)], name="two", on_success=report).delay()
+    assert (result.get(), result.state, result.name, result.progress) == ([2, 3], "SUCCESS", "two", (2, 0, 0, 0, 0, 2))
+    assert [(GroupOutcome(result.id, "two", "complete", 2, 2),)] == examples.TRAIL
+    assert [ended for _, ended in GroupResult(result.id).iter_native()] == [
+        {"status": "SUCCESS", "result": 2},
+        {"status": "SUCCESS", "result": 3},
+    ]
+    assert chord([], total.s()).delay().get() == 0
+    examples.TRAIL.clear()
+    with pytest.raises(ValueError, match="one"):
+        group([fails.s("one"), note.s("other")], on_failure=report).delay()
+    assert examples.TRAIL[0] == ["other", {}]
+    assert examples.TRAIL[1][0].failed == 1
+    assert chord([fails.s(), add.s(1)], note.s().set(allow_failure=True)).delay().get() == [[None, 2], {}]
+    with pytest.raises(ValueError, match="of the header"):
+        chord([fails.s("of the header"), add.s(1)], note.s()).delay()
+
+
+async def test_groups_of_asyncio() -> None:
+    result = await chord([aadd.s(1), add.s(2)], total.s()).aapply_async(on_success=report)
+    assert await result.aget() == 5
+    assert await result.parent.aget() == [2, 3]
+    assert len(examples.TRAIL) == 1

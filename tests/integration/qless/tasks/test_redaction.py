@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless import Job, Task, client
+from resty_django.qless import Job, Task, client, group
 from resty_django.qless.redaction import HIDDEN, redacted_job
 from tests.integration.qless.tasks import examples
 
@@ -35,6 +35,17 @@ def test_the_result_of_the_step_before_is_the_first_argument(site: Any) -> None:
     job = (examples.txid.s() | examples.log_in.s("geheim")).delay().job()
     assert isinstance(job, Job)
     assert redacted_job(job)["args"] == [HIDDEN]
+    body = (group(examples.add.s(1)) | examples.log_in.s("geheim")).delay().job()
+    assert isinstance(body, Job)
+    assert redacted_job(body)["args"] == [HIDDEN]
+
+
+def test_the_outcome_is_the_first_argument_of_a_callback(site: Any) -> None:
+    result = examples.add.apply_async((1,), task_id="1", on_complete=examples.log_in.s("geheim").set(task_id="2"))
+    result.revoke()
+    callback = client.jobs.get("2")
+    assert isinstance(callback, Job)
+    assert redacted_job(callback)["args"] == [HIDDEN]
 
 
 def test_of_a_function_that_is_not_known_nothing_is_shown(site: Any) -> None:

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from resty_django.qless import Task, client
+from resty_django.qless.clients.job import Job
 from resty_django.qless.clients.recurring import RecurringJob
 from resty_django.qless.tasks.schedule import Scheduler, declare, occurrences, scheduled
 from tests.integration.qless.tasks import examples
@@ -173,3 +174,18 @@ def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
         scheduler.stop()
     busy.thread.join(20)
     assert not busy.thread.is_alive()
+
+
+@pytest.mark.redis
+@pytest.mark.usefixtures("_again")
+def test_jobs_of_cron_have_the_callbacks_of_their_task(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples.nightly, "reactions", {"on_failure": examples.alarm})
+    for _ in range(2):
+        declare(client, ["timed"])
+    jobs = [client.jobs.get(jid) for jid in client.queues["timed"].jobs.scheduled()]
+    assert len(jobs) == 2
+    for job in jobs:
+        assert isinstance(job, Job)
+        outcome = job.outcome()
+        assert outcome is not None
+        assert [callback.klass for callback in outcome.failure] == [examples.alarm.name]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
-from resty_django.qless import AsyncResult, Task, TaskContext, task
+from resty_django.qless import AsyncResult, Task, TaskContext, group, task
 
 
 @task(queue="mail", retries=3)
@@ -36,7 +36,9 @@ async def accepted() -> None:
     assert_type((await whisper.adelay("x")).get(), str)
     assert_type(name_of_run.delay("x").get(), bytes)
     assert_type(add.apply_async((1,), countdown=3, priority=1), AsyncResult[int])
-    add.s(1).set(queue="mail")
+    add.s(1).set(queue="mail", on_success=shout, link=[add.s(1), shout], if_failed="skip")
+    add.apply_async((1,), on_failure=name_of_run.s(), allow_failure=True)
+    assert_type(group(add.s(1), name="sums", on_complete=shout).delay().get(), Any)
     accepts_any: Task[..., int] = add
     accepts_any(1)
 
@@ -49,3 +51,7 @@ def rejected() -> None:
     name_of_run("x", "y")  # type: ignore[call-arg]
     add.apply_async((1,), countdwn=3)  # type: ignore[call-arg]
     add.s(1).set(quue="mail")  # type: ignore[call-arg]
+    add.s(1).set(if_failed="ski")  # type: ignore[arg-type]
+    add.apply_async((1,), on_success="shout")  # type: ignore[arg-type]
+    group(add.s(1), nam="sums")  # type: ignore[call-arg]
+    task(on_failure=3)  # type: ignore[call-overload]

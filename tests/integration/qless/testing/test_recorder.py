@@ -146,3 +146,19 @@ def test_mixin_works_with_unittest() -> None:
     outcome = unittest.TestResult()
     Plain("test").run(outcome)
     assert (outcome.testsRun, outcome.errors, outcome.failures) == (1, [], [])
+
+
+def test_callbacks_and_groups_are_recorded(recorded: Recorder) -> None:
+    result = group(
+        [send_invoice.s(n).set(on_failure=total.si([n])) for n in (1, 2)], name="invoices", on_complete=total.si([])
+    ).delay()
+    assert [(task.group, task.on_failure[0].task, task.on_failure[0].args) for task in recorded] == [
+        (result.id, total, [[1]]),
+        (result.id, total, [[2]]),
+    ]
+    recorded.assert_not_enqueued(total)
+    (invoices,) = recorded.groups
+    assert (invoices.id, invoices.name, invoices.members) == (result.id, "invoices", (*recorded,))
+    assert ([task.task for task in invoices.on_complete], invoices.on_success) == ([total], ())
+    recorded.clear()
+    assert recorded.groups == []

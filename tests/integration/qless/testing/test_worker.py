@@ -159,3 +159,27 @@ def test_queue_is_empty_at_the_start_and_gone_in_the_end(valkey_url: str, valkey
             assert another.drain() == []
     assert valkey.keys() == [b"of-the-site"]
     assert client.clock() > 1_700_000_000.0
+
+
+def test_callbacks_and_groups_run(worker: TestWorker) -> None:
+    FAILURES.extend(["down"] * 3)
+    result = (group([flaky.s()], on_failure=send_invoice.si(1)) | double.s()).delay()
+    runs = worker.drain(seconds=100)
+    assert [(run.name.rpartition(".")[2], run.outcome) for run in runs] == [
+        *[("flaky", "retried")] * 2,
+        ("flaky", "failed"),
+        ("send_invoice", "completed"),
+    ]
+    with pytest.raises(TaskFailed, match="ConnectionError: down"):
+        result.get()
+    assert result.parent.retry() == 1
+    worker.drain()
+    assert result.get() == ["sent", "sent"]
+
+
+def test_drain_runs_what_many_dependents_wait_for(worker: TestWorker) -> None:
+    """The core releases more than a hundred dependents in later calls."""
+    first = double.apply_async((1,), countdown=5)
+    results = [double.apply_async((n,), depends=[first]) for n in range(150)]
+    worker.drain(seconds=5)
+    assert [result.get() for result in results] == [2 * n for n in range(150)]

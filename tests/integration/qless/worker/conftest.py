@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -59,6 +60,28 @@ def written_lines(client: Client) -> list[str]:
 
 def started(client: Client, count: int = 1) -> None:
     wait_for(lambda: len(written_lines(client)) >= count, "jobs are to start")
+
+
+def is_there(pid: int) -> bool:
+    """A process that has ended, but whose parent has not heard of it, is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below this one."""
+    children: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children += map(int, path.read_text().split())
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def texts(client: Client, key: str) -> list[str]:
+    """The entries of a list on the server."""
+    return [entry.decode() for entry in client.source.sync().lrange(key, 0, -1)]
 
 
 def options(**overrides: Any) -> Options:
@@ -215,6 +238,7 @@ class Workers:
             "TEST_QLESS": json.dumps(section),
             "TEST_CACHES": json.dumps(caches or {}),
             "PYTHONPATH": str(ROOT),
+            "RESTY_TEST_DB": "sqlite",  # a server has the database only while a test uses it
         }
         command = [sys.executable, "manage.py", "runqless", *arguments]
         with log.open("ab") as output:
@@ -252,10 +276,10 @@ class Workers:
 
     def end(self) -> None:
         if self.process.poll() is None:
-            children = self.children()
+            below = descendants(self.process.pid)
             self.process.kill()
             self.process.wait(20)
-            for pid in children:
+            for pid in below:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:

@@ -7,6 +7,7 @@ import copy
 import ctypes
 import json
 import os
+import subprocess
 import threading
 import time
 from decimal import Decimal
@@ -17,8 +18,10 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from resty_django.limits import FixedWindow
+from resty_django.qless import task
 from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater
 from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, Report, Requeue, Retry, Timeout
+from resty_django.shdict import shdicts
 from resty_django.txid import current
 
 SEEN: SimpleQueue[Any] = SimpleQueue()
@@ -435,3 +438,165 @@ def hold_interpreter(job: Any) -> None:
     """As C code does that does not release the interpreter lock: no other thread of the process runs meanwhile."""
     write(job)
     ctypes.PyDLL(None).usleep(ctypes.c_uint(int(job.data * 1_000_000)))
+
+
+def block_interpreter(job: Any) -> None:
+    """Waits in C code for a mutex that is never free, with the interpreter lock. No signal ends that but SIGKILL."""
+    write(job)
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+
+class BlocksTimed:
+    """Holds the interpreter lock beyond its timeout."""
+
+    middleware = [Timeout(0.3)]
+    perform = staticmethod(block_interpreter)
+
+
+class BlocksRetried:
+    middleware = [Retry(JobTimeout, delay=0.05, factor=1), Timeout(0.3)]
+    perform = staticmethod(block_interpreter)
+
+
+def sleeps(job: Any) -> None:
+    """Waits in Python's own `sleep`, and writes which exception ended it, and when."""
+    write(job)
+    try:
+        time.sleep(600)
+    except Exception as error:
+        job.client.source.sync().rpush("ended", f"{type(error).__name__} {time.time()}")
+        raise
+
+
+class SleepsTimed:
+    middleware = [Timeout(0.3)]
+    perform = staticmethod(sleeps)
+
+
+def turns(job: Any) -> None:
+    """Runs Python code until it is interrupted, and writes which exception ended it, and when."""
+    write(job)
+    try:
+        while True:
+            time.sleep(0.001)
+    except Exception as error:
+        job.client.source.sync().rpush("ended", f"{type(error).__name__} {time.time()}")
+        raise
+
+
+async def waits(job: Any) -> None:
+    write(job)
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        job.client.source.sync().rpush("ended", f"CancelledError {time.time()}")
+        raise
+
+
+class TurnsTimed:
+    middleware = [Timeout(0.3)]
+    perform = staticmethod(turns)
+
+
+class WaitsTimed:
+    middleware = [Timeout(0.3)]
+
+    @staticmethod
+    async def perform(job: Any) -> None:
+        await waits(job)
+
+
+def looks(job: Any) -> None:
+    """Asks until the job is lost, and writes when."""
+    write(job)
+    while not job.lost:
+        time.sleep(0.001)
+    job.client.source.sync().rpush("ended", f"lost {time.time()}")
+    job.check()
+
+
+def dies(job: Any) -> None:
+    """Ends its process: by this signal, or with this exit code."""
+    write(job)
+    kind, number = job.data
+    if kind == "signal":
+        os.kill(os.getpid(), number)
+        time.sleep(600)
+    os._exit(number)
+
+
+def dies_once(job: Any) -> None:
+    """Dies by a real segmentation fault in its first run."""
+    if job.attempt == 1:
+        ctypes.string_at(0)
+    write(job)
+
+
+def whoami(job: Any) -> None:
+    """Writes its process, and what it shares with others."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    shdicts["limits"].incr("whoami", 1, 0)
+    server = job.client.source.sync()
+    server.rpush("whoami", f"{os.getpid()} {shdicts['limits'].get('whoami')} {current()} {job.txid}")
+
+
+def starts_program(job: Any) -> None:
+    """Starts a program and waits for it."""
+    with subprocess.Popen(["sleep", "600"]) as program:
+        job.client.source.sync().rpush("program", program.pid)
+        write(job)
+
+
+def ends_itself(job: Any) -> None:
+    """Completes itself, then goes on for a while."""
+    job.complete()
+    write(job)
+    time.sleep(job.data)
+    job.client.source.sync().rpush("done", job.jid)
+
+
+class Cleans:
+    """Its cleanup takes longer than its timeout."""
+
+    middleware = [Timeout(0.2, kill_after=30)]
+
+    @staticmethod
+    def perform(job: Any) -> None:
+        try:
+            turns(job)
+        finally:
+            time.sleep(1.5)
+            job.client.source.sync().rpush("done", job.jid)
+
+
+@task(bind=True)
+def looks_bound(self: Any) -> None:
+    """A task that ends once it is revoked."""
+    SEEN.put(("holds", self.id))
+    while not self.lost:
+        time.sleep(0.001)
+    SEEN.put(("lost", self.id))
+
+
+async def aquick(job: Any) -> None:
+    await asyncio.sleep(0.01)
+    await sync_to_async(write)(job)
+
+
+def idle(job: Any) -> None:
+    """Nothing."""
+
+
+def hooked_quietly(job: Any) -> None:
+    server = job.client.source.sync()
+    job.before_complete(lambda job: server.rpush("hooks", "before"))
+    job.after_complete(lambda job: server.rpush("hooks", "after"))
+
+
+def again_quietly(job: Any) -> None:
+    job.data["n"] += 1
+    if job.data["n"] < 3:
+        raise RequeueLater(0, job.retries_left)

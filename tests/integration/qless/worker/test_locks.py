@@ -73,6 +73,13 @@ def test_a_job_that_was_taken_away_is_interrupted_at_once(
     assert (taken_away and taken_away.state) == end_state
 
 
+def test_a_job_with_hooks_ends_once(start_worker: Start, client: Client) -> None:
+    worker = start_worker()
+    until(client, put(client, "hooked"), "complete")
+    wait_for(lambda: worker.counts.total() == 1)
+    assert worker.counts == {"completed": 1}
+
+
 def test_a_thread_is_interrupted_if_asked_for(start_worker: Start, client: Client) -> None:
     worker = start_worker(interrupt=True)
     jid = put(client, "spin")
@@ -82,6 +89,15 @@ def test_a_thread_is_interrupted_if_asked_for(start_worker: Start, client: Clien
     put(client, "note", "next")
     assert jobs.SEEN.get(timeout=20) == "next"
     assert worker.counts["lost"] == 1
+
+
+def test_a_bound_task_sees_that_it_was_revoked(start_worker: Start, client: Client) -> None:
+    worker = start_worker(queues=("default",))
+    result = jobs.looks_bound.delay()
+    holds(result.id)
+    result.revoke()
+    assert jobs.SEEN.get(timeout=20) == ("lost", result.id)
+    wait_for(lambda: worker.counts["lost"] == 1)
 
 
 def test_the_result_of_a_lost_job_is_not_written(start_worker: Start, client: Client) -> None:

@@ -18,7 +18,18 @@ from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
 from resty_django.qless.worker.supervisor import KILL_AFTER
-from tests.integration.qless.worker.conftest import JOBS, Workers, put, started, state, until, wait_for, written_lines
+from tests.integration.qless.worker.conftest import (
+    JOBS,
+    Workers,
+    descendants,
+    is_there,
+    put,
+    started,
+    state,
+    until,
+    wait_for,
+    written_lines,
+)
 from tests.servers import Server, running
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
@@ -26,9 +37,19 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
 Start = Callable[..., Workers]
 
 
-def test_term_waits_for_the_jobs_that_run(workers: Start, client: Client) -> None:
+@pytest.fixture(params=["threads", "processes"])
+def either(workers: Start, request: pytest.FixtureRequest) -> Start:
+    """Starts workers with each pool."""
+
+    def start(*arguments: str, **options: Any) -> Workers:
+        return workers("--pool", request.param, *arguments, **options)
+
+    return start
+
+
+def test_term_waits_for_the_jobs_that_run(either: Start, client: Client) -> None:
     jids = [put(client, name, 1.0) for name in ("long", "along")]
-    run = workers()
+    run = either()
     started(client, 2)
     run.signal(signal.SIGTERM)
     assert run.wait() == 0
@@ -37,9 +58,9 @@ def test_term_waits_for_the_jobs_that_run(workers: Start, client: Client) -> Non
 
 
 @pytest.mark.parametrize("name", ["long", "along"])
-def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client: Client, name: str) -> None:
+def test_jobs_are_given_back_when_the_grace_time_is_over(either: Start, client: Client, name: str) -> None:
     jid = put(client, name, 60.0, retries=2)
-    run = workers("--grace", "0.5")
+    run = either("--grace", "0.5")
     started(client)
     run.signal(signal.SIGTERM)
     assert run.wait() == 3
@@ -50,9 +71,9 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client:
         assert client.source.sync().lrange("cancelled", 0, -1) == [jid.encode()]
 
 
-def test_a_second_term_ends_at_once(workers: Start, client: Client) -> None:
+def test_a_second_term_ends_at_once(either: Start, client: Client) -> None:
     jid = put(client, "long", 60.0)
-    run = workers("--grace", "60")
+    run = either("--grace", "60")
     started(client)
     run.signal(signal.SIGTERM)
     wait_for(lambda: "is stopping" in run.text())
@@ -61,12 +82,12 @@ def test_a_second_term_ends_at_once(workers: Start, client: Client) -> None:
     assert client.queues["q"].pop().jid == jid  # type: ignore[union-attr]
 
 
-def test_a_term_to_the_whole_group_counts_once(workers: Start, client: Client) -> None:
+def test_a_term_to_the_whole_group_counts_once(either: Start, client: Client) -> None:
     """As service managers send it."""
     jid = put(client, "long", 1.0)
-    run = workers()
+    run = either()
     started(client)
-    for pid in run.children():
+    for pid in descendants(run.process.pid):
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
     run.signal(signal.SIGTERM)
@@ -74,9 +95,9 @@ def test_a_term_to_the_whole_group_counts_once(workers: Start, client: Client) -
     assert state(client, jid) == "complete"
 
 
-def test_quit_waits_without_a_bound(workers: Start, client: Client) -> None:
+def test_quit_waits_without_a_bound(either: Start, client: Client) -> None:
     jid = put(client, "long", 1.5)
-    run = workers("--grace", "0")
+    run = either("--grace", "0")
     started(client)
     run.signal(signal.SIGQUIT)
     assert run.wait() == 0
@@ -97,9 +118,9 @@ def test_pause_and_resume(workers: Start, client: Client) -> None:
     until(client, jid, "complete")
 
 
-def test_usr1_replaces_all_processes_and_gives_the_jobs_back(workers: Start, client: Client) -> None:
+def test_usr1_replaces_all_processes_and_gives_the_jobs_back(either: Start, client: Client) -> None:
     jid = put(client, "long", 3.0)
-    run = workers("--processes", "2")
+    run = either("--processes", "2")
     before = run.ready(2)
     started(client)
     began = time.monotonic()
@@ -116,11 +137,11 @@ def test_usr1_replaces_all_processes_and_gives_the_jobs_back(workers: Start, cli
     assert run.children() == after
 
 
-def test_a_process_that_dies_is_started_again(workers: Start, client: Client) -> None:
+def test_a_process_that_dies_is_started_again(either: Start, client: Client) -> None:
     client.config.set("heartbeat", 1)
     client.config.set("grace-period", 0)
     jid = put(client, "long", 2.0, retries=1)
-    run = workers()
+    run = either()
     (first,) = run.ready()
     started(client)
     os.kill(first, signal.SIGKILL)
@@ -207,6 +228,10 @@ def test_a_paused_terminal_does_not_block_the_workers(workers: Start, client: Cl
         (["--grace", "-1"], "--grace must be at least 0."),
         (["--interval", "0"], "--interval must be greater than 0."),
         (["--reserver", "backwards"], "Use one of ordered, round_robin, shuffled"),
+        (["--kill-after", "-1"], "--kill-after must be at least 0."),
+        (["--pool", "process"], r"--pool process is not a pool. Did you mean processes\?"),
+        (["--pool", "eventlet"], "--pool eventlet is not a pool. Use threads or processes."),
+        (["--pool", "processes", "--via", "celery"], "Remove --pool processes, or POOL."),
     ],
 )
 def test_wrong_options_are_refused(arguments: list[str], word: str, settings: Any) -> None:
@@ -244,14 +269,6 @@ def test_puts_to_idle_workers_start_at_once(workers: Start, client: Client) -> N
     assert statistics.median(float(seconds) for seconds in server.lrange("took", 0, -1)) < 0.2
 
 
-def _is_there(pid: int) -> bool:
-    """A process that has ended, but whose parent has not heard of it, is not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.parametrize("name", ["forks", "aforks"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_a_job_forks_ends_with_the_worker(
@@ -268,14 +285,14 @@ def test_what_a_job_forks_ends_with_the_worker(
         assert parent == pid
         wait_for(lambda: client.jobs.get(jid).state == "complete")  # type: ignore[union-attr]
         assert [entry["what"] for entry in client.jobs.get(jid).raw_queue_history] == ["put", "popped", "done"]  # type: ignore[union-attr]
-        wait_for(lambda: not _is_there(returns), "the fork that returned")
-        assert _is_there(sleeps)
+        wait_for(lambda: not is_there(returns), "the fork that returned")
+        assert is_there(sleeps)
         if number == signal.SIGTERM:
             running.signal(number)
             assert running.wait() == 0
         else:
             os.kill(pid, number)
-        wait_for(lambda: not _is_there(sleeps), "the fork that sleeps")
+        wait_for(lambda: not is_there(sleeps), "the fork that sleeps")
     finally:
         for pid in (returns, sleeps):
             with contextlib.suppress(ProcessLookupError):

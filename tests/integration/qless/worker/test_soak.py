@@ -15,7 +15,7 @@ import pytest
 
 from resty_django.qless import Client, JobSpec
 from resty_django.redis import StoreError
-from tests.integration.qless.worker.conftest import JOBS, Workers, wait_for
+from tests.integration.qless.worker.conftest import JOBS, Workers, descendants, wait_for
 from tests.servers import Server, running
 
 pytestmark = pytest.mark.redis
@@ -59,20 +59,28 @@ def open_jobs(client: Client) -> int | None:
 
 
 def storm(
-    workers: Callable[..., Workers], server: Server, *, jobs: int, seconds: float, pause: float, delay: float, seed: int
+    workers: Callable[..., Workers],
+    server: Server,
+    *,
+    jobs: int,
+    seconds: float,
+    pause: float,
+    delay: float,
+    seed: int,
+    pool: str = "threads",
 ) -> int:
-    """How many times a lock was lost."""
+    """How many times a lock was lost. Kills workers, and with the pool "processes" also what they have started."""
     dice = random.Random(seed)
     client = Client(server.url, worker_name="the tests")
     client.config.set("heartbeat", 2)
     client.config.set("grace-period", 0.5)
     end_states = make_jobs(client, jobs, delay, dice)
-    run = workers("--processes", "4", "--concurrency", "4", url=server.url)
+    run = workers("--processes", "4", "--concurrency", "4", "--pool", pool, url=server.url)
     run.ready(1)
     kills, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(pause)
-        pids = run.children()
+        pids = run.children() if pool == "threads" else descendants(run.process.pid)
         if pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(dice.choice(pids), signal.SIGKILL)
@@ -100,15 +108,24 @@ def storm(
     assert done == {1: completed, 0: jobs - completed}
     assert client.queues["q"].stats().run.count + client.queues["q"].stats(time.time() - 86400).run.count == completed
     assert sum(client.queues["q"].throughput().hours) == completed
-    assert set(client.jobs.failed()) <= {"q-OSError", "failed-retries-q"}
+    assert set(client.jobs.failed()) <= {"q-OSError", "q-ProcessDied", "failed-retries-q"}
     assert sum(client.jobs.failed().values()) == jobs - completed
     client.close()
     return lost
 
 
 @pytest.mark.timeout(240)
-def test_no_job_is_lost_in_a_short_storm(workers: Callable[..., Workers], keeping_server: Server) -> None:
-    storm(workers, keeping_server, jobs=300, seconds=3.2, pause=0.4, delay=3.0, seed=random.randrange(10**6))
+@pytest.mark.parametrize("pool", ["threads", "processes"])
+def test_no_job_is_lost_in_a_short_storm(workers: Callable[..., Workers], keeping_server: Server, pool: str) -> None:
+    seed = random.randrange(10**6)
+    storm(workers, keeping_server, jobs=300, seconds=3.2, pause=0.4, delay=3.0, seed=seed, pool=pool)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_no_job_is_lost_in_a_long_storm_over_processes(workers: Callable[..., Workers], keeping_server: Server) -> None:
+    seed = random.randrange(10**6)
+    storm(workers, keeping_server, jobs=5_000, seconds=60, pause=0.2, delay=60.0, seed=seed, pool="processes")
 
 
 @pytest.mark.soak

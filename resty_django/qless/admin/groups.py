@@ -1,0 +1,207 @@
+"""Groups of jobs: the list, and the page of a group with its members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
+
+from ..clients.replies import Group
+from ..errors import GraphTooLarge, GroupError
+from ..models import JobGroup
+from . import formatting
+from .base import JobsAdmin
+from .callbacks import callbacks_table
+from .counted import CountedOperation, counted_view
+from .glossary import GROUP_STATE_HELP
+from .job_lists import fetch_jobs
+from .rows import COLUMNS as JOB_COLUMNS
+from .rows import gone_row, job_row
+from .tables import PAGE_SIZE, Column, Row, Table, page_of, pager, table
+
+COLUMNS: Final = (
+    Column("name", gettext_lazy("Group"), sorts=False),
+    Column("id", gettext_lazy("ID"), sorts=False),
+    Column("state", gettext_lazy("State"), sorts=False),
+    Column("progress", gettext_lazy("Ended"), sorts=False),
+    Column("failed", gettext_lazy("Failed"), number=True, sorts=False),
+    Column("left", gettext_lazy("Left"), number=True, sorts=False),
+    Column("created", gettext_lazy("Created"), sorts=False),
+)
+MAX_MEMBERS: Final = 10_000
+"""Maximum number of members of a group that a request cancels or retries."""
+RETRY: Final = CountedOperation(
+    "retry_group",
+    "retry_job",
+    gettext_lazy("Failed members"),
+    lambda group: group.failed,
+    lambda client, group_id: client.groups.retry(group_id),
+    gettext_lazy("Retried %(jobs)s of the group."),
+)
+CANCEL: Final = CountedOperation(
+    "cancel_group",
+    "cancel_job",
+    gettext_lazy("Members that have not ended"),
+    lambda group: group.left,
+    lambda client, group_id: client.groups.cancel(group_id),
+    gettext_lazy("Canceled %(jobs)s of the group."),
+    danger=True,
+)
+
+
+class JobGroupAdmin(JobsAdmin[JobGroup]):
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("retry", self.retry_view), self.page_url("cancel", self.cancel_view)]
+
+    @method_decorator(require_safe)
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show groups, newest first."""
+        self.check_view_permission(request)
+        client = self.client()
+        page = client.groups.list((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
+        position = pager(request, page.total)
+        if position.page != page_of(request):  # the list has become shorter
+            page = client.groups.list((position.page - 1) * PAGE_SIZE, PAGE_SIZE)
+        now = client.clock()
+        groups_table = table(
+            request,
+            COLUMNS,
+            [_row(group, now) for group in page.groups],
+            caption=_("Job groups"),
+            empty=_("No groups. Groups and chords of tasks appear here, and groups from client.groups.open()."),
+            position=position,
+            sortable=False,
+        )
+        return self.list_page(request, groups_table)
+
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show a group and its members; 404 if it does not exist."""
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
+        group = client.groups.get(row.name)
+        title = formatting.name(row.name)
+        actions = [(formatting.url("jobgroup", row.name, "history"), _("History"), False)]
+        if group is None:
+            empty = _("This group does not exist: it has expired, or never existed.")
+            members = table(request, JOB_COLUMNS, [], caption=_("Members"), empty=empty)
+            page = self.list_page(request, members, title=title, object=row, on_object=True, actions=actions)
+            page.status_code = 404
+            return page
+        if group.left and self.may(request, "cancel_job"):
+            actions.insert(0, (formatting.url("jobgroup", row.name, "cancel"), _("Cancel all members"), True))
+        if group.failed and self.may(request, "retry_job"):
+            actions.insert(0, (formatting.url("jobgroup", row.name, "retry"), _("Retry the failed members"), False))
+        callbacks = client.groups.callbacks(row.name)
+        return self.list_page(
+            request,
+            _members_table(request, client, group),
+            title=formatting.name(group.name) if group.name else title,
+            object=row,
+            on_object=True,
+            tiles=_tiles(group),
+            facts=_facts(group, client.clock()),
+            extra_tables=[callbacks_table(request, client, callbacks)] if callbacks and callbacks.callbacks() else [],
+            actions=actions,
+        )
+
+    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return counted_view(self, request, object_id, CANCEL, self._bounded_group)
+
+    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return counted_view(self, request, object_id, RETRY, self._bounded_group)
+
+    def _bounded_group(self, row: Any) -> Group:
+        group: Group | None = self.client().groups.get(row.name)
+        if group is None:
+            raise GroupError(_("This group does not exist: it has expired, or never existed."))
+        if group.total > MAX_MEMBERS:
+            raise GraphTooLarge(
+                _("The group has more than %(most)s members. Use client.groups in code.")
+                % {"most": formatting.number(MAX_MEMBERS)}
+            )
+        return group
+
+
+def progress_bar(group: Group) -> Any:
+    """Return a bar with the share of members that have ended."""
+    ended = group.total - group.left
+    return format_html(
+        '<progress max="{}" value="{}" aria-label="{}"></progress> {}',
+        max(1, group.total),
+        ended if group.total else int(group.state in ("complete", "failed")),
+        _("Members that have ended"),
+        _("%(ended)s of %(total)s") % {"ended": f"{ended:,}", "total": f"{group.total:,}"},
+    )
+
+
+def _row(group: Group, now: float) -> Row:
+    return Row(
+        {
+            "name": formatting.link("jobgroup", group.id, formatting.name(group.name or group.id)),
+            "id": formatting.group_link(group.id),
+            "state": formatting.state(group.state),
+            "progress": progress_bar(group),
+            "failed": formatting.number(group.failed),
+            "left": formatting.number(group.left),
+            "created": formatting.relative_time(group.created_at, now),
+        }
+    )
+
+
+def _tiles(group: Group) -> list[dict[str, Any]]:
+    counts: Sequence[tuple[Any, int, bool]] = (
+        (_("Members"), group.total, False),
+        (_("Left"), group.left, False),
+        (_("Complete"), group.done, False),
+        (_("Failed"), group.failed, True),
+        (_("Skipped"), group.skipped, False),
+        (_("Canceled"), group.canceled, False),
+    )
+    return [
+        {"label": label, "value": formatting.number(count), "alarm": is_bad and count}
+        for label, count, is_bad in counts
+    ]
+
+
+def _facts(group: Group, now: float) -> list[tuple[Any, Any]]:
+    facts: list[tuple[Any, Any]] = [
+        (_("ID"), formatting.name(group.id)),
+        (_("State"), format_html("{} {}", formatting.state(group.state), GROUP_STATE_HELP.get(group.state, ""))),
+        (_("Ended"), progress_bar(group)),
+        (_("Created"), formatting.relative_time(group.created_at, now)),
+    ]
+    if group.ended_at:
+        facts.append((_("Time of the end"), formatting.relative_time(group.ended_at, now)))
+    if group.reason:
+        facts.append((_("Failed first"), formatting.job_link(group.reason)))
+    if group.incomplete:
+        facts.append((_("Incomplete"), _("Members may be missing, because the client did not finish adding them.")))
+    return facts
+
+
+def _members_table(request: HttpRequest, client: Any, group: Group) -> Table:
+    position = pager(request, group.total)
+    members = client.groups.jobs(group.id, max(0, position.first - 1), PAGE_SIZE) if group.total else []
+    jobs, _gone = fetch_jobs(client, [jid for jid, _state in members])
+    jobs_by_jid, now = {job.jid: job for job in jobs}, client.clock()
+    rows = [job_row(jobs_by_jid[jid], now) if jid in jobs_by_jid else gone_row(jid) for jid, _state in members]
+    return table(
+        request,
+        JOB_COLUMNS,
+        rows,
+        caption=_("Members"),
+        empty=_("The group has no members."),
+        position=position,
+        sortable=False,
+    )

@@ -1,0 +1,151 @@
+-- outcome      jid                    Reply: JSON object of the fields of o:<jid>, see outcomes.lua; nil if there are none
+-- stuck        queue [cursor] [count] Reply: JSON {jobs: [[jid, other, reason]], cursor}: jobs of the queue that wait for
+--                                     something that will not end: `gone`, `complete`, `itself`, `nothing`, or `failed`
+--                                     if that changes nothing; pass the cursor to the next call; '' marks the end.
+--                                     Looks at 1000 dependencies in a call, chosen at random if a job has more
+-- group.open   group name [success json] [failure json] [complete json]
+--                                     Creates a group. Members are put with {"group": group} in the option `outcome`
+-- group.close  group [incomplete]     Reply: its state. No more members; it ends when all of them have ended, as failed
+--                                     with the word `incomplete`: members are missing
+-- group.get    group                  Reply: JSON object; nil if it does not exist
+-- group.jobs   group [offset] [count] Reply: JSON list of [jid, state], in the order of the puts; state false: gone
+-- groups       [offset] [count]       Reply: JSON {total, groups: [object]}, newest first
+-- Cost         O(k) for k jobs or groups
+if command == 'outcome' then
+  local fields, object = call('HGETALL', prefix .. 'o:' .. need('Outcome', 'jid', ARGV[3])), {}
+  for n = 1, #fields, 2 do
+    object[fields[n]] = fields[n + 1]
+  end
+  return fields[1] and encode(object)
+end
+
+local function is_member(jid, group)
+  local groups = outcomes().fields_of(prefix .. 'o:' .. jid).group or ''
+  return find(' ' .. groups .. ' ', ' ' .. group .. ' ', 1, true)
+end
+
+if command == 'stuck' then
+  local queue = need('Stuck', 'queue', ARGV[3])
+  local cursor = math.max(0, floor(need('Stuck', 'cursor', ARGV[4] and ARGV[4] ~= '' and ARGV[4] or 0, 'number')))
+  local limit = math.max(1, math.min(floor(need('Stuck', 'count', ARGV[5] or STEP, 'number')), STEP))
+  settings()
+  local budget, found, seen = 10 * STEP, {}, 0
+  local jids = call('ZRANGE', QUEUE .. queue .. '-depends', cursor, cursor + limit - 1)
+  local pending = call('EXISTS', prefix .. 'pending') == 1 -- if so, lists may contain jobs that are complete
+  for _, jid in ipairs(jids) do
+    local others = call('SRANDMEMBER', JOB .. jid .. '-dependencies', math.max(1, budget))
+    budget, seen = budget - #others - 1, seen + 1
+    local reason = not others[1] and not pending and 'nothing'
+    local cause
+    for _, other in ipairs(others) do
+      local state = call('HGET', JOB .. other, 'state')
+      cause = other
+      local group = not state and outcomes().fields_of(prefix .. 'g:' .. other).state
+      if other == jid or group and is_member(jid, other) then
+        reason = 'itself'
+      elseif state == 'failed' or group == 'failed' then
+        reason = outcomes().policy_of(jid, other) == 'wait' and 'failed'
+      elseif not pending then
+        reason = (state or group) == 'complete' and 'complete' or not (state or group) and 'gone'
+      end
+      if reason then
+        break
+      end
+    end
+    if reason then
+      found[#found + 1] = '[' .. encode(jid) .. ',' .. encode(cause or '') .. ',"' .. reason .. '"]'
+    end
+    if budget <= 0 then
+      break
+    end
+  end
+  return '{"jobs":' .. (found[1] and '[' .. table.concat(found, ',') .. ']' or '{}') .. ',"cursor":"'
+    .. (seen < limit and seen == #jids and '' or cursor + seen) .. '"}'
+end
+
+if command == 'group.open' then
+  local group, name = need('Group.Open', 'group', ARGV[3]), need('Group.Open', 'name', ARGV[4])
+  settings()
+  local key, fields = prefix .. 'g:' .. group, {'name', name, 'state', 'open', 'at', now, 'total', 0}
+  for n = 5, #ARGV - 1, 2 do
+    if ARGV[n] ~= 'success' and ARGV[n] ~= 'failure' and ARGV[n] ~= 'complete' then
+      error('Group.Open(): Unknown option "' .. ARGV[n] .. '"')
+    end
+    outcomes().callbacks_of('Group.Open', ARGV[n], ARGV[n + 1])
+    fields[#fields + 1], fields[#fields + 2] = ARGV[n], ARGV[n + 1]
+  end
+  if find(group, '%s') or group == '' then
+    error('Group.Open(): The ID of a group must not be empty or contain spaces: "' .. group .. '"')
+  elseif call('EXISTS', key, JOB .. group) > 0 then
+    error('Group.Open(): Group ' .. group .. ' already exists')
+  end
+  call('HSET', key, unpack(fields))
+  call('ZADD', prefix .. 'groups', now, group)
+  call('ZADD', prefix .. 'open-groups', now, group)
+  return group
+end
+
+if command == 'group.close' then
+  local group = need('Group.Close', 'group', ARGV[3])
+  local key = prefix .. 'g:' .. group
+  settings()
+  local state = call('HGET', key, 'state')
+  if not state then
+    error('Group.Close(): Group ' .. group .. ' does not exist')
+  elseif state == 'open' then
+    call('ZREM', prefix .. 'open-groups', group)
+    call('HSET', key, 'state', 'running')
+    if ARGV[4] == 'incomplete' then
+      call('HSET', key, 'incomplete', 1)
+    end
+    outcomes().check_group(group)
+    if lazy_helpers_made then
+      lazy_helpers().remove_from_groups()
+    end
+  end
+  return call('HGET', key, 'state')
+end
+
+local function group_json(group)
+  local fields = outcomes().fields_of(prefix .. 'g:' .. group)
+  if not fields.state then
+    return
+  end
+  local text = '{"group":' .. encode(group) .. ',"name":' .. encode(fields.name or '') .. ',"state":'
+    .. encode(fields.state) .. ',"reason":' .. encode(fields.reason or false) .. ',"incomplete":'
+    .. (fields.incomplete and 'true' or 'false')
+  local left = tonumber(fields.total) or 0
+  for _, name in ipairs({'total', 'done', 'failed', 'skipped', 'canceled', 'at', 'ended'}) do
+    text = text .. ',"' .. name .. '":' .. (tonumber(fields[name]) or 0)
+    if name ~= 'total' and name ~= 'at' and name ~= 'ended' then
+      left = left - (tonumber(fields[name]) or 0)
+    end
+  end
+  return text .. ',"left":' .. left .. '}'
+end
+
+if command == 'group.get' then
+  return group_json(need('Group.Get', 'group', ARGV[3]))
+end
+
+if command == 'group.jobs' then
+  local group = need('Group.Jobs', 'group', ARGV[3])
+  local offset = math.max(0, floor(need('Group.Jobs', 'offset', ARGV[4] or 0, 'number')))
+  local limit = math.max(1, math.min(floor(need('Group.Jobs', 'count', ARGV[5] or STEP, 'number')), 10 * STEP))
+  local items = call('LRANGE', prefix .. 'g:' .. group .. '-jobs', offset, offset + limit - 1)
+  for n, jid in ipairs(items) do
+    items[n] = '[' .. encode(jid) .. ',' .. encode(call('HGET', JOB .. jid, 'state')) .. ']'
+  end
+  return items[1] and '[' .. table.concat(items, ',') .. ']' or '{}'
+end
+
+if command == 'groups' then
+  local offset = math.max(0, floor(need('Groups', 'offset', ARGV[3] or 0, 'number')))
+  local limit = math.max(1, math.min(floor(need('Groups', 'count', ARGV[4] or 25, 'number')), 10 * STEP))
+  local items = {}
+  for _, group in ipairs(call('ZREVRANGE', prefix .. 'groups', offset, offset + limit - 1)) do
+    items[#items + 1] = group_json(group)
+  end
+  return '{"total":' .. call('ZCARD', prefix .. 'groups') .. ',"groups":'
+    .. (items[1] and '[' .. table.concat(items, ',') .. ']' or '{}') .. '}'
+end

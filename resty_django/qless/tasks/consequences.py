@@ -1,0 +1,94 @@
+"""Consequences of the end of a task or a group: callbacks, and policies for the tasks that wait for others.
+
+They are sent with the job, and the core applies them in the step that ends it. See docs/qless/core.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from resty_django.suggestions import did_you_mean
+
+from ..clients.outcomes import POLICIES
+from ..clients.serialization import encode
+
+if TYPE_CHECKING:
+    from .base import Task
+    from .message import Message
+
+Policy: TypeAlias = Literal["fail", "skip", "release", "wait"]
+"""Action of a task if one for which it waits has failed."""
+
+ANY: Final = ""
+"""In `policies`: all tasks for which there is no other policy."""
+
+
+class Callback(NamedTuple):
+    """A task to enqueue when another task, or a group, has ended. `delay`: seconds after the end."""
+
+    task: Task[..., Any]
+    message: Message
+    delay: float = 0.0
+
+    def entry(self) -> list[Any]:
+        """Return the list that the core expects: jid, queue, klass, data, options."""
+        message = self.message
+        options: dict[str, Any] = {}
+        if message.options.priority is not None:
+            options["priority"] = message.options.priority
+        if message.options.tags:
+            options["tags"] = [str(tag) for tag in message.options.tags]
+        if message.options.retries is not None:
+            options["retries"] = message.options.retries
+        if self.delay:
+            options["delay"] = self.delay
+        if message.txid is not None:
+            options["txid"] = message.txid
+        if message.consequences is not None:
+            options["outcome"] = message.consequences.texts()
+        data = message.data if isinstance(message.data, str) else message.data.decode()
+        return [message.jid, message.queue, message.klass, data, *([options] if options else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """The consequences of a task's end.
+
+    - `success`, `failure`, `complete`: callbacks after success, after failure, after any end.
+    - `policies`: what the task does if one that it waits for has failed, by its ID, or `ANY`.
+    - `group`: the ID of the group that counts it; empty: none.
+    """
+
+    success: tuple[Callback, ...] = ()
+    failure: tuple[Callback, ...] = ()
+    complete: tuple[Callback, ...] = ()
+    policies: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+
+    def callback_texts(self) -> dict[str, str]:
+        """Return the callbacks that exist, as JSON lists."""
+        lists = {"success": self.success, "failure": self.failure, "complete": self.complete}
+        return {
+            name: encode([callback.entry() for callback in callbacks]).decode()
+            for name, callbacks in lists.items()
+            if callbacks
+        }
+
+    def texts(self) -> dict[str, str]:
+        """Return the object for the option `outcome` of the command `put`."""
+        fields = self.callback_texts()
+        for jid, policy in self.policies.items():
+            fields["policy" if jid == ANY else f"policy:{jid}"] = policy
+        if self.group:
+            fields["group"] = self.group
+        return fields
+
+
+def checked_policy(policy: object) -> str:
+    """Return a policy. Raises `TypeError` if there is none with this name."""
+    if policy in POLICIES:
+        return str(policy)
+    hint = did_you_mean(policy, POLICIES, "Use one of them.") if isinstance(policy, str) else "Use one of them."
+    raise TypeError(f"if_failed= must be one of {', '.join(map(repr, POLICIES))}, not {policy!r}. {hint}")

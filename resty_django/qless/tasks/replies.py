@@ -1,0 +1,48 @@
+"""Results of jobs, fetched in batches, and where arguments come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ..clients.serialization import read, reader
+from ..clients.transport import Steps, checked
+
+RESULTS_PER_BATCH: Final = 250
+"""Results that one round trip fetches."""
+
+
+class ResultReply(msgspec.Struct):
+    state: str
+    result: str | bool
+    progress: float | bool = False
+    message: str | bool = False
+    skipped: bool = False
+
+
+SOURCES: Final = ("from", "from_group", "pass")
+"""Fields in the data of a job for the source of its first argument, see message.py."""
+
+_RESULT: Final = reader(ResultReply)
+
+
+def result_reply(jid: str) -> Steps[ResultReply | None]:
+    """Return the state and the result of a job; None if it does not exist."""
+    reply = yield "result", jid
+    return None if reply is None else read(reply, _RESULT)
+
+
+def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
+    """Return the same for many jobs, in order."""
+    replies: list[ResultReply | None] = []
+    for first in range(0, len(jids), RESULTS_PER_BATCH):
+        for reply in (yield [("result", jid) for jid in jids[first : first + RESULTS_PER_BATCH]]):
+            replies.append(None if checked(reply) is None else read(reply, _RESULT))
+    return replies
+
+
+def has_source(data: Mapping[str, Any]) -> bool:
+    """Return whether the data of a job name the source of an argument, which comes before those in the data."""
+    return any(data.get(name) is not None for name in SOURCES)

@@ -1,0 +1,203 @@
+"""A process that runs jobs, one at a time, in its main thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import mmap
+import os
+import signal
+import socket
+import time
+from types import EllipsisType, FrameType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from django.core.cache import caches
+from django.db import connections
+
+from resty_django import events
+from resty_django.text import logger
+
+from ...clients.default import default_client
+from ...clients.replies import JobRecord
+from .. import execution
+from ..forks import HANDLED, terminate_forks_at_end
+from ..handlers import REFUSED, resolve_handler
+from ..job import WorkerJob
+from ..running_job import RunningJob
+from ..site_events import start_events
+from .channel import Channel
+from .fork_server import INTERRUPT
+from .slot_memory import SlotMemory
+
+if TYPE_CHECKING:
+    from ...clients.client import Client
+
+log = logger("resty_django.qless.worker")
+
+CLOSE_TIMEOUT: Final = 0.5
+"""Seconds that the thread that receives events has to end, and tasks on the event loop."""
+
+
+class JobProcess:
+    """Runs the jobs that arrive on `connection`, for the worker of this name, until the worker closes it."""
+
+    def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket) -> None:
+        self.channel = Channel(connection)
+        self.memory = SlotMemory(memory, slot)
+        self.run_number = 0
+        self.retiring = False
+        """Whether another process takes the place of this one after the job."""
+        self._worker = worker
+        self._running: RunningJob | None = None
+        """The job that an interruption raises in."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def serve(self) -> None:
+        """Run until the worker closes the connection, or a job has asked for a new process."""
+        self._handle_signals()
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)  # a read of the terminal would stop this process, which is in the background
+        client = default_client()
+        client.worker_name = self._worker
+        terminate_forks_at_end()
+        listens = start_events()
+        try:
+            while not self.retiring and (message := self.channel.receive()) is not None:
+                self.run_number, queue, record = message
+                self.memory.record_start(self.run_number)
+                self._run(client, queue, msgspec.convert(record, JobRecord))
+        finally:
+            if listens:
+                events.stop(CLOSE_TIMEOUT)
+            if self._loop is not None:
+                _close(self._loop)
+            connections.close_all()
+            caches.close_all()
+
+    def _run(self, client: Client, queue: str, record: JobRecord) -> None:
+        """Run one job and report its end."""
+        job = ProcessJob(client, record, self)
+        try:
+            handler, refusal = resolve_handler(job.klass, queue), None
+        except BaseException as error:  # importing a module may even raise SystemExit
+            handler, refusal = REFUSED, error
+        running = RunningJob(job, job.jid, queue, handler, time.monotonic(), 0.0, 0.0)
+        if refusal is not None:
+            execution.finish(running, refusal)
+        else:
+            self._execute(running)
+        request = None if running.command is None else running.command.request
+        self.channel.send(("end", running.end, request, self.retiring))
+
+    def _execute(self, running: RunningJob) -> None:
+        try:
+            try:
+                self._running = running
+                self._apply_interruption()  # one that arrived before the job
+                if running.handler.is_async:
+                    self._run_coroutine(running)
+                else:
+                    contextvars.copy_context().run(execution.run, running)
+            finally:
+                self._running = None
+        except BaseException as error:  # raised by an interruption before the job or after it
+            self._running = None
+            if not running.end:
+                execution.finish(running, error)
+
+    def _run_coroutine(self, running: RunningJob) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        running.task = self._loop.create_task(execution.arun(running))
+        if running.cause is not None:  # it arrived before the task was created
+            running.task.cancel()
+        self._loop.run_until_complete(running.task)
+
+    # --- interruptions ---
+
+    def _handle_signals(self) -> None:
+        for number in (*HANDLED, signal.SIGHUP):  # sent to all processes; this one ends with the worker
+            # not SIG_IGN, which programs started by a job would inherit
+            signal.signal(number, _ignore)
+            signal.siginterrupt(number, False)
+        signal.signal(INTERRUPT, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (INTERRUPT,))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._apply_interruption()
+
+    def _apply_interruption(self) -> None:
+        """Raise the interruption of this run, or cancel the task, once."""
+        running = self._running
+        if running is None or running.cause is not None:
+            return
+        interruption = self.memory.cause(self.run_number, running.jid)
+        if interruption is None or not interruption[1]:
+            return
+        running.cause = interruption[0]
+        if not running.handler.is_async:
+            raise running.cause
+        if self._loop is not None and running.task is not None:
+            self._loop.call_soon_threadsafe(_cancel, running.task)
+
+
+class ProcessJob(WorkerJob):
+    """A job in the process that runs it. What needs the worker's loop is replaced here."""
+
+    __slots__ = ("_process", "_run", "_state_changed")
+
+    def __init__(self, client: Client, record: JobRecord, process: JobProcess) -> None:
+        self._process = process
+        self._run = process.run_number
+        super().__init__(client, record, None)  # type: ignore[arg-type]
+
+    @property
+    def lost(self) -> bool:
+        """Whether the worker has lost the job."""
+        return self._process.memory.is_lost(self._run)
+
+    @lost.setter
+    def lost(self, value: bool) -> None:
+        raise AttributeError("Only the worker changes this.")
+
+    @property
+    def state_changed(self) -> bool:
+        """Whether this object has completed, failed, canceled, requeued or retried the job."""
+        return self._state_changed
+
+    @state_changed.setter
+    def state_changed(self, value: bool) -> None:
+        self._state_changed = value
+        if value:
+            self._process.memory.record_change(self._run)
+
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
+        """Interrupt this run with `JobTimeout`, `seconds` after its start. `kill_after`: see `Timeout`."""
+        self._process.channel.send(("limit", float(seconds), kill_after))
+
+    def retire_worker(self, code: int) -> None:
+        """End this process after the job; another one takes its place."""
+        self._process.retiring = True
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    if not task.done():
+        task.cancel()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what jobs have left on the loop, and close it."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing."""

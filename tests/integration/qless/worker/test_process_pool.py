@@ -1,0 +1,417 @@
+"""`manage.py runqless --pool processes`: one process for each job, which is killed if it does not end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resty_django.qless import Client
+from resty_django.txid import bound
+from tests.integration.qless.worker.conftest import (
+    JOBS,
+    Workers,
+    descendants,
+    is_there,
+    put,
+    started,
+    state,
+    texts,
+    until,
+    wait_for,
+    written_lines,
+)
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+
+Start = Callable[..., Workers]
+
+
+@pytest.fixture
+def pool(workers: Start) -> Start:
+    """Starts a worker with the pool "processes"."""
+
+    def start(*arguments: str, interrupt: bool = False, modules: Sequence[str] = (), **worker: Any) -> Workers:
+        section = {"WORKER": {"QUEUES": ["q"], "INTERRUPT": interrupt, "POOL": "processes", **worker}}
+        return workers("--concurrency", "2", *arguments, qless={**section, "MODULES": [JOBS, *modules]})
+
+    return start
+
+
+def first_text(client: Client, key: str) -> str:
+    return str(wait_for(lambda: texts(client, key), f"{key} is to be written")[0])
+
+
+def history(client: Client, jid: str) -> list[str]:
+    job = client.jobs.get(jid)
+    assert job is not None
+    return [entry["what"] for entry in job.raw_queue_history]
+
+
+def ends_well(run: Workers) -> None:
+    """It stops without an error, and leaves no process behind."""
+    below = descendants(run.process.pid)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0, run.text()
+    wait_for(lambda: not any(map(is_there, below)), "all processes are to end")
+    assert "Traceback" not in run.text()
+
+
+def fork_server_of(run: Workers) -> int:
+    (worker,) = run.children()
+    return next(pid for pid in descendants(worker) if descendants(pid))
+
+
+def test_jobs_one_after_another_share_a_process_and_jobs_at_once_do_not(pool: Start, client: Client) -> None:
+    run = pool()
+    for _ in range(3):
+        with bound():
+            jid = put(client, "whoami")
+        until(client, jid, "complete")
+    long = put(client, "long", 3.0)
+    started(client)
+    with bound():
+        jid = put(client, "whoami")
+    until(client, jid, "complete")
+    lines = [line.split() for line in texts(client, "whoami")]
+    pids, counts, txids = ([line[column] for line in lines] for column in range(3))
+    assert pids[0] == pids[1] == pids[2] != pids[3]
+    assert not {*map(int, pids)} & {*run.children(), run.process.pid}
+    first = int(counts[0])
+    assert [*map(int, counts)] == [first, first + 1, first + 2, first + 3]  # one dictionary for all processes
+    assert len(set(txids)) == 4
+    assert all(line[2] == line[3] for line in lines)  # a job runs under its own txid
+    until(client, long, "complete")
+    ends_well(run)
+
+
+@pytest.mark.parametrize("name", ["aquick", "Answer", "hooked_quietly", "later", "again_quietly", "by_itself", "exits"])
+def test_jobs_end_as_in_threads(pool: Start, client: Client, name: str) -> None:
+    client.config.set("heartbeat", 2)
+    run = pool()
+    jid = put(client, name, {"n": 0} if name == "again_quietly" else 3, retries=1)
+    if name == "by_itself":
+        wait_for(lambda: client.queues["next"].counts().waiting == 1)
+        client.queues["next"].pop().complete()  # type: ignore[union-attr]
+    until(client, jid, {"later": "failed", "exits": "failed"}.get(name, "complete"))
+    job: Any = client.jobs.get(jid)
+    assert job.failure.get("group", "") == {"later": "mine", "exits": "q-SystemExit"}.get(name, "")
+    if name == "Answer":
+        assert job.result().result == {"answer": 6}
+    if name == "again_quietly":
+        assert job.data == {"n": 3}
+    if name == "hooked_quietly":
+        assert texts(client, "hooks") == ["before", "after"]
+        wait_for(lambda: "too late" not in run.text())
+    ends_well(run)
+
+
+def test_data_of_other_clients_pass_unchanged(pool: Start, client: Client) -> None:
+    """Bytes that are not UTF-8, and a megabyte of them."""
+    run = pool()
+    data = b'{"a": "\xff\xfe", "b": "' + b"\xe4" * 1_000_000 + b'"}'
+    jid = client.generate_jid()
+    client.call("put", "", "q", jid, f"{JOBS}.idle", data, 0)
+    until(client, jid, "complete")
+    assert client.source.sync().hget(f"ql:j:{jid}", "data") == data
+    ends_well(run)
+
+
+# --- processes that die ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "text"),
+    [
+        ("signal", signal.SIGSEGV, "was killed by SIGSEGV."),
+        ("signal", signal.SIGKILL, "was killed by SIGKILL. Perhaps the machine ran out of memory."),
+        ("exit", 7, "ended with exit code 7 before the job had ended."),
+        ("exit", 0, "ended with exit code 0 before the job had ended."),
+    ],
+)
+def test_a_job_whose_process_dies_fails_and_says_how(
+    pool: Start, client: Client, kind: str, number: int, text: str
+) -> None:
+    run = pool()
+    jid = put(client, "dies", [kind, number], retries=0)
+    job = until(client, jid, "failed")
+    assert job.failure["group"] == "q-ProcessDied"
+    assert text in job.failure["message"]
+    assert job.data == [kind, number]
+    (worker,) = run.children()
+    until(client, put(client, "write", "next"), "complete")
+    assert run.children() == [worker]
+    assert len(written_lines(client)) == 2
+    ends_well(run)
+
+
+def test_a_job_that_crashes_its_process_is_retried(pool: Start, client: Client) -> None:
+    run = pool()
+    jid = put(client, "dies_once", retries=1)
+    until(client, jid, "complete")
+    assert history(client, jid) == ["put", "popped", "popped", "done"]
+    assert "was killed by SIGSEGV" in run.text()
+    ends_well(run)
+
+
+def test_the_other_jobs_of_a_worker_do_not_notice_a_crash(pool: Start, client: Client) -> None:
+    run = pool()
+    long = put(client, "long", 2.0)
+    started(client)
+    crashing = put(client, "dies", ["signal", signal.SIGABRT], retries=0)
+    until(client, crashing, "failed")
+    until(client, long, "complete")
+    assert history(client, long) == ["put", "popped", "done"]
+    ends_well(run)
+
+
+def test_an_idle_process_that_is_killed_is_replaced(pool: Start, client: Client) -> None:
+    """The job that it gets at that moment has not started, so it keeps its retries."""
+    run = pool("--concurrency", "1")
+    until(client, put(client, "whoami", retries=0), "complete")
+    for count in range(1, 8):
+        pid = int(texts(client, "whoami")[-1].split()[0])
+        os.kill(pid, signal.SIGKILL)
+        jid = put(client, "whoami", retries=0)
+        until(client, jid, "complete")
+        assert history(client, jid) == ["put", "popped", "done"]
+        assert len(texts(client, "whoami")) == count + 1
+        assert texts(client, "whoami")[-1].split()[0] != str(pid)
+    ends_well(run)
+
+
+def test_a_worker_whose_fork_server_dies_is_replaced_and_its_jobs_keep_their_retries(
+    pool: Start, client: Client
+) -> None:
+    run = pool()
+    jid = put(client, "long", 2.0, retries=0)
+    started(client)
+    os.kill(fork_server_of(run), signal.SIGKILL)
+    job = until(client, jid, "complete")
+    assert job.retries_left == 0
+    assert len(written_lines(client)) == 2
+    assert "the process that forks the processes of jobs died" in run.text()
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+@pytest.mark.parametrize("whose", ["worker", "parent"])
+def test_processes_of_jobs_end_with_their_worker(pool: Start, client: Client, whose: str) -> None:
+    """Also one that holds the interpreter lock: no second worker runs the job at the same time."""
+    run = pool("--grace", "0")
+    put(client, "block_interpreter", retries=0)
+    started(client)
+    (worker,) = run.children()
+    below = descendants(worker)
+    assert len(below) >= 2
+    os.kill(worker if whose == "worker" else run.process.pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_there, below)), "processes are to end")
+
+
+def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, client: Client) -> None:
+    run = pool("--concurrency", "1", MIDDLEWARE=["tests.integration.qless.worker.jobs.tight"])
+    for _ in range(2):
+        until(client, put(client, "whoami"), "complete")
+    first, second = (line.split()[0] for line in texts(client, "whoami"))
+    assert first != second
+    assert run.takes(run.children()) == 1
+    wait_for(lambda: not is_there(int(first)))
+    ends_well(run)
+
+
+# --- timeouts and lost jobs ---
+
+
+@pytest.mark.parametrize("name", ["SleepsTimed", "WaitsTimed", "BlocksTimed"])
+def test_a_timeout_ends_python_code_and_c_code(pool: Start, client: Client, name: str) -> None:
+    """Each would run for ten minutes."""
+    run = pool(interrupt=False)
+    jid = put(client, name, retries=0)
+    job = until(client, jid, "failed")
+    assert job.failure["group"] == "q-JobTimeout"
+    assert "JobTimeout: The job took longer than 0.3 s." in job.failure["message"]
+    assert ("killing its process" in run.text()) == (name == "BlocksTimed")
+    ended = texts(client, "ended")
+    assert [text.split()[0] for text in ended] == {
+        "SleepsTimed": ["JobTimeout"],
+        "WaitsTimed": ["CancelledError"],
+        "BlocksTimed": [],
+    }[name]
+    until(client, put(client, "write", "next"), "complete")
+    ends_well(run)
+
+
+def test_a_killed_job_is_retried_as_its_middleware_says(pool: Start, client: Client) -> None:
+    run = pool("--kill-after", "0")
+    jid = put(client, "BlocksRetried", retries=1)
+    job = until(client, jid, "failed")
+    assert job.failure["group"] == "q-JobTimeout"
+    assert history(client, jid) == ["put", "popped", "popped", "failed"]
+    assert len(written_lines(client)) == 2
+    ends_well(run)
+
+
+def test_a_timeout_waits_for_the_cleanup_as_long_as_it_may(pool: Start, client: Client) -> None:
+    run = pool("--kill-after", "0.2")
+    jid = put(client, "Cleans", retries=0)
+    until(client, jid, "failed")
+    assert texts(client, "done") == [jid]
+    assert "killing" not in run.text()
+    ends_well(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "interrupt", "outcome"),
+    [
+        ("turns", True, "LostLock"),
+        ("sleeps", True, "LostLock"),
+        ("waits", False, "CancelledError"),
+        ("looks", False, "lost"),
+        ("sleeps", False, None),
+        ("block_interpreter", True, None),
+        ("block_interpreter", False, None),
+    ],
+)
+def test_a_canceled_job_ends(pool: Start, client: Client, name: str, interrupt: bool, outcome: str | None) -> None:
+    """It would run for ten minutes. If it does not end itself, its process is killed."""
+    run = pool(interrupt=interrupt)
+    jid = put(client, name)
+    started(client)
+    (worker,) = run.children()
+    below = set(descendants(worker))
+    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    if outcome is not None:
+        assert first_text(client, "ended").split()[0] == outcome
+    else:
+        wait_for(lambda: "was lost and did not end; killing its process" in run.text(), run.text())
+        wait_for(lambda: not below <= {*filter(is_there, below)}, "a process is to end")
+        assert texts(client, "ended") == []
+    until(client, put(client, "write", "next"), "complete")
+    assert client.jobs.get(jid) is None
+    ends_well(run)
+    assert "'lost': 1" in run.text()
+
+
+def test_a_job_that_another_worker_took_is_killed(pool: Start, client: Client) -> None:
+    run = pool()
+    jid = put(client, "block_interpreter")
+    started(client)
+    run.signal(signal.SIGUSR2)
+    wait_for(lambda: "is paused" in run.text())
+    client.jobs.get(jid).timeout()  # type: ignore[union-attr]
+    taken = client.queues["q"].pop()
+    assert taken is not None
+    assert taken.jid == jid
+    wait_for(lambda: "killing its process" in run.text(), run.text())
+    assert state(client, jid) == "running"
+    taken.complete()
+    assert history(client, jid).count("done") == 1
+    ends_well(run)
+
+
+def test_jobs_that_are_canceled_as_they_start_free_their_slots(pool: Start, client: Client) -> None:
+    """Before, while and after their process starts."""
+    run = pool("--kill-after", "0")
+    for number in range(16):
+        jid = put(client, "block_interpreter")
+        wait_for(lambda jid=jid: state(client, jid) == "running")  # type: ignore[misc]
+        time.sleep(number % 4 * 0.005)
+        client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    until(client, put(client, "write", "next"), "complete")
+    wait_for(lambda: client.queues["q"].counts().running == 0)
+    ends_well(run)
+    assert "'lost': 16" in run.text()
+
+
+def test_programs_that_a_job_has_started_are_killed_with_it(pool: Start, client: Client) -> None:
+    run = pool("--kill-after", "0")
+    jid = put(client, "starts_program")
+    started(client)
+    program = int(first_text(client, "program"))
+    assert is_there(program)
+    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    wait_for(lambda: not is_there(program), "the program is to end")
+    ends_well(run)
+
+
+@pytest.mark.parametrize("name", ["forks", "aforks"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_job_forks_ends_with_its_process(
+    pool: Start, client: Client, tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    """One that returns from the job's function ends there, and neither ends the job nor takes others."""
+    run = pool()
+    path = tmp_path / "pids"
+    jid = put(client, name, str(path))
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), run.text())
+    returns, sleeps, process = map(int, path.read_text().split())
+    try:
+        until(client, jid, "complete")
+        assert history(client, jid) == ["put", "popped", "done"]
+        wait_for(lambda: not is_there(returns), "the fork that returned")
+        assert is_there(sleeps)
+        if number == signal.SIGTERM:
+            ends_well(run)
+        else:
+            os.kill(process, number)
+        wait_for(lambda: not is_there(sleeps), "the fork that sleeps")
+    finally:
+        for pid in (returns, sleeps):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_modules_that_start_threads_are_reported(pool: Start, client: Client) -> None:
+    """Jobs run without these threads."""
+    module = "tests.integration.qless.worker.threading_jobs"
+    run = pool(modules=[module])
+    jid = client.queues["q"].put(f"{module}.count_threads", None)
+    until(client, jid, "complete")
+    assert "jobs run without them: a thread of a module" in run.text()
+    assert texts(client, "threads") == ["False"]
+    ends_well(run)
+
+
+def test_a_job_that_holds_the_interpreter_keeps_its_lock_without_a_heartbeat_process(
+    pool: Start, client: Client
+) -> None:
+    client.config.set("heartbeat", 1.5)
+    client.config.set("grace-period", 0)
+    run = pool()
+    jid = put(client, "hold_interpreter", 4.0, retries=0)
+    until(client, jid, "complete")
+    assert history(client, jid) == ["put", "popped", "done"]
+    assert "holds the interpreter" not in run.text()
+    ends_well(run)
+
+
+def test_a_job_that_completed_itself_may_continue(pool: Start, client: Client) -> None:
+    client.config.set("heartbeat", 0.6)
+    run = pool("--kill-after", "0")
+    jid = put(client, "ends_itself", 3.0)
+    wait_for(lambda: texts(client, "done") == [jid])
+    assert "killing" not in run.text()
+    assert history(client, jid) == ["put", "popped", "done"]
+    ends_well(run)
+
+
+def test_jobs_that_hold_the_interpreter_are_given_back_at_the_end(pool: Start, client: Client) -> None:
+    """And only when their processes are dead."""
+    run = pool("--grace", "0.2")
+    jid = put(client, "block_interpreter", retries=2)
+    started(client)
+    below = descendants(run.process.pid)
+    began = time.monotonic()
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3
+    assert not any(map(is_there, below))
+    assert time.monotonic() - began < 60
+    job = client.queues["q"].pop()
+    assert job is not None
+    assert (job.jid, job.retries_left) == (jid, 2)

@@ -1,0 +1,98 @@
+"""How soon a timeout or a revoke reaches the code of a job, by the job's own clock, with each pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from resty_django.qless import Client
+from tests.integration.qless.worker.conftest import Workers, put, started, texts, wait_for
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+
+Start = Callable[..., Workers]
+PROMPT = 8.0
+"""Seconds: a busy machine needs more than the one second that the docs say. The next heartbeat comes after 20."""
+
+
+def start(workers: Start, pool: str, interrupt: bool) -> Workers:
+    worker = {"QUEUES": ["q"], "INTERRUPT": interrupt, "POOL": pool}
+    return workers("--concurrency", "2", "--interval", "60", qless={"WORKER": worker})
+
+
+def ended(client: Client, log: str) -> tuple[str, float]:
+    """How the job has ended, and when."""
+    (entry,) = wait_for(lambda: texts(client, "ended"), log)
+    what, at = entry.split()
+    return what, float(at)
+
+
+@pytest.mark.parametrize(
+    ("pool", "name", "interrupt", "outcome"),
+    [
+        ("threads", "turns", True, "LostLock"),
+        ("threads", "looks", False, "lost"),
+        ("threads", "waits", False, "CancelledError"),
+        ("processes", "turns", True, "LostLock"),
+        ("processes", "sleeps", True, "LostLock"),
+        ("processes", "looks", False, "lost"),
+        ("processes", "waits", False, "CancelledError"),
+    ],
+)
+def test_a_revoke_reaches_python_code(
+    workers: Start, client: Client, pool: str, name: str, interrupt: bool, outcome: str
+) -> None:
+    run = start(workers, pool, interrupt)
+    run.ready()
+    server: Any = client.source.sync()
+    wait_for(lambda: server.pubsub_numsub(b"ql:wake:q")[0][1] == 1)
+    jid = put(client, name)
+    started(client)
+    revoked_at = time.time()
+    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    what, at = ended(client, run.text())
+    assert what == outcome
+    assert at - revoked_at < PROMPT
+
+
+@pytest.mark.parametrize(
+    ("pool", "name", "outcome"),
+    [
+        ("threads", "TurnsTimed", "JobTimeout"),
+        ("threads", "WaitsTimed", "CancelledError"),
+        ("processes", "TurnsTimed", "JobTimeout"),
+        ("processes", "SleepsTimed", "JobTimeout"),
+        ("processes", "WaitsTimed", "CancelledError"),
+    ],
+)
+def test_a_timeout_reaches_python_code(workers: Start, client: Client, pool: str, name: str, outcome: str) -> None:
+    run = start(workers, pool, interrupt=False)
+    run.ready()
+    jid = put(client, name, retries=0)
+    started(client)
+    started_at = time.time()
+    what, at = ended(client, run.text())
+    assert what == outcome
+    assert at - started_at < 0.3 + PROMPT
+    wait_for(lambda: (job := client.jobs.get(jid)) and job.state == "failed")
+    assert client.jobs.get(jid).failure["group"] == "q-JobTimeout"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["revoke", "timeout"])
+def test_code_that_holds_the_interpreter_is_killed(workers: Start, client: Client, how: str) -> None:
+    """The next job of the only slot starts about one second later."""
+    run = start(workers, "processes", interrupt=False)
+    run.ready()
+    jids = [put(client, "block_interpreter" if how == "revoke" else "BlocksTimed", retries=0) for _ in range(2)]
+    started(client, 2)
+    began = time.time()
+    if how == "revoke":
+        for jid in jids:
+            client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    put(client, "stamp", began)
+    (took,) = wait_for(lambda: texts(client, "took"), run.text())
+    assert float(took) < 1.3 + PROMPT
+    assert run.text().count("killing its process") >= 1

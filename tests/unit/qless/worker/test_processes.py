@@ -1,0 +1,210 @@
+"""The parts of the pool "processes" that need no process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from resty_django.conf import conf
+from resty_django.qless.errors import LostLock
+from resty_django.qless.tasks.retry import RetryPolicy
+from resty_django.qless.worker import execution
+from resty_django.qless.worker.commands import Complete, EndCommand, Fail, Requeue, Retry
+from resty_django.qless.worker.control import JobTimeout, ProcessDied, Stopping
+from resty_django.qless.worker.executor import Pool
+from resty_django.qless.worker.handlers import JobHandler
+from resty_django.qless.worker.in_flight import InFlightJobs
+from resty_django.qless.worker.middleware import Retry as RetryMiddleware
+from resty_django.qless.worker.processes.channel import Channel
+from resty_django.qless.worker.processes.slot_memory import SlotMemory, make_memory
+from resty_django.qless.worker.running_job import COMPLETED, FAILED, RETRIED, RunningJob
+
+
+@pytest.mark.parametrize("cause", [JobTimeout(2.5), LostLock("gone"), Stopping()])
+@pytest.mark.parametrize("raises", [False, True])
+def test_an_interruption_reaches_its_own_run_alone(cause: Exception, raises: bool) -> None:
+    memory = make_memory(3)
+    worker, process, neighbour = SlotMemory(memory, 1), SlotMemory(memory, 1), SlotMemory(memory, 2)
+    assert process.cause(7, "j") is None
+    worker.interrupt(7, cause, raises=raises)
+    read = process.cause(7, "j")
+    assert read is not None
+    assert (type(read[0]), read[1]) == (type(cause), raises)
+    assert getattr(read[0], "seconds", None) == getattr(cause, "seconds", None)
+    assert process.is_lost(7) == isinstance(cause, LostLock)
+    assert process.cause(8, "j") is None
+    assert not process.is_lost(8)
+    assert neighbour.cause(7, "j") is None
+
+
+def test_start_and_change_of_a_run_reach_the_worker() -> None:
+    memory = make_memory(1)
+    worker, process = SlotMemory(memory, 0), SlotMemory(memory, 0)
+    process.record_start(1)
+    process.record_change(1)
+    process.record_start(2)
+    assert [worker.started(run) for run in (1, 2, 3)] == [False, True, False]
+    assert [worker.state_changed(run) for run in (1, 2)] == [True, False]
+    worker.interrupt(2, JobTimeout(1), raises=True)
+    assert worker.started(2)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    one, two = map(Channel, socket.socketpair())
+    yield one, two
+    one.close()
+    two.close()
+
+
+def test_messages_arrive_unchanged(ends: tuple[Channel, Channel]) -> None:
+    messages: list[tuple[Any, ...]] = [
+        ("end", "completed", ("complete", "\udcff", b"\xff", 1, 2.5, float("inf")), True),
+        ("limit", 1.0, ...),
+        ("limit", 1.0, None),
+        (2**60, "q", {"tags": ["a"], "data": "\ud800", "spawned_from_jid": False}),
+    ]
+    for message in messages:
+        ends[0].send(message)
+        assert ends[1].receive() == message
+
+
+def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[Channel, Channel]) -> None:
+    one, two = ends
+    one.send(("end",))
+    two.shut_down()
+    assert two.receive() == ("end",)
+    assert two.receive() is None
+    with pytest.raises(OSError, match="Broken pipe"):
+        one.send(("late",))
+
+
+def test_half_a_message_counts_as_none() -> None:
+    one, two = socket.socketpair()
+    one.sendall(b"\x10\x00\x00\x00\x00\x00\x00\x00half")
+    one.close()
+    channel = Channel(two)
+    assert channel.receive() is None
+    channel.close()
+
+
+@pytest.mark.parametrize("kind", [Complete, Fail, Retry, Requeue])
+def test_a_command_is_made_again_from_its_request(kind: type[EndCommand]) -> None:
+    command = EndCommand.from_request((kind.name, "j", "w"))
+    assert type(command) is kind
+    assert command.request == (kind.name, "j", "w")
+
+
+def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJob:
+    job: Any = SimpleNamespace(
+        jid="j", klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False, txid=None
+    )
+    job.retries_left, job.queue_name, job.attempt = retries_left, "q", 1
+    running = RunningJob(job, "j", "q", JobHandler(lambda job: None, middleware=middleware), 0.0, 0.0, 0.0)
+    execution.finish_dead(running, error)
+    return running
+
+
+@pytest.mark.parametrize(
+    ("error", "middleware", "retries_left", "end", "delay"),
+    [
+        (ProcessDied("x"), (), 3, RETRIED, 1.0),
+        (ProcessDied("x"), (), 0, FAILED, None),
+        (ProcessDied("x"), (RetryMiddleware(ProcessDied, delay=7, factor=1),), 3, RETRIED, 7.0),
+        (ProcessDied("x"), (RetryPolicy([9], (OSError,)),), 3, RETRIED, 1.0),
+        (JobTimeout(2), (), 3, FAILED, None),
+        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 3, RETRIED, 9.0),
+        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 0, FAILED, None),
+        (JobTimeout(2), (RetryMiddleware(OSError),), 3, FAILED, None),
+    ],
+)
+def test_the_middleware_decides_on_retries_of_a_dead_process(
+    error: Exception, middleware: Any, retries_left: int, end: str, delay: float | None
+) -> None:
+    running = dead(error, *middleware, retries_left=retries_left)
+    assert running.end == end
+    request = running.command.request  # type: ignore[union-attr]
+    group = f"q-{type(error).__name__}"
+    if delay is None:
+        assert request[:4] == ("fail", "j", "w", group)
+        assert len(request) == 5  # without data: the server's copy may be newer
+    else:
+        assert request[:6] == ("retry", "j", "q", "w", delay, group)
+
+
+def test_a_retry_policy_that_fails_is_none() -> None:
+    class Broken:
+        def next_run(self, job: Any, error: BaseException) -> Any:
+            raise RuntimeError("broken")
+
+    assert dead(ProcessDied("x"), Broken()).end == RETRIED
+
+
+class KillingPool(Pool):
+    """Notes what it is asked for."""
+
+    kills = True
+    kill_after = 2.0
+
+    def __init__(self) -> None:
+        super().__init__(SimpleQueue())
+        self.killed: list[str] = []
+
+    def interrupt(self, running: RunningJob, cause: Exception, *, in_thread: bool) -> None:
+        running.cause = running.cause or cause
+
+    def kill(self, running: RunningJob) -> None:
+        self.killed.append(running.jid)
+
+
+@pytest.mark.parametrize(("kill_after", "killed_at"), [(..., 103.0), (10.0, 111.0), (0.0, 101.0), (None, None)])
+def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: float | None) -> None:
+    pool = KillingPool()
+    in_flight = InFlightJobs("w", ["q"], pool, False, lambda queue: None)
+    running = dead_job = RunningJob(
+        SimpleNamespace(jid="j", state_changed=False), "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0
+    )
+    in_flight.leases.next_check = 1000.0
+    in_flight.add(running, 100.0)
+    in_flight.limit(running.job, 1.0, kill_after)
+    assert in_flight.next() == 101.0
+    assert not in_flight.time_out(101.0)
+    assert isinstance(dead_job.cause, JobTimeout)
+    assert in_flight.next() == (1000.0 if killed_at in (None, 101.0) else killed_at)
+    assert not in_flight.time_out(500.0)
+    assert pool.killed == ([] if killed_at is None else ["j"])
+
+
+def test_a_job_that_has_ended_is_not_killed() -> None:
+    pool = KillingPool()
+    in_flight = InFlightJobs("w", ["q"], pool, False, lambda queue: None)
+    running = RunningJob(
+        SimpleNamespace(jid="j", state_changed=False), "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0
+    )
+    in_flight.add(running, 100.0)
+    in_flight.limit(running.job, 1.0, 5.0)
+    in_flight.time_out(101.0)
+    running.end = COMPLETED
+    in_flight.time_out(500.0)
+    assert pool.killed == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "text"),
+    [
+        ({"POOL": "proceses"}, r"""must be "threads" or "processes", not 'proceses'. Did you mean "processes"\?"""),
+        ({"POOL": "gevent"}, r"""must be "threads" or "processes", not 'gevent'\."""),
+        ({"KILL_AFTER": -1}, r"KILL_AFTER.* must be at least 0, not -1.0\."),
+        ({"KILL_AFTR": 1}, r'KILL_AFTR.* is not a setting. Did you mean "KILL_AFTER"\?'),
+    ],
+)
+def test_wrong_settings_are_rejected_with_a_suggestion(worker: dict[str, Any], text: str, settings: Any) -> None:
+    settings.RESTY_DJANGO = {"QLESS": {"WORKER": worker}}
+    with pytest.raises(ImproperlyConfigured, match=text):
+        _ = conf.qless
