@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from .mlcache.registry import mlcaches
     from .mlcache.results import Fresh, Hit, Level, Peek, Result, Serializer
     from .mlcache.versioned import VersionedLRU
+    from .model_dependencies.dependency import Dependency, invalidate_on
+    from .model_dependencies.querysets import CacheInvalidatingManager, CacheInvalidatingQuerySet
+    from .outages.breaker import current_outages
+    from .serialization.classes import register_type
     from .statistics.counts import Stats
+    from .tags.invalidate import ainvalidate_tags, invalidate_tags
 
 __all__ = [
     "LRU",
@@ -47,9 +52,12 @@ __all__ = [
     "BadValue",
     "Bulk",
     "CacheError",
+    "CacheInvalidatingManager",
+    "CacheInvalidatingQuerySet",
     "CallbackFailed",
     "Channel",
     "ChannelFailed",
+    "Dependency",
     "EventChannel",
     "Fresh",
     "Hit",
@@ -66,13 +74,18 @@ __all__ = [
     "Stats",
     "UnknownCache",
     "VersionedLRU",
+    "ainvalidate_tags",
     "ainvalidate_url",
     "ainvalidate_view",
     "cache_view",
     "cached",
+    "current_outages",
+    "invalidate_on",
+    "invalidate_tags",
     "invalidate_url",
     "invalidate_view",
     "mlcaches",
+    "register_type",
 ]
 
 _MODULES: Final = {
@@ -80,6 +93,7 @@ _MODULES: Final = {
     "Channel": ".invalidation.channel",
     "Stats": ".statistics.counts",
     "cached": ".decorators.functions",
+    "current_outages": ".outages.breaker",
     "BadKey": ".errors",
     "BadOption": ".errors",
     "BadValue": ".errors",
@@ -98,6 +112,12 @@ _MODULES: Final = {
     "EventChannel": ".invalidation.events",
     "ainvalidate_url": ".decorators.view_keys",
     "ainvalidate_view": ".decorators.view_keys",
+    "ainvalidate_tags": ".tags.invalidate",
+    "invalidate_tags": ".tags.invalidate",
+    "invalidate_on": ".model_dependencies.dependency",
+    "Dependency": ".model_dependencies.dependency",
+    "CacheInvalidatingManager": ".model_dependencies.querysets",
+    "CacheInvalidatingQuerySet": ".model_dependencies.querysets",
     "invalidate_url": ".decorators.view_keys",
     "invalidate_view": ".decorators.view_keys",
     "Fresh": ".mlcache.results",
@@ -107,6 +127,7 @@ _MODULES: Final = {
     "Result": ".mlcache.results",
     "Serializer": ".mlcache.results",
     "VersionedLRU": ".mlcache.versioned",
+    "register_type": ".serialization.classes",
     "cache_view": ".decorators.views",
 }
 

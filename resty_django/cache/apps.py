@@ -12,7 +12,11 @@ class CacheConfig(appconfig.RestyAppConfig):
     name = "resty_django.cache"
     label = "resty_cache"
     verbose_name = "Cache"
-    system_checks = ("resty_django.checks.check_core", "resty_django.cache.checks.check_backends")
+    system_checks = (
+        "resty_django.checks.check_core",
+        "resty_django.cache.checks.check_backends",
+        "resty_django.cache.model_dependencies.checks.check_dependencies",
+    )
     parts = (
         Part(
             name="cache",
@@ -23,3 +27,9 @@ class CacheConfig(appconfig.RestyAppConfig):
             erases=True,
         ),
     )
+
+    def ready(self) -> None:
+        super().ready()
+        from .model_dependencies.registry import listen_to_all
+
+        listen_to_all()

@@ -5,6 +5,7 @@
 | `resty_cache.E001` | LOCATION is not a shared dictionary, or OPTIONS are invalid |
 | `resty_cache.E002` | caches with the same LOCATION have different OPTIONS |
 | `resty_cache.W001` | the dictionary is also used for something else, although `clear()` empties it |
+| `resty_cache.W002` | sessions are stored only in a cache that finds nothing while its store is down |
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from django.core.checks import CheckMessage, Error, Warning
 from resty_django.address import see
 from resty_django.conf import all_problems, conf
 
-from .backend.options import BACKEND, Options, faults
+from .backend.options import BACKEND, Options, common_options, faults, timeout_faults
 
+SESSIONS: Final = "django.contrib.sessions.backends.cache"
 HINT: Final = see("docs/cache-backend.md").strip() or None
 
 
@@ -36,14 +38,15 @@ def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
         location, arguments = config.get("LOCATION", ""), config.get("OPTIONS") or {}
         errors = [
             Error(f"CACHES[{alias!r}]: {fault}", hint=HINT, id="resty_cache.E001")
-            for fault in faults(location, arguments)
+            for fault in (*faults(location, arguments), *timeout_faults(config.get("TIMEOUT")))
         ]
         messages += errors
         if not errors:
-            options = Options(**{name.lower(): value for name, value in arguments.items()})
+            options = common_options(arguments)
             if options_by_location.setdefault(location, options) != options:
                 messages.append(_differs(alias, location))
             messages += _shared(alias, location)
+            messages += _sessions(alias, options)
     return messages
 
 
@@ -63,6 +66,16 @@ def _shared(alias: str, location: str) -> Iterator[CheckMessage]:
             "cache's clear() would empty it.",
             hint=f"Use a separate dictionary for the cache. {HINT}",
             id="resty_cache.W001",
+        )
+
+
+def _sessions(alias: str, options: Options) -> Iterator[CheckMessage]:
+    if settings.SESSION_ENGINE == SESSIONS and alias == settings.SESSION_CACHE_ALIAS and options.on_error == "miss":
+        yield Warning(
+            f"CACHES[{alias!r}] stores the sessions. While its store is down, they are not found, so an outage would "
+            "log all users out.",
+            hint=f'Set its option ON_ERROR to "raise", or SESSION_ENGINE to "{SESSIONS}d_db". {HINT}',
+            id="resty_cache.W002",
         )
 
 

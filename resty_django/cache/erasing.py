@@ -1,4 +1,4 @@
-"""Erases a key from the caches' lists of slowest keys."""
+"""Erases a key from the caches' lists of slowest keys and of invalidated tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT: Final = (
 
 
 def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Erased]:
-    """Erase slowest keys that contain the key as a word. Raise `SharedDictError`."""
+    """Erase slowest keys and tags that contain the key as a word. Raise `SharedDictError`."""
     word = re.compile(rf"(?<![\w.]){re.escape(key)}(?![\w.])")
 
     def matches(listed: str) -> bool:
@@ -26,4 +26,4 @@ def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Era
 
     counters = [info.counter for info in all_caches().values() if info.counter is not None]
     count = sum(run(counter.forget(matches, dry)) for counter in counters)
-    yield Erased("entries in the lists of the slowest keys", count)
+    yield Erased("entries in the lists of the slowest keys and of invalidated tags", count)

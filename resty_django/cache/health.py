@@ -23,8 +23,8 @@ PROBED: Final = "mlcache:probe"
 
 
 def probe() -> Iterator[Finding]:
-    """Report caches that cannot be created, unavailable dictionaries and channels, and callbacks that failed in any
-    process.
+    """Report caches that cannot be created, unavailable dictionaries and channels, and callbacks that failed and calls
+    without the store in any process.
     """
     healthy = 0
     caches = all_caches()
@@ -57,11 +57,17 @@ def _check(info: CacheInfo) -> Iterator[Finding]:
             subject,
             f"In the last {MINUTES} minutes {recent.callback_errors:,} of {recent.callbacks:,} callbacks failed.",
         )
+    if recent.storeless:
+        yield Finding(
+            "warning",
+            subject,
+            f"In the last {MINUTES} minutes {recent.storeless:,} calls did without L2, because its store was down.",
+        )
 
 
 def _dictionaries(info: CacheInfo) -> list[SharedDict]:
     if isinstance(info.cache, Store):
-        return [info.cache.shm]
+        return [info.cache.dictionary]
     return [] if info.cache is None else [*info.cache.dictionaries, info.cache.locks]
 
 

@@ -21,8 +21,7 @@ from .statistics.reporter import Counter, listed
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
     """A cache. Without `cache`, either `error` says why it cannot be created, or only other processes use it and
-    `counter`
-    reads the counts that they flush."""
+    `counter` reads the counts that they flush."""
 
     name: str
     cache: MLCache | Store | None = None

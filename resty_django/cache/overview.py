@@ -13,6 +13,7 @@ from resty_django.overview import Figure, Row, Tile
 from resty_django.sansio import run
 
 from .inventory import all_caches
+from .outages.breaker import StoreBreaker, breakers_of, current_outages
 from .statistics.counts import History, Stats, summed
 
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
@@ -47,7 +48,14 @@ def panel() -> Tile:
         [row for _calls, row in rows],
         bars=[sum(column) for column in zip(*calls_by_minute, strict=True)],
         bars_label=_("Calls per minute in the last hour"),
-        notes=[_("Of the last hour.")],
+        notes=[
+            _("Of the last hour."),
+            *(
+                _("This process cannot use the store %(store)s: %(error)s")
+                % {"store": outage.store, "error": outage.error}
+                for outage in current_outages()
+            ),
+        ],
     )
 
 
@@ -88,4 +96,33 @@ def families() -> Iterator[Family]:
         "Callbacks that failed.",
         ("cache",),
         [Sample((name,), total.callback_errors) for name, total in totals],
+    )
+    yield Family(
+        "resty_cache_storeless_calls",
+        "counter",
+        "Reads and writes without L2, because its store was down.",
+        ("cache",),
+        [Sample((name,), total.storeless) for name, total in totals],
+    )
+    yield Family(
+        "resty_cache_compressible_bytes",
+        "counter",
+        "Size of the values to compress, before compression.",
+        ("cache",),
+        [Sample((name,), total.compressible_bytes) for name, total in totals],
+    )
+    yield Family(
+        "resty_cache_compressed_bytes",
+        "counter",
+        "Size of the same values in L2.",
+        ("cache",),
+        [Sample((name,), total.compressed_bytes) for name, total in totals],
+    )
+    down = {breaker.name: breaker.down for breaker in breakers_of(StoreBreaker)}
+    yield Family(
+        "resty_cache_store_up",
+        "gauge",
+        "Whether this process can use the stores of its caches.",
+        ("store",),
+        [Sample((store,), 0 if down[store] else 1) for store in sorted(down)],
     )

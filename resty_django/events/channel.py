@@ -6,16 +6,21 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from resty_django.shdict import SharedDict
+from resty_django.shdict.base import Entry
 
 Position: TypeAlias = int | bytes
 """The ID of an event. IDs of a channel increase strictly."""
 
 
 class Batch(NamedTuple):
-    """Records by ID, in order; None for a missing record. `last` is the position after them."""
+    """Records by ID, in order; None for a record that was evicted. `last` is the position after them.
+
+    `lost`: number of events before them that were evicted.
+    """
 
     last: Any
     records: list[tuple[Any, bytes | None]]
+    lost: int = 0
 
 
 class Channel(ABC):
@@ -47,12 +52,12 @@ class Channel(ABC):
         """Return events after `position`, possibly not all of them; None if there are none."""
 
     @abstractmethod
-    def fetch(self, number: Any) -> bytes | None:
-        """Return a record that was missing, if it has arrived."""
-
-    @abstractmethod
     def wait(self, position: Any, seconds: float) -> None:
         """Return when there is an event after `position`, or after `seconds`."""
+
+    def entry(self, record: bytes, dictionary: SharedDict) -> Entry:
+        """Return the entry with which a write to `dictionary` appends an event to this channel; None if it cannot."""
+        return None
 
     def claim(self, unique: str, pid: int, seconds: float) -> bool:
         """Claim a unique value for some seconds. Return False if another process has claimed it."""
@@ -66,9 +71,6 @@ class Channel(ABC):
 
     @abstractmethod
     async def aread(self, position: Any) -> Batch | None: ...
-
-    @abstractmethod
-    async def afetch(self, number: Any) -> bytes | None: ...
 
     @abstractmethod
     async def await_news(self, position: Any, seconds: float) -> None:
@@ -87,6 +89,9 @@ def channel_of(dictionary: SharedDict, keep: int) -> Channel:
 
         assert isinstance(dictionary, RedisDict)  # noqa: S101
         return StreamChannel(dictionary, keep)
+    from resty_django.shdict.lmdb import LmdbDict
+
     from .memory import MemoryChannel
 
+    assert isinstance(dictionary, LmdbDict)  # noqa: S101
     return MemoryChannel(dictionary)

@@ -146,6 +146,7 @@ class PollLoop:
 
     def _failed(self, error: Exception) -> float:
         """Log the first failure, and return the seconds until the next attempt."""
+        self.service.interrupted = self.service.configured
         if not self._pause:
             log.error("Events are not received until the store is back: %s: %s", type(error).__name__, error)
         self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)

@@ -1,12 +1,7 @@
-"""Events in an LMDB dictionary: a counter, and a record per event.
+"""Events in the journal of an LMDB dictionary.
 
-A poster stores its record under the first free number after the counter, and then advances the counter to that number.
-The record makes the event; any process that finds the counter behind advances it. So a process that is killed between
-the two steps leaves neither a gap nor a lost event, and all processes see the same order. Old records are evicted as
-the least recently used items.
-
-The first number in an empty dictionary is derived from the time. So an emptied dictionary is always noticed, even if
-more events were posted since then than before.
+An event is one entry, appended in one transaction. So a process that is killed while posting leaves neither a gap nor a
+partial event, and all processes see the same order. When the journal is full, the oldest events are deleted.
 """
 
 from __future__ import annotations
@@ -14,80 +9,59 @@ from __future__ import annotations
 import time
 from typing import ClassVar, Final
 
-from resty_django.shdict import Change, Keep, NoMemory
+from resty_django.shdict import NoMemory
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.lmdb.journal import begin_of
 
 from .channel import Batch, Channel
+from .wire import NOT_EVENT
 
-LAST: Final = "last"
 PATIENCE: Final = 1.0
-_NUMBERS: Final = 2**21
-"""Numbers reserved per millisecond of a dictionary's start. Later events use the numbers of following milliseconds."""
-_FAR: Final = 2**20
-"""A counter from another millisecond that is this far ahead has restarted."""
+SHARE: Final = 2
+"""The journal takes at most this part of the dictionary, which contains little else."""
 
 
 class MemoryChannel(Channel):
-    """A channel in memory. Positions are numbers. A read without new events costs two memory accesses."""
+    """A channel in memory. Positions are numbers. A read without new events costs one memory access."""
 
     wakes: ClassVar[bool] = False
 
+    def __init__(self, dictionary: LmdbDict) -> None:
+        super().__init__(dictionary)
+        dictionary.journal_size = dictionary.size // SHARE
+        self._journal = dictionary
+
     def last(self) -> int:
-        number: int = self.dictionary.get(LAST, 0)
-        return number
+        return self._journal.journal_end()
 
     def between(self, position: int, last: int) -> int:
         return 0 if last in (0, position) else last - begin_of(position, last)
 
     def append(self, record: bytes, retries: int) -> None:
         """Append an event. Retries also end after `PATIENCE` seconds."""
+        try:
+            self._journal.append(record)
+        except NoMemory:
+            if not retries:
+                raise
+            self._append_later(record, retries)
+
+    def _append_later(self, record: bytes, retries: int) -> None:
         until = time.monotonic() + PATIENCE
-        for attempt in range(retries + 1):
+        for attempt in range(1, retries + 1):
             try:
-                self._append(record)
+                self._journal.append(record)
                 return
             except NoMemory:
                 if attempt == retries or time.monotonic() > until:
                     raise
 
-    def _append(self, record: bytes) -> None:
-        last = self.dictionary.get(LAST)
-        if last is None:
-            time.sleep(0.001)  # avoid the start millisecond of the dictionary before it was emptied
-            self.dictionary.add(LAST, int(time.time() * 1000) * _NUMBERS)
-            last = self.dictionary.get(LAST)
-            if last is None:
-                raise NoMemory(
-                    f"The shared dictionary {self.dictionary.name!r} is too small for an event number. Raise its SIZE."
-                )
-        number = last + 1
-        while not self.dictionary.add(_key(number), record):
-            number += 1
-        self.move_to(number)
-
-    def move_to(self, number: int) -> None:
-        """Advance the counter to `number`, unless it has already passed it."""
-        self.dictionary.update(LAST, lambda last: Keep() if last is not None and last >= number else Change(number, 0))
-
     def read(self, position: int) -> Batch | None:
-        last: int | None = self.dictionary.get(LAST)
-        if last is None:  # emptied, and nothing was posted since
+        if self._journal.journal_end() == position:
             return None
-        if last == position:
-            return self._untold(last)
-        begin = begin_of(position, last)
-        return Batch(last, [(number, self.fetch(number)) for number in range(begin + 1, last + 1)])
-
-    def _untold(self, last: int) -> Batch | None:
-        """Return the event after the last one, if its poster has not advanced the counter."""
-        record = self.fetch(last + 1)
-        if record is None:
-            return None
-        self.move_to(last + 1)
-        return Batch(last + 1, [(last + 1, record)])
-
-    def fetch(self, number: int) -> bytes | None:
-        record: bytes | None = self.dictionary.get(_key(number))
-        return record
+        last, entries, lost, _ = self._journal.read_journal(position)
+        events = [(number, record) for number, record in entries if record is None or record[0] != NOT_EVENT]
+        return Batch(last, events, lost) if entries else None
 
     def wait(self, position: int, seconds: float) -> None:
         raise NotImplementedError
@@ -103,20 +77,5 @@ class MemoryChannel(Channel):
     async def aread(self, position: int) -> Batch | None:
         return self.read(position)
 
-    async def afetch(self, number: int) -> bytes | None:
-        return self.fetch(number)
-
     async def await_news(self, position: int, seconds: float) -> None:
         raise NotImplementedError
-
-
-def begin_of(position: int, last: int) -> int:
-    """Return the position, or the new start if the dictionary was emptied since."""
-    begin = last - last % _NUMBERS
-    if position < last and (begin <= position or last < position + _FAR):
-        return position
-    return begin
-
-
-def _key(number: int) -> str:
-    return f"event:{number}"

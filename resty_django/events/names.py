@@ -68,5 +68,5 @@ def event_list(source: str, *names: str) -> EventNames:
     return EventNames(source, *names)
 
 
-events: Final = event_list("resty-worker-events", "started", "stopping")
-"""The built-in events."""
+events: Final = event_list("resty-worker-events", "started", "stopping", "missed")
+"""The built-in events. `missed` is delivered only to the process that may have missed events."""

@@ -20,8 +20,6 @@ class Options:
 
     timeout: float
     interval: float
-    wait_interval: float
-    wait_max: float
     retries: int
 
     @classmethod

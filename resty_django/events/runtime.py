@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
+from weakref import ReferenceType, ref
 
 from resty_django.conf import conf
 from resty_django.forks import after_fork
@@ -24,7 +25,7 @@ from .errors import BadOption, EventError
 from .listener import Listener, Starter, TaskListener, ThreadListener
 from .names import events
 from .options import Options
-from .service import UNKNOWN, EventService, Outcome
+from .service import UNKNOWN, EventService, Follower, Outcome
 from .settings import EventsSettings
 
 log = logger("resty_django.events")
@@ -53,6 +54,7 @@ class Lag(NamedTuple):
         return self.waiting is not None
 
 
+followers: list[ReferenceType[Follower]] = []
 declarations: list[tuple[Any, str | None, tuple[str, ...]]] = []
 _lock = threading.RLock()
 _beginning = threading.Lock()
@@ -76,7 +78,7 @@ def configured_channel() -> tuple[Channel, Options]:
 
 
 def _new_service() -> EventService:
-    service = EventService(configured_channel)
+    service = EventService(configured_channel, followers=followers)
     for callback, source, names in declarations:
         service.registry.add(callback, source, *names)
     return service
@@ -98,8 +100,6 @@ def configure(
     *,
     timeout: float | None = None,
     interval: float | None = None,
-    wait_interval: float | None = None,
-    wait_max: float | None = None,
     retries: int | None = None,
 ) -> None:
     """Start events in this process, or change their options.
@@ -111,8 +111,6 @@ def configure(
     changes = {
         "timeout": timeout,
         "interval": interval,
-        "wait_interval": wait_interval,
-        "wait_max": wait_max,
         "retries": retries,
     }
     with _lock:
@@ -265,6 +263,11 @@ def lag() -> Lag:
     return Lag(service.channel.between(service.handled, last), seconds)
 
 
+def channel() -> Channel:
+    """Return the channel of this process: the one in use, or the one from the settings."""
+    return _service.channel or configured_channel()[0]
+
+
 # --- registering -----------------------------------------------------------------------------------------------------
 
 
@@ -304,6 +307,11 @@ def on_event(source: str | None = None, *names: str) -> Callable[[C], C]:
         return callback
 
     return declare
+
+
+def follow(follower: Follower) -> None:
+    """Read from `follower` in each poll of this process and of its forked children, as long as it exists."""
+    followers.append(ref(follower, followers.remove))
 
 
 # --- posting and polling ---------------------------------------------------------------------------------------------

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
+from weakref import ReferenceType
 
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError
 from resty_django.text import logger
 
 from .channel import Batch, Channel
-from .errors import NoRoom, NotConfigured, Unavailable
+from .errors import EventError, NoRoom, NotConfigured, Unavailable
 from .handlers import Dispatcher
 from .names import events
 from .options import Options
 from .registry import Registry
-from .wire import Event, check, decode, encode, failed
+from .wire import Event, check, decode, encode, encode_fields, failed
 
 log = logger("resty_django.events")
 
@@ -28,20 +27,28 @@ Outcome = Literal["done", "recursive"]
 UNKNOWN: Final = object()
 
 
+class Follower(Protocol):
+    """Reads something in memory that a listener polls together with the events."""
+
+    def has_news(self) -> bool:
+        """Return whether `read` is likely to find something, with one read of a shared value."""
+
+    def read(self) -> None:
+        """Handle everything up to now, without waiting. Must not raise."""
+
+
 class EventService:
-    """The event service of a process. Tests may create several, each with its own clock.
+    """The event service of a process. Tests may create several.
 
     `configured_channel` returns the channel and the options to use until `begin` sets others; it is called for each
-    event that is posted before that.
+    event that is posted before that. `followers`: are read before the events.
     """
 
     def __init__(
         self,
         configured_channel: Callable[[], tuple[Channel, Options]],
         *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        asleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        followers: Sequence[ReferenceType[Follower]] = (),
         pid: int | None = None,
     ) -> None:
         self.registry = Registry()
@@ -53,11 +60,11 @@ class EventService:
         self.handled: Any = UNKNOWN
         """The ID of the last event whose handlers have finished; a forked child continues after it."""
         self._configured = configured_channel
-        self._clock = clock
-        self.sleep = sleep
-        self.asleep = asleep
+        self._followers = followers
         self.uses_local = False
         """Whether this process has ever posted a local event; local events are not in the channel."""
+        self.interrupted = False
+        """Whether events may have been lost since the last poll, because the store could not be read."""
         self._local: deque[Event] = deque()
         self._polling = threading.Lock()
         self._beginning = threading.Lock()
@@ -109,25 +116,29 @@ class EventService:
     # --- posting ---
 
     def post(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
-        run(self._post(source, event, data, unique))
+        record = self._record(source, event, data, unique)
+        channel, options = self._target()
+        try:
+            channel.append(record, options.retries)
+        except SharedDictError as error:
+            raise _refusal(source, event, record, error) from error
 
     async def apost(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
-        await arun(self._post(source, event, data, unique))
-
-    def _post(self, source: str, event: str, data: Any, unique: object) -> Steps[None]:
-        check(source, event)
-        record = encode(Event(source, event, data, None if unique is None else str(unique), self.pid))
-        if self.channel is not None and self.options is not None:
-            channel, options = self.channel, self.options
-        else:
-            channel, options = self._configured()
+        record = self._record(source, event, data, unique)
+        channel, options = self._target()
         try:
-            yield Step(channel.append, channel.aappend, (record, options.retries))
-        except NoMemory as error:
-            log.warning("An event of %d bytes could not be posted: %s", len(record), error)
-            raise NoRoom(failed(event, source, f"no memory for its {len(record)} bytes: {error}")) from error
+            await channel.aappend(record, options.retries)
         except SharedDictError as error:
-            raise Unavailable(failed(event, source, error)) from error
+            raise _refusal(source, event, record, error) from error
+
+    def _record(self, source: str, event: str, data: Any, unique: object) -> bytes:
+        check(source, event)
+        return encode_fields(source, event, data, None if unique is None else str(unique), self.pid)
+
+    def _target(self) -> tuple[Channel, Options]:
+        if self.channel is not None and self.options is not None:
+            return self.channel, self.options
+        return self._configured()
 
     def post_local(self, source: str, event: str, data: Any = None) -> None:
         check(source, event)
@@ -137,17 +148,22 @@ class EventService:
     # --- polling ---
 
     def has_news(self) -> bool:
-        """Return whether a poll is likely to find events, with one read of a shared value. For channels in memory."""
+        """Return whether a poll is likely to find something, with one read of a shared value for the events and for
+        each follower. For channels in memory."""
         channel = self.channel
-        return (channel is not None and channel.last() != self.position) or len(self._local) > 0
+        if (channel is not None and channel.last() != self.position) or self._local:
+            return True
+        return any(follower.has_news() for follower in self._existing_followers())
 
     def poll(self) -> Outcome:
         channel, options = self._ready()
         if not self._polling.acquire(blocking=False):
             return "recursive"
         try:
+            self._follow()
             run(self._drain(channel, options))
         except SharedDictError as error:
+            self.interrupted = True
             raise Unavailable(f"The events cannot be read: {error}") from error
         finally:
             self._polling.release()
@@ -158,12 +174,23 @@ class EventService:
         if not self._polling.acquire(blocking=False):
             return "recursive"
         try:
+            self._follow()
             await arun(self._drain(channel, options))
         except SharedDictError as error:
+            self.interrupted = True
             raise Unavailable(f"The events cannot be read: {error}") from error
         finally:
             self._polling.release()
         return "done"
+
+    def _follow(self) -> None:
+        for follower in self._existing_followers():
+            follower.read()
+
+    def _existing_followers(self) -> list[Follower]:
+        """Return the followers at this moment. They remove themselves from the original list when they are garbage
+        collected, so a loop over that list would skip others."""
+        return [follower for reference in tuple(self._followers) if (follower := reference()) is not None]
 
     def _ready(self) -> tuple[Channel, Options]:
         if self.channel is None or self.options is None:
@@ -176,18 +203,17 @@ class EventService:
                 for _ in range(len(self._local)):
                     yield from self._dispatch(self._local.popleft())
             batch: Batch | None = yield Step(channel.read, channel.aread, (self.position,))
+            if self.interrupted or (batch is not None and (batch.lost or not batch.records)):
+                self.interrupted = False
+                yield from self._dispatch(Event(events.source, events.missed, pid=self.pid))
             if batch is None:
                 return
             yield from self._handle(channel, options, batch)
             self.position = self.handled = batch.last
 
     def _handle(self, channel: Channel, options: Options, batch: Batch) -> Steps[None]:
-        deadline = self._clock() + options.wait_max
-        dropped = 0
+        dropped = batch.lost
         for number, record in batch.records:
-            while record is None and self._clock() < deadline:
-                yield Step(self.sleep, self.asleep, (options.wait_interval,))
-                record = yield Step(channel.fetch, channel.afetch, (number,))
             self.position = number  # from here on, this event is never handled again
             if record is None:
                 dropped += 1
@@ -196,8 +222,8 @@ class EventService:
             self.handled = number
         if dropped:
             log.error(
-                "dropping %d events up to %s: waiting for event data timed out. Raise the SIZE of the shared "
-                "dictionary %r if it cannot hold the events of one interval.",
+                "dropping %d events up to %s: they were evicted before this process polled. Raise the SIZE of the "
+                "shared dictionary %r if it cannot hold the events of one interval.",
                 dropped,
                 batch.last,
                 channel.dictionary.name,
@@ -221,3 +247,11 @@ class EventService:
     def _dispatch(self, event: Event) -> Steps[None]:
         for callback in self.registry.matching(event.source, event.event):
             yield Step(self.dispatcher.call, self.dispatcher.acall, (callback, event))
+
+
+def _refusal(source: str, event: str, record: bytes, error: SharedDictError) -> EventError:
+    """Return the error for an event that could not be posted."""
+    if isinstance(error, NoMemory):
+        log.warning("An event of %d bytes could not be posted: %s", len(record), error)
+        return NoRoom(failed(event, source, f"no memory for its {len(record)} bytes: {error}"))
+    return Unavailable(failed(event, source, error))

@@ -14,16 +14,13 @@ class EventsSettings:
 
     `dict`: the shared dictionary for events. `interval`: polling interval in seconds (0: no background polling), not
     needed with Redis, which notifies listeners. `timeout`: seconds during which a unique value is claimed.
-    `wait_interval`, `wait_max`: polling interval for an event whose data is missing, and seconds until it is dropped.
     `retries`: retries of `post` while the dictionary is full. `keep`: approximate number of events in a Redis stream.
     `autostart`: whether a web worker's first request starts the listener.
     """
 
     dict: str = setting("events", check=validators.known_dict)
-    interval: float = setting(0.05, check=at_least(0))
+    interval: float = setting(0.01, check=at_least(0))
     timeout: float = setting(2.0, check=above(0))
-    wait_interval: float = setting(0.01, check=at_least(0))
-    wait_max: float = setting(0.5, check=at_least(0))
     retries: int = setting(999, check=at_least(0))
     keep: int = setting(10_000, check=at_least(100))
     autostart: bool = setting(True)

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from resty_django.redis import FAULTS, StoreDown, StoreFull, async_connection, connection, translated
-from resty_django.shdict import NoMemory, SharedDictError, Unavailable
+from resty_django.redis.cluster import is_cluster
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
 from resty_django.shdict.redis import RedisDict
+from resty_django.shdict.redis.wire import StreamEntry
 
 from .channel import Batch, Channel
 
@@ -104,11 +106,10 @@ class StreamChannel(Channel):
 
     # --- shared by both ---
 
-    def fetch(self, number: bytes) -> bytes | None:
-        return None  # the stream always returns complete records
-
-    async def afetch(self, number: bytes) -> bytes | None:
-        return None
+    def entry(self, record: bytes, dictionary: SharedDict) -> StreamEntry | None:
+        if not isinstance(dictionary, RedisDict) or dictionary.alias != self._alias or is_cluster(self._alias):
+            return None
+        return StreamEntry(self.key, FIELD, record, self._keep)
 
     def _must_check(self) -> bool:
         now = time.monotonic()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from .errors import SharedDictError
+
 R = TypeVar("R")
+
+OnError: TypeAlias = Callable[[Any, SharedDictError], object]
+"""Takes a key and the error of its item."""
 
 
 class Outcome(enum.Enum):
@@ -73,8 +78,17 @@ class Stats:
     """Number of items evicted before they expired, since the dictionary was created."""
 
 
+Entry: TypeAlias = Any
+"""A journal entry that a call appends atomically with its change, for processes that follow the journal.
+
+It is bytes for LMDB, and a `StreamEntry` for Redis. `set`, `delete`, `delete_many` and `flush_all` always append
+it, `add`, `update` and `set_many` only if they change an item. `set_many` and `delete_many` append it with their last
+keys; on Redis, `flush_all` appends it afterwards.
+"""
+
+
 class SharedDict(ABC):
-    """A dictionary shared by all processes. Each call is atomic.
+    """A dictionary shared by all processes. Each call for one key is atomic.
 
     **Keys** are strings of 1 to 65535 bytes; other types are converted with `str()`, and bytes are used unchanged.
     **Values** are str, 64-bit integers, floats, bool, bytes, and lists and dicts of these; types are preserved (but a
@@ -126,10 +140,19 @@ class SharedDict(ABC):
         LMDB returns keys in eviction order. Redis has no order, and scans all keys of the server.
         """
 
+    @abstractmethod
+    def iter_keys(self, pattern: str = "*") -> Iterator[str]:
+        """Yield the keys that match a pattern and have not expired.
+
+        The pattern has the syntax of Redis: `*`, `?`, `[a-z]`, `[^a-z]`, and `\\` before a literal. Keys are examined
+        in small steps, between which other calls continue. Keys that are written or deleted meanwhile may or may not be
+        included, and a key may be yielded twice. Raise `BadKey` for a pattern of more than 1000 characters.
+        """
+
     # --- writing ---
 
     @abstractmethod
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         """Store a value, evicting items if necessary. The value None deletes the key."""
 
     @abstractmethod
@@ -137,7 +160,7 @@ class SharedDict(ABC):
         """Like `set`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         """Store only if the key is absent or expired; else return `Outcome.EXISTS`, which is false."""
 
     @abstractmethod
@@ -149,7 +172,7 @@ class SharedDict(ABC):
         """Store only if the key exists; else return `Outcome.NOT_FOUND`, which is false."""
 
     @abstractmethod
-    def delete(self, key: object) -> bool:
+    def delete(self, key: object, entry: Entry = None) -> bool:
         """Delete a value or a list. Return whether it existed and had not expired."""
 
     @abstractmethod
@@ -174,7 +197,7 @@ class SharedDict(ABC):
         """Like `expire`, but only if the key has exactly this value, of the same type."""
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
+    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
         """Read, change and write one key atomically, and return the `result` of the function's `Change` or `Keep`.
 
         `function` takes the value (None if absent or expired) and returns a `Change`, or `Keep` to write nothing. It
@@ -202,10 +225,34 @@ class SharedDict(ABC):
     def rpop(self, key: object) -> Any:
         """Like `lpop`, from the tail."""
 
+    # --- many keys: one transaction, or one round trip to each server; other processes may see some of the changes ---
+
+    @abstractmethod
+    def get_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+        """Return the values of the keys that exist and have not expired, by key as passed, in this order.
+
+        `on_error`: a function that takes a key and its `WrongKind` or `Unreadable`; the key then counts as absent.
+        Without it, the first such error is raised.
+        """
+
+    @abstractmethod
+    def set_many(
+        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[Any]:
+        """Store all values, evicting items if necessary. Return the keys that were not stored for lack of space.
+
+        `ttl`: seconds for all keys, or a mapping of each key to its seconds. The value None deletes its key. A key that
+        was not stored keeps its old value. Nothing is stored if a key, a value or a time is invalid.
+        """
+
+    @abstractmethod
+    def delete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+        """Delete values and lists. Return the number of keys that existed and had not expired."""
+
     # --- the whole dictionary ---
 
     @abstractmethod
-    def flush_all(self) -> None:
+    def flush_all(self, entry: Entry = None) -> None:
         """Mark all items expired. `get_stale` may still return them."""
 
     @abstractmethod
@@ -258,14 +305,29 @@ class SharedDict(ABC):
     async def aget_keys(self, limit: int = 1024) -> list[str]:
         return self.get_keys(limit)
 
-    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self.set(key, value, ttl, flags)
+    async def aiter_keys(self, pattern: str = "*") -> AsyncIterator[str]:
+        for key in self.iter_keys(pattern):
+            yield key
+
+    async def aget_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+        return self.get_many(keys, on_error)
+
+    async def aset_many(
+        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[Any]:
+        return self.set_many(values, ttl, flags, entry)
+
+    async def adelete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+        return self.delete_many(keys, entry)
+
+    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        return self.set(key, value, ttl, flags, entry)
 
     async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         return self.safe_set(key, value, ttl, flags)
 
-    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self.add(key, value, ttl, flags)
+    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        return self.add(key, value, ttl, flags, entry)
 
     async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         return self.safe_add(key, value, ttl, flags)
@@ -273,8 +335,8 @@ class SharedDict(ABC):
     async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         return self.replace(key, value, ttl, flags)
 
-    async def adelete(self, key: object) -> bool:
-        return self.delete(key)
+    async def adelete(self, key: object, entry: Entry = None) -> bool:
+        return self.delete(key, entry)
 
     async def adelete_if(self, key: object, value: Any) -> bool:
         return self.delete_if(key, value)
@@ -288,8 +350,8 @@ class SharedDict(ABC):
     async def aexpire_if(self, key: object, value: Any, ttl: float) -> bool:
         return self.expire_if(key, value, ttl)
 
-    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
-        return self.update(key, function)
+    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+        return self.update(key, function, entry)
 
     async def alpush(self, key: object, value: Any) -> int:
         return self.lpush(key, value)
@@ -303,8 +365,8 @@ class SharedDict(ABC):
     async def arpop(self, key: object) -> Any:
         return self.rpop(key)
 
-    async def aflush_all(self) -> None:
-        self.flush_all()
+    async def aflush_all(self, entry: Entry = None) -> None:
+        self.flush_all(entry)
 
     async def aflush_expired(self, limit: int = 0) -> int:
         return self.flush_expired(limit)

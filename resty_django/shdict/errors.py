@@ -8,7 +8,7 @@ class SharedDictError(Exception):
 
 
 class BadKey(SharedDictError, ValueError):
-    """The key is empty, None, or longer than 65535 bytes."""
+    """The key is empty, None, or longer than 65535 bytes; or a pattern of keys is invalid."""
 
 
 class BadValue(SharedDictError, TypeError):

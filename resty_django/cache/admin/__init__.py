@@ -12,5 +12,5 @@ admin.site.register(
     Cache,
     DeferredAdmin,
     full_class="resty_django.cache.admin.caches.CacheAdmin",
-    pages=("changelist", "delete_key", "purge", "history", "change"),
+    pages=("changelist", "delete_key", "invalidate_tag", "purge", "history", "change"),
 )

@@ -26,6 +26,8 @@ from ..models import Cache
 from . import items
 from .forms import PurgeForm
 from .statistics import dictionary_text, figures, kind_of, options
+from .stores import statuses, troubles
+from .tags import TagForm, latest_tags
 
 TEMPLATES: Final = "admin/resty_cache/cache"
 
@@ -44,6 +46,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         return [
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("delete_key", self.delete_key_view),
+            self.page_url("invalidate_tag", self.invalidate_tag_view),
             self.page_url("purge", self.purge_view),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
@@ -56,7 +59,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         rows = [figures(info) for info in all_caches().values()]
-        context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows}
+        context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows, "troubles": troubles()}
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
     @method_decorator(require_safe)
@@ -80,12 +83,23 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             "usable": usable,
             "figures": figures(info),
             "options": options(info),
+            "stores": statuses(info),
             "may_view_items": self.may(request, "view_cache_items", obj),
             "may_delete": usable and self.may(request, "delete_cache_item", obj),
             "may_purge": usable and self.may(request, "purge_cache", obj),
+            **self._tags(request, obj, info),
             **self._items(request, obj, info),
         }
         return self.page(request, f"{TEMPLATES}/cache.html", context)
+
+    def _tags(self, request: HttpRequest, obj: Any, info: CacheInfo) -> dict[str, Any]:
+        """Return the latest invalidated tags, which may be as secret as keys."""
+        if not self.may(request, "view_cache_items", obj):
+            return {}
+        try:
+            return {"tags": latest_tags(info)}
+        except Exception as error:  # e.g. a dictionary that cannot be used
+            return {"tags_fault": why(error)}
 
     def _items(self, request: HttpRequest, obj: Any, info: CacheInfo) -> dict[str, Any]:
         """Return the requested item or keys."""
@@ -125,6 +139,25 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         text = Key.of(cleaned_data["key"]).text
         self.log_change(request, obj, f"Deleted the key “{text}”.")
         return format_html('Deleted the key <code class="resty-id">{}</code>.', text)
+
+    def invalidate_tag_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        token = request.GET.get("k", "")
+        return self.action_view(
+            request,
+            object_id,
+            permission="delete_cache_item",
+            form=lambda data, obj: TagForm(data, key_of(token)),
+            title=_("Invalidate a tag"),
+            button=_("Invalidate"),
+            perform=self._invalidate_tag,
+            template=f"{TEMPLATES}/invalidate_tag.html",
+        )
+
+    def _invalidate_tag(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
+        items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), cleaned_data["tag"])
+        text = Key.of(cleaned_data["tag"]).text
+        self.log_change(request, obj, f"Invalidated the tag “{text}”.")
+        return format_html('Invalidated the tag <code class="resty-id">{}</code>.', text)
 
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(

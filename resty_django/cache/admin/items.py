@@ -10,11 +10,12 @@ from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
-from ..backend import entries
+from ..backend import entries, tagged
 from ..backend.store import Store
 from ..mlcache import records
 from ..mlcache.cache import MLCache
 from ..statistics.reporter import OWN
+from ..tags.versions import ITEMS as TAG_ITEMS
 from .statistics import dictionary_text, seconds
 
 LOOKED_AT: Final = 10_000
@@ -69,7 +70,7 @@ class Details:
 
 
 def dictionaries_of(cache: Cache) -> tuple[SharedDict, ...]:
-    return (cache.shm,) if isinstance(cache, Store) else cache.dictionaries
+    return (cache.dictionary,) if isinstance(cache, Store) else cache.dictionaries
 
 
 def prefix_of(cache: Cache) -> str:
@@ -86,7 +87,7 @@ def search(cache: Cache, begin: str, page: int) -> Rows:
         names = dictionary.get_keys(LOOKED_AT)
         unseen = unseen or len(names) >= LOOKED_AT
         for name in names:
-            if name.startswith(prefix + begin) and not name.startswith(OWN):
+            if name.startswith(prefix + begin) and not name.startswith((OWN, TAG_ITEMS)):
                 matches.setdefault(name, dictionary)
     pages = max(1, -(-len(matches) // PAGE))
     page = min(max(1, page), pages)
@@ -133,7 +134,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
     if item is not None:
         stale = item.stale
         if not isinstance(cache, Store):
-            record = records.decode(item.value)
+            record = records.decode(item.value, limit=_limit(cache))
             stale = stale or (record is not None and record.stale)
         yield "L2, stale" if stale else "L2"
 
@@ -141,7 +142,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
 def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     if isinstance(cache, Store):
         return _of_django(cache, item, size, life, levels, where)
-    record = records.decode(item.value)
+    record = records.decode(item.value, limit=_limit(cache))
     if record is None:
         return _foreign(item, size, life, levels, where)
     note = "Shown as encoded by the cache's serializer." if cache.serializer and record.value is not None else ""
@@ -149,9 +150,15 @@ def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where:
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
 
+def _limit(cache: Cache) -> int:
+    """Return the maximum bytes of a decompressed value."""
+    return cache.options.decompress_limit if isinstance(cache, Store) else cache.decompress_limit
+
+
 def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     try:
-        entry = entries.inspect(item.value)
+        raw = item.value
+        entry = entries.inspect(tagged.split(raw).entry if tagged.is_tagged(raw) else raw, _limit(cache))
     except entries.Foreign:
         return _foreign(item, size, life, levels, where)
     age = seconds(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
@@ -174,13 +181,30 @@ def delete(cache: Cache, key: str) -> None:
     """Delete a key in all levels, and notify the other processes. Raise `CacheError` or `SharedDictError`."""
     if isinstance(cache, Store):
         run(cache.delete(key))
+        _check(cache)
     else:
-        cache.delete(key)
+        cache.delete(key, on_error="raise")
+
+
+def _check(cache: Store) -> None:
+    """Raise `Unavailable` if the store is down. Then the deletion is carried out when it can be used again."""
+    if cache.breaker.down and not cache.breaker.full:
+        raise cache.breaker.bypassed()
+
+
+def invalidate_tag(cache: Cache, tag: str) -> None:
+    """Invalidate a tag in all levels, and notify the other processes. Raise `CacheError` or `SharedDictError`."""
+    if isinstance(cache, Store):
+        run(cache.invalidate_tags((tag,)))
+        _check(cache)
+    else:
+        cache.invalidate_tags(tag, on_error="raise")
 
 
 def purge(cache: Cache, free: bool) -> None:
     """Delete everything in a cache's dictionaries, and notify the other processes. Errors as in `delete`."""
     if isinstance(cache, Store):
         run(cache.clear())
+        _check(cache)
     else:
-        cache.purge(free)
+        cache.purge(free, on_error="raise")

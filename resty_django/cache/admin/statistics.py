@@ -67,6 +67,27 @@ class SlowKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Figures of callbacks in a period. `saved`: calls that needed none; `saved_time`: what they would have taken."""
+
+    label: str
+    stats: Stats
+
+    @property
+    def mean(self) -> str:
+        return mean(self.stats)
+
+    @property
+    def saved(self) -> str:
+        return f"{self.stats.saved:,}"
+
+    @property
+    def saved_time(self) -> str:
+        stats = self.stats
+        return duration(stats.saved * stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of a cache; `error` says why they are unavailable."""
 
@@ -102,9 +123,17 @@ class Figures:
         ]
 
     @property
-    def callbacks(self) -> list[tuple[str, Stats, str]]:
-        """Callback figures for the last hour and in total: label, counts and mean duration."""
-        return [("Last hour", self.hour, mean(self.hour)), ("All", self.history.total, mean(self.history.total))]
+    def callbacks(self) -> list[Callbacks]:
+        """Callback figures for the last hour and in total."""
+        return [Callbacks("Last hour", self.hour), Callbacks("All", self.history.total)]
+
+    @property
+    def compression(self) -> str:
+        """The shares saved by compression in the last hour and in total; "" if no value was to be compressed."""
+        periods = (("in the last hour", self.hour), ("in total", self.history.total))
+        return ", ".join(
+            f"{percent(stats.compression)} {period}" for period, stats in periods if stats.compressible_bytes
+        )
 
     @property
     def words(self) -> str:
@@ -195,6 +224,14 @@ def seconds(time: float) -> str:
     return f"{time:,.2f} s" if time >= 1 else f"{time * 1000:.1f} ms"
 
 
+def duration(time: float) -> str:
+    """Return a long duration in its largest unit."""
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if time >= 2 * length:
+            return f"{time / length:,.0f} {unit}"
+    return seconds(time)
+
+
 def moment(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, tz=timezone.get_current_timezone())
 
@@ -208,7 +245,7 @@ def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
     if cache is None:
         return
     if isinstance(cache, Store):
-        yield "LOCATION", dictionary_text(cache.shm)
+        yield "LOCATION", dictionary_text(cache.dictionary)
         for name, value in cache.options._asdict().items():
             yield name.upper(), value_text(value)
         return
@@ -219,6 +256,8 @@ def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
     yield "shm_stats", dictionary_text(cache.counter.dictionary)
     yield "lru_size", f"{cache.lru.max_items:,}"
     yield "ipc", "events" if isinstance(cache.channel, EventChannel) else value_text(cache.channel)
+    for name, value in cache.compression.items():
+        yield name, value_text(value)
     for option in fields(cache.options):
         yield option.name, value_text(getattr(cache.options, option.name))
 

@@ -13,34 +13,55 @@ LOCATION: the name of a shared dictionary. OPTIONS: see `options.Options`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from itertools import islice
+from typing import Any, Final, cast
 from weakref import WeakSet
 
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache
+from asgiref.sync import sync_to_async
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
+from resty_django.durations import Duration, parse_duration
+from resty_django.events.handlers import is_async
 from resty_django.sansio import arun, run
+from resty_django.shdict import NoMemory, Unavailable
+from resty_django.shdict.patterns import escaped
 
 from ..mlcache.records import key_text
 from ..mlcache.shielding import arun_shielded
 from ..statistics.counts import Stats
-from .options import options_of
+from ..tags.names import Tags
+from .locks import CacheLock
+from .options import REVERSE, default_timeout, options_of
 from .store import Store, stores
 
 LONGEST: Final = 1e10
 """Maximum timeout in seconds; longer ones are reduced to it."""
+BATCH: Final = 500
+"""Number of keys that `delete_pattern` deletes per step."""
+_ABSENT: Final = object()
 
 
 class MLCacheBackend(BaseCache):
     """A backend for `CACHES`. Async calls never block the event loop.
 
     In addition to Django's contract, `add`, `incr`, `decr` and `touch` are atomic across all processes, and `set_many`
-    returns the keys that did not fit. Any call may raise `resty_django.shdict.Unavailable` if L2 cannot be used.
+    returns the keys that were not stored. While the store is down, ON_ERROR decides.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        super().__init__(params)
+        super().__init__({**params, "timeout": None})
+        with suppress(ImproperlyConfigured):  # raised by `store`
+            self.default_timeout = default_timeout(params)
+        self._params = params
         self._location = location
         self._options = params.get("OPTIONS") or {}
         self._store: Store | None = None
@@ -52,6 +73,7 @@ class MLCacheBackend(BaseCache):
         """Return the store shared by the caches with this LOCATION. Raise `ImproperlyConfigured`, here rather than in
         `__init__`, because Django's system checks create all caches."""
         if self._store is None:
+            default_timeout(self._params)
             self._store = stores.of(self._location, options_of(self._location, self._options))
         return self._store
 
@@ -87,28 +109,170 @@ class MLCacheBackend(BaseCache):
         reply = await store.aread(self._checked(name))
         return default if reply is None else reply[0]
 
+    def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        names = {key: self.make_key(key, version) for key in keys}
+        values = self.store.find_many(names.values())
+        missing = self._missing(names, values)
+        if missing:
+            values |= run(self.store.read_many(missing))
+        return {key: values[name] for key, name in names.items() if name in values}
+
+    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        names = {key: self.make_key(key, version) for key in keys}
+        values = self.store.find_many(names.values())
+        missing = self._missing(names, values)
+        if missing:
+            values |= await arun(self.store.read_many(missing))
+        return {key: values[name] for key, name in names.items() if name in values}
+
+    def _missing(self, names: Mapping[Any, str], values: Mapping[str, Any]) -> list[str]:
+        return [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
+
+    def get_or_set(
+        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
+        """Return the value, or store and return `default`, or the return value of the function `default`.
+
+        Of all processes, one at a time calls the function; the others wait for its value. A process that has waited for
+        5 seconds calls the function itself.
+        """
+        value = self.get(key, _ABSENT, version)
+        if value is not _ABSENT or not callable(default):
+            return super().get_or_set(key, default, cast("Any", timeout), version) if value is _ABSENT else value
+        lock = self.store.loading(self._name(key, version))
+        try:
+            acquired = lock.acquire()
+        except (Unavailable, NoMemory):
+            self._may_miss()
+            acquired = False
+        try:
+            return super().get_or_set(key, default, cast("Any", timeout), version)
+        finally:
+            if acquired:
+                lock.__exit__(None, None, None)
+
+    async def aget_or_set(
+        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
+        """Do the same as `get_or_set`. The function may be a coroutine function; a sync function runs in a thread."""
+        value = await self.aget(key, _ABSENT, version)
+        if value is not _ABSENT or not callable(default):
+            return await super().aget_or_set(key, default, cast("Any", timeout), version) if value is _ABSENT else value
+        lock = self.store.loading(self._name(key, version))
+        try:
+            acquired = await lock.aacquire()
+        except (Unavailable, NoMemory):
+            self._may_miss()
+            acquired = False
+        try:
+            value = await self.aget(key, _ABSENT, version)
+            if value is _ABSENT:
+                value = await _called(default)
+                await self.aadd(key, value, timeout, version)
+                value = await self.aget(key, value, version)
+            return value
+        finally:
+            if acquired:
+                await lock.__aexit__(None, None, None)
+
+    def _may_miss(self) -> None:
+        """Reraise the error of the store that is being handled, if ON_ERROR is "raise"."""
+        if self.store.options.on_error == "raise":
+            raise
+
+    def ttl(self, key: Any, version: int | None = None) -> int | None:
+        """Return the seconds until the key expires, rounded up; None if it never does, 0 if it does not exist."""
+        return _rounded_up(run(self.store.remaining(self._name(key, version))), 1)
+
+    async def attl(self, key: Any, version: int | None = None) -> int | None:
+        """Do the same as `ttl`."""
+        return _rounded_up(await arun(self.store.remaining(self._name(key, version))), 1)
+
+    def pttl(self, key: Any, version: int | None = None) -> int | None:
+        """Like `ttl`, in milliseconds."""
+        return _rounded_up(run(self.store.remaining(self._name(key, version))), 1000)
+
+    async def apttl(self, key: Any, version: int | None = None) -> int | None:
+        """Do the same as `pttl`."""
+        return _rounded_up(await arun(self.store.remaining(self._name(key, version))), 1000)
+
+    def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
+        """Yield the keys in L2 of this cache and version that match a pattern, as passed to `set`.
+
+        The pattern has the syntax of `SharedDict.iter_keys`: `*`, `?`, `[a-z]`, `[^a-z]`, and `\\` before a literal. A
+        key may be yielded twice. `itersize` is accepted for django-redis and has no effect. Raise
+        `ImproperlyConfigured` if the cache has a KEY_FUNCTION, but no REVERSE_KEY_FUNCTION.
+        """
+        return map(self._reversing(version), self.store.keys(self._pattern(search, version)))
+
+    async def aiter_keys(
+        self, search: str, itersize: int | None = None, version: int | None = None
+    ) -> AsyncIterator[str]:
+        """Do the same as `iter_keys`."""
+        key_of = self._reversing(version)
+        async for name in self.store.akeys(self._pattern(search, version)):
+            yield key_of(name)
+
+    def keys(self, search: str, version: int | None = None) -> list[str]:
+        """Return the keys that `iter_keys` yields, each once."""
+        return list(dict.fromkeys(self.iter_keys(search, version=version)))
+
+    async def akeys(self, search: str, version: int | None = None) -> list[str]:
+        """Do the same as `keys`."""
+        return list(dict.fromkeys([key async for key in self.aiter_keys(search, version=version)]))
+
     # --- writing ---
 
-    def set(self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        run(self.store.set(self._name(key, version), value, self._life(timeout)))
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
+    ) -> None:
+        """Store a value. `tags`: see `invalidate_tags`."""
+        run(self.store.set(self._name(key, version), value, self._life(timeout), tags))
 
     async def aset(
-        self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: Any,
+        value: Any,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
     ) -> None:
-        await arun_shielded(self.store.set(self._name(key, version), value, self._life(timeout)))
+        await arun_shielded(self.store.set(self._name(key, version), value, self._life(timeout), tags))
 
-    def add(self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return run(self.store.add(self._name(key, version), value, self._life(timeout)))
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
+    ) -> bool:
+        """Store a value if the key does not exist. `tags`: see `invalidate_tags`."""
+        return run(self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
     async def aadd(
-        self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: Any,
+        value: Any,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
     ) -> bool:
-        return await arun_shielded(self.store.add(self._name(key, version), value, self._life(timeout)))
+        return await arun_shielded(self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
-    def touch(self, key: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+    def touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return run(self.store.touch(self._name(key, version), self._life(timeout)))
 
-    async def atouch(self, key: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+    async def atouch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return await arun_shielded(self.store.touch(self._name(key, version), self._life(timeout)))
 
     def delete(self, key: Any, version: int | None = None) -> bool:
@@ -117,30 +281,86 @@ class MLCacheBackend(BaseCache):
     async def adelete(self, key: Any, version: int | None = None) -> bool:
         return await arun_shielded(self.store.delete(self._name(key, version)))
 
-    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> Any:
-        """Add to a number, keeping its time to live. Raise `ValueError` if the key does not exist, and `TypeError` for
-        a
-        value that is not a number or a sum of more than 64 bits."""
-        return run(self.store.incr(self._name(key, version), delta))
+    def expire(self, key: Any, timeout: Duration | None, version: int | None = None) -> bool:
+        """Do the same as `touch`."""
+        return self.touch(key, timeout, version)
 
-    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> Any:
-        return await arun(self.store.incr(self._name(key, version), delta))
+    async def aexpire(self, key: Any, timeout: Duration | None, version: int | None = None) -> bool:
+        """Do the same as `expire`."""
+        return await self.atouch(key, timeout, version)
+
+    def persist(self, key: Any, version: int | None = None) -> bool:
+        """Remove the time to live. Return whether the key exists."""
+        return self.touch(key, None, version)
+
+    async def apersist(self, key: Any, version: int | None = None) -> bool:
+        """Do the same as `persist`."""
+        return await self.atouch(key, None, version)
+
+    def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Any:
+        """Add to a number, keeping its time to live, and return the sum.
+
+        `ttl`: if the key does not exist, it starts at 0 and lives for this number of seconds (0: forever). Without it,
+        raise `ValueError`. Raise `TypeError` for a value that is not a number or a sum of more than 64 bits.
+        """
+        return run(self.store.incr(self._name(key, version), delta, None if ttl is None else parse_duration(ttl)))
+
+    async def aincr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Any:
+        """Do the same as `incr`."""
+        return await arun(
+            self.store.incr(self._name(key, version), delta, None if ttl is None else parse_duration(ttl))
+        )
 
     def set_many(
-        self, data: dict[Any, Any], timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: dict[Any, Any],
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
     ) -> list[Any]:
-        life = self._life(timeout)
-        return [key for key, value in data.items() if not run(self.store.set(self._name(key, version), value, life))]
+        names = {key: self._name(key, version) for key in data}
+        failed = run(self.store.set_many({names[key]: data[key] for key in data}, self._life(timeout), tags))
+        return [key for key, name in names.items() if name in failed]
 
     async def aset_many(
-        self, data: dict[Any, Any], timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: dict[Any, Any],
+        timeout: Duration | None = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Tags = (),
     ) -> list[Any]:
-        life = self._life(timeout)
-        return [
-            key
-            for key, value in data.items()
-            if not await arun_shielded(self.store.set(self._name(key, version), value, life))
-        ]
+        names = {key: self._name(key, version) for key in data}
+        failed = await arun_shielded(
+            self.store.set_many({names[key]: data[key] for key in data}, self._life(timeout), tags)
+        )
+        return [key for key, name in names.items() if name in failed]
+
+    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        run(self.store.delete_many(self._names(keys, version)))
+
+    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        await arun_shielded(self.store.delete_many(self._names(keys, version)))
+
+    def delete_pattern(self, pattern: str, version: int | None = None, itersize: int | None = None) -> int:
+        """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
+        deleted = 0
+        names = self.store.keys(self._pattern(pattern, version))
+        while part := list(islice(names, BATCH)):
+            deleted += run(self.store.delete_many(part))
+        return deleted
+
+    async def adelete_pattern(self, pattern: str, version: int | None = None, itersize: int | None = None) -> int:
+        """Do the same as `delete_pattern`."""
+        deleted = 0
+        part: list[str] = []
+        async for name in self.store.akeys(self._pattern(pattern, version)):
+            part.append(name)
+            if len(part) == BATCH:
+                deleted += await arun_shielded(self.store.delete_many(part))
+                part = []
+        return deleted + (await arun_shielded(self.store.delete_many(part)))
 
     def clear(self) -> None:
         """Empty the whole dictionary of LOCATION, including other programs' items."""
@@ -150,6 +370,32 @@ class MLCacheBackend(BaseCache):
         await arun_shielded(self.store.clear())
 
     # --- in addition to Django's ---
+
+    def invalidate_tags(self, *tags: str) -> None:
+        """Delete all keys of LOCATION with one of these tags, in all processes; see `MLCache.invalidate_tags`."""
+        run(self.store.invalidate_tags(tags))
+
+    async def ainvalidate_tags(self, *tags: str) -> None:
+        """Do the same as `invalidate_tags`."""
+        await arun_shielded(self.store.invalidate_tags(tags))
+
+    def lock(
+        self,
+        key: Any,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: Duration | None = None,
+    ) -> CacheLock:
+        """Return a lock for a key, for `with` and `async with`, in the dictionary of LOCATION.
+
+        It is independent of the cache's value. `timeout`: seconds until it expires (None: never). `sleep`: seconds
+        between tries. `blocking`: whether to wait. `blocking_timeout`: maximum wait in seconds (None: no maximum).
+        """
+        exptime = None if timeout is None else parse_duration(timeout)
+        wait = None if blocking_timeout is None else parse_duration(blocking_timeout)
+        return self.store.lock(self._name(key, version), exptime, sleep, wait if blocking else 0)
 
     def update(self, timeout: float = 0.3) -> None:
         """Apply invalidations from other processes to L1. Call it at the start of a request or job.
@@ -179,18 +425,58 @@ class MLCacheBackend(BaseCache):
     def _name(self, key: Any, version: int | None) -> str:
         return self._checked(self.make_key(key, version))
 
+    def _names(self, keys: Iterable[Any], version: int | None) -> list[str]:
+        return list(dict.fromkeys(self._name(key, version) for key in keys))
+
+    def _pattern(self, pattern: str, version: int | None) -> str:
+        """Return the pattern of the names in L2. Prefix and version match literally."""
+        version = self.version if version is None else version
+        if not isinstance(pattern, str):
+            raise TypeError(f"The pattern must be a str, not {pattern!r}.")
+        return str(self.key_func(pattern, escaped(self.key_prefix), escaped(str(version))))
+
+    def _reversing(self, version: int | None) -> Callable[[str], str]:
+        """Return the function that converts a name in L2 to the key that the site uses."""
+        reverse = self._options.get(REVERSE)
+        if reverse is not None:
+            return reverse if callable(reverse) else import_string(reverse)  # type: ignore[no-any-return]
+        if self.key_func is not default_key_func:
+            raise ImproperlyConfigured(
+                f"keys() and iter_keys() of a cache with a KEY_FUNCTION need OPTIONS[{REVERSE!r}]. Set it to the "
+                "dotted path of a function that takes the result of KEY_FUNCTION and returns the key."
+            )
+        start = len(self.make_key("", version))
+        return lambda name: name[start:]
+
     def _checked(self, name: str) -> str:
         if self._own_check or len(name) > MEMCACHE_MAX_KEY_LENGTH or " " in name or not name.isprintable():
             self.validate_key(name)
         return name
 
-    def _life(self, timeout: float | None) -> float:
-        """Return a timeout as seconds: 0 is forever, negative is not stored."""
+    def _life(self, timeout: Duration | None) -> float:
+        """Return a timeout as seconds: 0 is forever, negative is not stored. Raise `ValueError` or `TypeError`."""
         if timeout is DEFAULT_TIMEOUT:
             timeout = self.default_timeout
         if timeout is None:
             return 0
+        if isinstance(timeout, str | timedelta):
+            timeout = _seconds(timeout)
         return min(timeout, LONGEST) if timeout > 0 else -1
+
+
+def _seconds(timeout: str | timedelta) -> float:
+    """Return a timeout in seconds. A negative timedelta is allowed, as a negative number is."""
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else parse_duration(timeout)
+
+
+def _rounded_up(seconds: float | None, units: int) -> int | None:
+    return None if seconds is None else math.ceil(round(seconds * units, 3))
+
+
+async def _called(function: Callable[[], Any]) -> Any:
+    """Return the result of a function, or of a coroutine function."""
+    result = function() if is_async(function) else await sync_to_async(function)()
+    return await result if inspect.isawaitable(result) else result
 
 
 _all: WeakSet[MLCacheBackend] = WeakSet()

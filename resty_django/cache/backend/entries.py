@@ -6,9 +6,10 @@
 | None, str, bool, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
 | anything else | head, signature, pickle | the value if it is immutable, else the pickle |
 
-The head consists of a mark, the time of storing and the time to live. A pickle is loaded only if its signature, over
-its context, head and bytes, is valid, and it has not expired according to its head. Readers never share a mutable
-object.
+The head consists of a mark, the time of storing and the time to live. The mark says whether the msgpack or the pickle
+is compressed; a signature covers the compressed bytes, and is verified before they are decompressed. A pickle is loaded
+only if its signature, over its context, head and bytes, is valid, and it has not expired according to its head. Readers
+never share a mutable object.
 """
 
 from __future__ import annotations
@@ -25,11 +26,17 @@ from uuid import UUID
 import msgspec
 from django.utils.safestring import SafeString
 
+from ..compression import LIMIT, Compressor, NotDecompressed, decompressed
 from ..mlcache.records import UNREADABLE
 from . import signing
 
 PLAIN: Final = 0xC2
 SIGNED: Final = 0xC3
+PLAIN_COMPRESSED: Final = 0xC5
+SIGNED_COMPRESSED: Final = 0xC6
+"""Marks. 0xC4 is the mark of entries with tags."""
+_MARKS: Final = (PLAIN, SIGNED, PLAIN_COMPRESSED, SIGNED_COMPRESSED)
+_UNSIGNED: Final = (PLAIN, PLAIN_COMPRESSED)
 PROTOCOL: Final = 5
 """The latest pickle protocol that all supported Python versions can read."""
 
@@ -64,8 +71,7 @@ class L1Value(NamedTuple):
 
 class Entry(NamedTuple):
     """An entry from L2. `value`: for the current reader; `l1_value`: for L1. `stored`: time of storing in seconds;
-    `ttl`:
-    seconds, 0: forever."""
+    `ttl`: seconds, 0: forever."""
 
     value: Any
     l1_value: L1Value
@@ -81,45 +87,58 @@ class Inspected(NamedTuple):
     pickled: int = 0
 
 
-def encode(context: bytes, value: Any, stored: float, ttl: float) -> int | float | bytes:
+def encode(
+    context: bytes, value: Any, stored: float, ttl: float, compressor: Compressor | None = None
+) -> int | float | bytes:
     """Return the entry for L2. `context`: the data to which the signature binds a pickle.
 
     Raise pickle's errors for values that it does not support.
     """
     if type(value) is float or (type(value) is int and -_LARGE <= value < _LARGE):
         return value
+    return encode_as_bytes(context, value, stored, ttl, compressor)
+
+
+def encode_as_bytes(
+    context: bytes, value: Any, stored: float, ttl: float, compressor: Compressor | None = None
+) -> bytes:
+    """Like `encode`, but return bytes for numbers, too."""
     body = _plain(value)
+    data = pickle.dumps(value, PROTOCOL) if body is None else body
+    smaller = None if compressor is None else compressor.compressed(data)
     if body is not None:
-        return _HEAD.pack(PLAIN, stored, ttl) + body
-    data = pickle.dumps(value, PROTOCOL)
-    return _signed(context, _HEAD.pack(SIGNED, stored, ttl), data)
+        mark = PLAIN if smaller is None else PLAIN_COMPRESSED
+        return _HEAD.pack(mark, stored, ttl) + (smaller or body)
+    mark = SIGNED if smaller is None else SIGNED_COMPRESSED
+    return _signed(context, _HEAD.pack(mark, stored, ttl), smaller or data)
 
 
-def decode(context: bytes, raw: object, now: float) -> Entry:
+def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry:
     """Return the value that `encode` received with this context; numbers are not encoded. Raise `Foreign`.
 
-    `now`: the current time of the clock used for `stored`. An expired pickle that was stored again counts as foreign.
+    `now`: the current time of the clock used for `stored`. `limit`: the largest value that is decompressed. An expired
+    pickle that was stored again counts as foreign.
     """
     mark, stored, ttl = _head(raw)
-    if mark == PLAIN:
-        value, l1_value = _from_plain(raw[_SIZE:])  # type: ignore[index]
+    if mark in _UNSIGNED:
+        value, l1_value = _from_plain(_body(mark, raw[_SIZE:], limit))  # type: ignore[index]
     else:
-        data = _verified(context, raw)
+        data = _body(mark, _verified(context, raw), limit)
         if ttl and stored + ttl + SKEW < now:
             raise Foreign("it had expired before it was read")
         value, l1_value = _from_pickle(data)
     return Entry(value, l1_value, stored, ttl)
 
 
-def inspect(raw: object) -> Inspected:
+def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
     mark, stored, _ = _head(raw)
     body = raw[_SIZE:]  # type: ignore[index]
-    if mark == SIGNED:
+    if mark not in _UNSIGNED:
         return Inspected(None, stored, max(1, len(body) - signing.SIZE))
-    return Inspected(_from_plain(body)[0], stored)
+    return Inspected(_from_plain(_body(mark, body, limit))[0], stored)
 
 
 def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
@@ -131,15 +150,25 @@ def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
         return raw
     mark = _head(raw)[0]
     head = _HEAD.pack(mark, stored, ttl)
-    return head + raw[_SIZE:] if mark == PLAIN else _signed(context, head, _verified(context, raw))  # type: ignore[index]
+    return head + raw[_SIZE:] if mark in _UNSIGNED else _signed(context, head, _verified(context, raw))  # type: ignore[index]
 
 
 def _head(raw: object) -> tuple[int, float, float]:
-    if type(raw) is bytes and len(raw) > _SIZE and raw[0] in (PLAIN, SIGNED):
+    if type(raw) is bytes and len(raw) > _SIZE and raw[0] in _MARKS:
         mark, stored, ttl = _HEAD.unpack_from(raw)
         if 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
             return mark, stored, ttl
     raise Foreign("it is not an entry of this cache")
+
+
+def _body(mark: int, data: bytes, limit: int) -> bytes:
+    """Return the msgpack or the pickle. Raise `Foreign`."""
+    if mark in (PLAIN, SIGNED):
+        return data
+    try:
+        return decompressed(data, limit)
+    except NotDecompressed as error:
+        raise Foreign(f"it cannot be decompressed: {error}") from None
 
 
 def _signed(context: bytes, head: bytes, data: bytes) -> bytes:

@@ -8,26 +8,80 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from resty_django import extras
 from resty_django.conf import conf
 from resty_django.conf.schema import key_text
+from resty_django.conf.validators import dotted_path
+from resty_django.durations import parse_duration
+from resty_django.suggestions import did_you_mean
 
-from ..mlcache.options import is_number
+from ..compression import ABOVE, ALGORITHMS, LIMIT, option_faults
+from ..mlcache.options import DURATION, is_number, seconds_of
 
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 
 
+DEFAULT_TIMEOUT: Final = 300
+"""Seconds, as in Django."""
+REVERSE: Final = "REVERSE_KEY_FUNCTION"
+"""The option with a function that undoes `KEY_FUNCTION`. Each cache has its own."""
+
+
+ON_ERROR: Final = ("miss", "raise")
+
+
 class Options(NamedTuple):
-    """The OPTIONS. `lru_size`: maximum items in L1 (0: no L1). `lru_ttl`: maximum seconds in L1 (0: as in L2)."""
+    """The OPTIONS. `lru_size`: maximum items in L1 (0: no L1). `lru_ttl`: maximum seconds in L1 (0: as in L2).
+
+    `on_error`: while the store is down, "miss": reads find nothing, and writes return False; "raise": both raise
+    `resty_django.shdict.Unavailable`. `compress`, `compress_above`, `decompress_limit`: as for `MLCache`.
+    """
 
     lru_size: int = 1000
     lru_ttl: float = 1.0
+    on_error: str = "miss"
+    compress: str | None = None
+    compress_above: int = ABOVE
+    decompress_limit: int = LIMIT
+
+
+NAMES: Final = (*(name.upper() for name in Options._fields), REVERSE)
+COMPRESSION: Final = ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT")
+_KNOWN: Final = f"Options: {', '.join(NAMES)}."
 
 
 def options_of(location: str, options: Mapping[str, Any]) -> Options:
     """Return the OPTIONS of a cache. Raise `ImproperlyConfigured`."""
     for fault in faults(location, options):
         raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
-    return Options(**{name.lower(): value for name, value in options.items()})
+    return common_options(options)
+
+
+def common_options(options: Mapping[str, Any]) -> Options:
+    """Return the valid OPTIONS that all caches with the same LOCATION share."""
+    shared = {name.lower(): value for name, value in options.items() if name != REVERSE}
+    if "lru_ttl" in shared:
+        shared["lru_ttl"] = parse_duration(shared["lru_ttl"])
+    return Options(**shared)
+
+
+def default_timeout(params: Mapping[str, Any]) -> float | None:
+    """Return the TIMEOUT of a cache in seconds; None: forever. Raise `ImproperlyConfigured`."""
+    timeout = params.get("timeout", params.get("TIMEOUT", DEFAULT_TIMEOUT))
+    for fault in timeout_faults(timeout):
+        raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
+    return timeout if timeout is None or isinstance(timeout, int | float) else _seconds(timeout)
+
+
+def timeout_faults(timeout: object) -> Iterator[str]:
+    """Yield a description of the fault of a TIMEOUT."""
+    if timeout is not None and not is_number(timeout) and _seconds(timeout) is None:
+        yield f"TIMEOUT must be None, or {DURATION} not {timeout!r}."
+
+
+def _seconds(timeout: object) -> float | None:
+    """Return the seconds of a text or a timedelta. As in Django, a text may also be a whole number ("300")."""
+    return float(timeout) if isinstance(timeout, str) and timeout.strip().isdecimal() else seconds_of(timeout)
 
 
 def faults(location: object, options: Mapping[str, Any]) -> Iterator[str]:
@@ -43,10 +97,29 @@ def faults(location: object, options: Mapping[str, Any]) -> Iterator[str]:
             if type(value) is not int or value < 0:
                 yield f"LRU_SIZE must be an integer of at least 0, not {value!r}."
         elif name == "LRU_TTL":
-            if not is_number(value) or value < 0:
-                yield f"LRU_TTL must be a number of seconds of at least 0, not {value!r}."
+            seconds = seconds_of(value)
+            if seconds is None or seconds < 0:
+                yield f"LRU_TTL must be {DURATION} of at least 0, not {value!r}."
+        elif name == "ON_ERROR":
+            if value not in ON_ERROR:
+                yield f"ON_ERROR must be {' or '.join(map(repr, ON_ERROR))}, not {value!r}."
+        elif name in COMPRESSION:
+            yield from option_faults({name: value})
+            if name == "COMPRESS":
+                yield from _missing_packages(value)
+        elif name == REVERSE:
+            if not callable(value) and dotted_path(value):
+                yield f"{REVERSE} {dotted_path(value)}."
         else:
-            yield f"{name} is not an option of this cache. Options: {', '.join(Options._fields).upper()}."
+            yield f"{name} is not an option of this cache. {did_you_mean(name, NAMES, _KNOWN, quote='')}"
+
+
+def _missing_packages(algorithm: object) -> Iterator[str]:
+    if isinstance(algorithm, str) and algorithm in ALGORITHMS:
+        try:
+            extras.require(f"COMPRESS {algorithm!r} needs", *ALGORITHMS[algorithm].modules)
+        except extras.MissingExtra as error:
+            yield str(error)
 
 
 def _own_redis(location: str) -> Iterator[str]:

@@ -7,10 +7,14 @@ L2.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 import math
 import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -18,23 +22,89 @@ from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.forks import after_fork
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.shdict import Change, Keep, NoMemory, NotFound, SharedDict, Unreadable, WrongKind, shdicts
+from resty_django.shdict import (
+    Change,
+    Keep,
+    NoMemory,
+    NotFound,
+    SharedDict,
+    SharedDictError,
+    Unavailable,
+    Unreadable,
+    WrongKind,
+    shdicts,
+)
 from resty_django.text import logger
 
+from ..compression import Compressor
 from ..errors import ChannelFailed
-from ..invalidation.channel import INVALIDATIONS, PURGE, Channel, to_broadcast, to_poll
+from ..invalidation.channel import (
+    INVALIDATIONS,
+    MANY,
+    PURGE,
+    TAGS,
+    Carried,
+    Channel,
+    carried,
+    keys_text,
+    parts_of,
+    to_poll,
+)
 from ..invalidation.events import EventChannel
 from ..mlcache.lru import LRU
 from ..mlcache.shielding import forget_if_interrupted
-from ..statistics.reporter import Counter
-from . import entries
+from ..outages.breaker import breaker_of
+from ..outages.broadcasts import announce, is_outage
+from ..outages.guarded import guarded
+from ..statistics.reporter import OWN, Counter
+from ..tags.encoding import Versions
+from ..tags.index import index_of
+from ..tags.names import Tags, invalidated, resolved
+from ..tags.versions import ITEMS, TagVersions
+from . import entries, tagged
 from .entries import Foreign
+from .locks import CacheLock
 from .options import Options
 
 log = logger("resty_django.cache")
 
 NAME: Final = "django-cache/"
 """Prefix of the cache's name in events, which no cache in the settings can have."""
+LOCK: Final = NAME + "lock:"
+"""Prefix of the locks that the site uses."""
+LOADING: Final = NAME + "loading:"
+"""Prefix of the locks of `get_or_set`."""
+LOADING_EXPTIME: Final = 30.0
+LOADING_TIMEOUT: Final = 5.0
+LOADING_STEP: Final = 0.01
+_OTHERS: Final = (OWN, LOCK, LOADING, ITEMS)
+
+Method = TypeVar("Method", bound=Callable[..., Steps[Any]])
+
+UNHEARD: Final = Carried(None, False)
+"""Of a cache without L1: no process keeps a copy."""
+
+
+def missing(result: Callable[[], Any], forgets: bool = False) -> Callable[[Method], Method]:
+    """Return a decorator for methods that are steps: while the store is down, they return `result()`.
+
+    `forgets`: the key, the first argument, is deleted in L1, and in L2 when the store can be used again.
+    """
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def steps(self: Store, key: Any, *args: Any) -> Steps[Any]:
+            try:
+                return (yield from method(self, key, *args))
+            except (Unavailable, NoMemory) as error:
+                self._missed(error)
+                if forgets:
+                    self._forget_later(error, (key,))
+                return result()
+
+        return steps  # type: ignore[return-value]
+
+    return decorate
 
 
 class Store:
@@ -44,23 +114,38 @@ class Store:
         self.location = location
         self.options = options
         self.name = NAME + location
-        self.shm: SharedDict = shdicts[location]
+        self._invalidations = INVALIDATIONS + self.name
+        self.dictionary: SharedDict = shdicts[location]
+        self.shm = guarded(self.dictionary)
+        self.breaker = breaker_of(self.dictionary)
         # Entries in Redis are read on other machines, entries in LMDB only on this one.
         self.clock = time.time if self.shm.engine == "redis" else time.monotonic
         self.lru = LRU(options.lru_size or 1)
         self.find = self.lru.items.get
         self.to_end = self.lru.items.move_to_end
+        self.index = index_of(self.lru)
+        self.tags = TagVersions(self.shm, self.name)
         self.now = self.lru.clock
         self.channel = self._channel()
-        self.counter = Counter(self.name, self.shm)
+        self.counter = Counter(self.name, self.dictionary)
         self.counts = self.counter.now
+        self._compressor = Compressor(
+            options.compress, options.compress_above, options.decompress_limit, lambda: self.counter.now
+        )
         self._context = location.encode() + b"\0"
 
     def _channel(self) -> Channel | None:
         if not self.options.lru_size:
             return None
-        channel = EventChannel()
-        channel.register_listeners({INVALIDATIONS + self.name: self.forget, PURGE + self.name: self.forget_all})
+        channel = EventChannel(self.dictionary)
+        channel.register_listeners(
+            {
+                INVALIDATIONS + self.name: self.forget,
+                MANY + self.name: lambda data: self.lru.delete_many(json.loads(data)),
+                PURGE + self.name: self.forget_all,
+                TAGS + self.name: lambda data: self.index.invalidate(self.lru, json.loads(data)),
+            }
+        )
         return channel
 
     # --- L1 ---
@@ -72,13 +157,18 @@ class Store:
     def forget_all(self, data: str = "") -> None:
         self.lru.flush_all()
 
-    def _keep(self, key: str, entry: entries.Entry, version: int) -> None:
-        """Store an entry in L1 for its remaining time. `version`: the version of the key before it was read."""
+    def _keep(self, key: str, entry: entries.Entry, version: int, tags: Collection[str] = (), moment: int = 0) -> None:
+        """Store an entry in L1 for its remaining time. `version`: the version of the key before it was read. `tags`:
+        its tags, which were current after this `moment` of the index."""
         life = self.options.lru_ttl or math.inf
         if entry.ttl:
             life = min(life, entry.ttl, entry.stored + entry.ttl - self.clock())
         if self.options.lru_size and life > 0:
-            self.lru.put(key, (entry.l1_value, self.now() + life, 0), version)
+            item = (entry.l1_value, self.now() + life, 0)
+            if tags:
+                self.index.put(self.lru, key, item, version, tags, moment)
+            else:
+                self.lru.put(key, item, version)
 
     # --- reading L2 ---
 
@@ -86,15 +176,20 @@ class Store:
         """Return the value in L2 as a 1-tuple, after storing it in L1; None if L2 has none."""
         version = self.lru.version(key)
         try:
-            raw = self.shm.get(key)
-        except WrongKind:
-            raw = ()
-        except Unreadable:
-            self.shm.delete(key)
-            raw = ()
-        reply = self.decode(key, raw, version)
-        if reply is None and raw is not None:
-            self._drop(key, raw)
+            try:
+                raw = self.shm.get(key)
+            except WrongKind:
+                raw = ()
+            except Unreadable:
+                self.shm.delete(key)
+                raw = ()
+            reply = self.decode(key, raw, version)
+            if reply is None and raw is not None:
+                reply = _reply(key, run(self._decode_tagged({key: raw}, {key: version})))
+        except Unavailable as error:
+            self._missed(error)
+            self.counts.misses += 1
+            return None
         self.flush_counts()
         return reply
 
@@ -102,17 +197,66 @@ class Store:
         """Do the same as `read`."""
         version = self.lru.version(key)
         try:
-            raw = await self.shm.aget(key)
-        except WrongKind:
-            raw = ()
-        except Unreadable:
-            await self.shm.adelete(key)
-            raw = ()
-        reply = self.decode(key, raw, version)
-        if reply is None and raw is not None:
-            await self._adrop(key, raw)
+            try:
+                raw = await self.shm.aget(key)
+            except WrongKind:
+                raw = ()
+            except Unreadable:
+                await self.shm.adelete(key)
+                raw = ()
+            reply = self.decode(key, raw, version)
+            if reply is None and raw is not None:
+                reply = _reply(key, await arun(self._decode_tagged({key: raw}, {key: version})))
+        except Unavailable as error:
+            self._missed(error)
+            self.counts.misses += 1
+            return None
         await self.aflush_counts()
         return reply
+
+    def find_many(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values in L1 by key."""
+        now = self.now()
+        values: dict[str, Any] = {}
+        for key in keys:
+            item = self.find(key)
+            if item is not None and item[1] >= now:
+                with contextlib.suppress(KeyError):  # just deleted by another thread
+                    self.to_end(key)
+                    value, make = item[0]
+                    values[key] = value if make is None else make(value)
+        self.counts.l1 += len(values)
+        return values
+
+    @missing(dict)
+    def read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
+        """Return the values in L2 by key, after storing them in L1."""
+        versions = {key: self.lru.version(key) for key in keys}
+        foreign: dict[str, Any] = {}
+        unreadable: list[str] = []
+
+        def on_error(key: str, error: SharedDictError) -> None:
+            foreign[key] = ()
+            if isinstance(error, Unreadable):
+                unreadable.append(key)
+
+        raws = yield Step(self.shm.get_many, self.shm.aget_many, (keys, on_error))
+        raws.update(foreign)
+        values: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for key in keys:
+            raw = raws.get(key)
+            reply = self.decode(key, raw, versions[key])
+            if reply is not None:
+                values[key] = reply[0]
+            elif raw is not None:
+                others[key] = raw
+        if others:
+            values |= yield from self._decode_tagged(others, versions)
+        if unreadable:
+            yield Step(self.shm.delete_many, self.shm.adelete_many, (unreadable,))
+        yield Step(self.flush_counts, self.aflush_counts)
+        return values
 
     def decode(self, key: str, raw: Any, version: int) -> tuple[Any] | None:
         if raw is None:
@@ -122,14 +266,45 @@ class Store:
             self.counts.l2 += 1
             return (raw,)
         try:
-            entry = entries.decode(self._context_of(key), raw, self.clock())
+            entry = entries.decode(self._context_of(key), raw, self.clock(), self._compressor.limit)
         except Foreign as error:
+            if tagged.is_tagged(raw):
+                return None
             log.warning("The entry of the key %r in %r counts as absent: %s", key, self.shm, error)
             self.counts.misses += 1
             return None
         self.counts.l2 += 1
         self._keep(key, entry, version)
         return (entry.value,)
+
+    def _decode_tagged(self, raws: Mapping[str, Any], versions: Mapping[str, int]) -> Steps[dict[str, Any]]:
+        """Return the values of entries with tags by key. Drop those with an invalidated tag, and entries of others.
+
+        `versions`: the versions of the keys in L1 before the entries were read.
+        """
+        moment = self.index.moment
+        found: dict[str, tuple[entries.Entry, Versions]] = {}
+        for key, raw in raws.items():
+            if tagged.is_tagged(raw):
+                try:
+                    parts = tagged.split(raw)
+                    entry = tagged.decode(self._context_of(key), parts, self.clock(), self._compressor.limit)
+                    found[key] = entry, parts.versions
+                except Foreign as error:
+                    log.warning("The entry of the key %r in %r counts as absent: %s", key, self.shm, error)
+                    self.counts.misses += 1
+        revoked = (yield from self.tags.revoked({key: tags for key, (_, tags) in found.items()})) if found else set()
+        values: dict[str, Any] = {}
+        for key, raw in raws.items():
+            if key in found and key not in revoked:
+                entry, tags = found[key]
+                self.counts.l2 += 1
+                self._keep(key, entry, versions[key], tags, moment)
+                values[key] = entry.value
+            else:
+                self.counts.misses += key in revoked
+                yield Step(self._drop, self._adrop, (key, raw))
+        return values
 
     def _drop(self, key: str, raw: Any) -> None:
         """Delete an entry that this cache has not written, unless it is a list."""
@@ -145,40 +320,140 @@ class Store:
 
     # --- writing ---
 
-    def set(self, key: str, value: Any, ttl: float) -> Steps[bool]:
+    def _encoded(self, key: str, value: Any, ttl: float, versions: Versions) -> Any:
+        """Return the entry of a value. `versions`: of its tags."""
+        if versions:
+            return tagged.encode(self._context_of(key), value, self.clock(), ttl, versions, self._compressor)
+        return entries.encode(self._context_of(key), value, self.clock(), ttl, self._compressor)
+
+    def _versions(self, tags: Tags) -> Steps[Versions]:
+        return (yield from self.tags.load(resolved(tags, ()))) if tags else {}
+
+    @missing(bool, forgets=True)
+    def set(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value. Return False if there is no space; then the key does not exist."""
         if ttl < 0:
             yield from self.delete(key)
             return True
-        raw = entries.encode(self._context_of(key), value, self.clock(), ttl)
+        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
+        entry, broadcasts = self._carried(self._invalidations, key)
         stored = True
         try:
-            yield from self._write(key, Step(self.shm.set, self.shm.aset, (key, raw, ttl)))
+            yield from self._write(key, Step(self.shm.set, self.shm.aset, (key, raw, ttl, 0, entry)))
         except NoMemory as error:
             self._log_full(key, error)
             stored = False
-            yield Step(self.shm.delete, self.shm.adelete, (key,))
-        yield from self._invalidate(key)
+            yield Step(self.shm.delete, self.shm.adelete, (key, entry))
+        self.forget(key)
+        if broadcasts:
+            yield from self._broadcast(self._invalidations, key)
         return stored
 
-    def add(self, key: str, value: Any, ttl: float) -> Steps[bool]:
+    def set_many(self, values: Mapping[str, Any], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
+        """Store values. Return the keys that could not be stored; then they do not exist."""
+        try:
+            return (yield from self._set_many(values, ttl, tags))
+        except (Unavailable, NoMemory) as error:
+            self._missed(error)
+            self._forget_later(error, values)
+            return list(values)
+
+    def _set_many(self, values: Mapping[str, Any], ttl: float, tags: Tags) -> Steps[Sequence[str]]:
+        if ttl < 0:
+            yield from self.delete_many(values)
+            return ()
+        versions = yield from self._versions(tags)
+        raws = {key: self._encoded(key, value, ttl, versions) for key, value in values.items()}
+        failed: list[str] = []
+        for keys in parts_of(raws):
+            part = {key: raws[key] for key in keys}
+            failed += yield from self._change_many(keys, self.shm.set_many, self.shm.aset_many, (part, ttl, 0))
+        if failed:
+            log.warning(
+                "%d keys were not stored in %r, because it has no space: %r", len(failed), self.shm, failed[:10]
+            )
+            yield from self.delete_many(failed)
+        return failed
+
+    def delete_many(self, keys: Iterable[str]) -> Steps[int]:
+        """Delete keys. Return how many existed, as far as known."""
+        deleted = 0
+        for part in parts_of(keys):
+            try:
+                deleted += yield from self._change_many(part, self.shm.delete_many, self.shm.adelete_many, (part,))
+            except Unavailable as error:
+                self._missed(error)
+                self._forget_later(error, part)
+        return deleted
+
+    def _change_many(
+        self, keys: list[str], call: Callable[..., Any], acall: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Steps[Any]:
+        """Make a call of the dictionary that changes these keys, with one invalidation."""
+        name, data = MANY + self.name, keys_text(keys)
+        entry, broadcasts = self._carried(name, data)
+        with forget_if_interrupted(partial(self.lru.delete_many, keys)):
+            result = yield Step(call, acall, (*args, entry))
+        self.lru.delete_many(keys)
+        if broadcasts:
+            yield from self._broadcast(name, data)
+        return result
+
+    @missing(bool)
+    def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
-        raw = entries.encode(self._context_of(key), value, self.clock(), ttl)
+        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
         if ttl < 0:
             try:
                 value = yield Step(self.shm.get, self.shm.aget, (key,))
             except Unreadable:
                 value = None
             return value is None
+        entry, broadcasts = self._carried(self._invalidations, key)
         try:
-            stored = yield Step(self.shm.add, self.shm.aadd, (key, raw, ttl))
+            stored = yield Step(self.shm.add, self.shm.aadd, (key, raw, ttl, 0, entry))
+            if not stored and (yield from self._is_invalidated(key)):
+                stored = yield Step(self.shm.add, self.shm.aadd, (key, raw, ttl, 0, entry))
         except NoMemory as error:
             self._log_full(key, error)
             return False
         if stored:  # an item that L2 has evicted may still be in an L1
-            yield from self._invalidate(key)
+            self.forget(key)
+            if broadcasts:
+                yield from self._broadcast(self._invalidations, key)
         return bool(stored)
 
+    def _is_invalidated(self, key: str) -> Steps[bool]:
+        """Return whether the key had an entry with an invalidated tag, after deleting it."""
+        try:
+            raw = yield Step(self.shm.get, self.shm.aget, (key,))
+            versions = tagged.split(raw).versions if tagged.is_tagged(raw) else {}
+        except (Foreign, Unreadable, WrongKind):
+            return False
+        if not versions or (yield from self.tags.are_current(versions)):
+            return False
+        yield Step(self._drop, self._adrop, (key, raw))
+        return True
+
+    def invalidate_tags(self, tags: tuple[object, ...]) -> Steps[None]:
+        """Delete all keys with one of these tags. Raise `BadOption`."""
+        names = invalidated(tags)
+        if names:
+            name, data = TAGS + self.name, json.dumps(names)
+            entry, broadcasts = self._carried(name, data)
+            try:
+                with forget_if_interrupted(partial(self.index.invalidate, self.lru, names)):
+                    yield from self.tags.delete(names, entry)
+            except Unavailable as error:
+                self._missed(error)
+                self.breaker.remember(error, (name, data), partial(self._invalidate_later, names, name, data))
+                broadcasts = True
+            self.index.invalidate(self.lru, names)
+            if broadcasts:
+                yield from self._broadcast(name, data)
+            yield from self.counter.invalidated(names)
+
+    @missing(bool)
     def touch(self, key: str, ttl: float) -> Steps[bool]:
         """Set a new time to live. Return False if the key does not exist."""
         if ttl < 0:
@@ -187,72 +462,174 @@ class Store:
 
         def renew(raw: Any) -> Change | Keep:
             try:
-                return Keep(False) if raw is None else Change(entries.renewed(context, raw, stored, ttl), ttl, True)
+                renewed = tagged.renewed if tagged.is_tagged(raw) else entries.renewed
+                return Keep(False) if raw is None else Change(renewed(context, raw, stored, ttl), ttl, True)
             except Foreign:
                 return Keep(False)
 
+        entry, broadcasts = self._carried(self._invalidations, key)
         try:
-            existed: bool = yield from self._write(key, Step(self.shm.update, self.shm.aupdate, (key, renew)))
+            existed: bool = yield from self._write(key, Step(self.shm.update, self.shm.aupdate, (key, renew, entry)))
         except NoMemory as error:
             self._log_full(key, error)
             return False
         except Unreadable:
             return False
         if existed:
-            yield from self._invalidate(key)
+            self.forget(key)
+            if broadcasts:
+                yield from self._broadcast(self._invalidations, key)
         return existed
 
-    def incr(self, key: str, delta: float) -> Steps[Any]:
-        """Add to a number and return the sum. Numbers are never in L1, so no event is sent. Raise `ValueError` if the
-        key does not exist.
+    def incr(self, key: str, delta: float, init_ttl: float | None) -> Steps[Any]:
+        """Add to a number and return the sum. Numbers are never in L1, so no event is sent.
+
+        If the key does not exist, store `delta` for `init_ttl` seconds (0: forever), or raise `ValueError` if that is
+        None.
         """
+        init = () if init_ttl is None else (0, init_ttl)
         try:
-            return (yield Step(self.shm.incr, self.shm.aincr, (key, delta)))
+            return (yield Step(self.shm.incr, self.shm.aincr, (key, delta, *init)))
         except NotFound:
             raise ValueError(f"Key {key!r} not found") from None
+        except (Unavailable, NoMemory) as error:
+            self._missed(error)
+            raise ValueError(f"Key {key!r} not found") from error
 
+    @missing(bool, forgets=True)
     def delete(self, key: str) -> Steps[bool]:
         """Delete a key. Return whether it existed."""
-        existed: bool = yield from self._write(key, Step(self.shm.delete, self.shm.adelete, (key,)))
-        yield from self._invalidate(key)
+        entry, broadcasts = self._carried(self._invalidations, key)
+        existed: bool = yield from self._write(key, Step(self.shm.delete, self.shm.adelete, (key, entry)))
+        self.forget(key)
+        if broadcasts:
+            yield from self._broadcast(self._invalidations, key)
         return existed
+
+    @missing(float)
+    def remaining(self, key: str) -> Steps[float | None]:
+        """Return the seconds until the key expires; None if it never does, 0 if it does not exist."""
+        ttl = yield Step(self.shm.ttl, self.shm.attl, (key,))
+        return 0.0 if ttl is None else ttl or None
+
+    def lock(self, key: str, timeout: float | None, sleep: float, blocking_timeout: float | None) -> CacheLock:
+        return CacheLock(self.shm, LOCK + key, timeout, sleep, blocking_timeout)
+
+    def loading(self, key: str) -> CacheLock:
+        """Return the lock held while a missing value is loaded."""
+        return CacheLock(self.shm, LOADING + key, LOADING_EXPTIME, LOADING_STEP, LOADING_TIMEOUT)
+
+    def keys(self, pattern: str) -> Iterator[str]:
+        """Yield the keys in L2 that match a pattern, without locks and counts."""
+        try:
+            self._check_readable()
+            yield from filter(_is_entry, self.shm.iter_keys(pattern))
+        except Unavailable as error:
+            self._missed(error)
+
+    async def akeys(self, pattern: str) -> AsyncIterator[str]:
+        """Do the same as `keys`."""
+        try:
+            self._check_readable()
+            async for key in self.shm.aiter_keys(pattern):
+                if _is_entry(key):
+                    yield key
+        except Unavailable as error:
+            self._missed(error)
+
+    def _check_readable(self) -> None:
+        """Raise `Unavailable` while the store is bypassed."""
+        if self.breaker.reads_down and self.breaker.is_open():
+            raise self.breaker.bypassed()
 
     def clear(self) -> Steps[None]:
         """Empty the whole dictionary."""
-        yield Step(self.shm.flush_all, self.shm.aflush_all)
-        yield Step(self.shm.flush_expired, self.shm.aflush_expired)
+        name = PURGE + self.name
+        entry, broadcasts = self._carried(name, "")
+        try:
+            yield Step(self.shm.flush_all, self.shm.aflush_all, (entry,))
+            yield Step(self.shm.flush_expired, self.shm.aflush_expired)
+        except Unavailable as error:
+            self._missed(error)
+            self.breaker.remember(error, (self.name, PURGE), self._clear_later)
+            broadcasts = True
         self.forget_all()
-        yield from self._broadcast(PURGE, "")
+        if broadcasts:
+            yield from self._broadcast(name, "")
 
     def _write(self, key: str, step: Step) -> Steps[Any]:
-        with forget_if_interrupted(partial(self.forget, key)):
+        try:
             return (yield step)
+        except Exception:
+            raise
+        except BaseException:
+            self.forget(key)  # the value in L2 is unknown
+            raise
+
+    # --- without the store ---
+
+    def _missed(self, error: Unavailable | NoMemory) -> None:
+        """Count a call without the store, or raise the error if ON_ERROR is "raise"."""
+        if self.options.on_error == "raise":
+            raise error
+        self.breaker.calls += 1
+        self.counts.storeless += 1
+
+    def _forget_later(self, error: Exception, keys: Iterable[str]) -> None:
+        """Delete keys in L1, and in L2 when the store can be used again, so that old values do not come back."""
+        for key in keys:
+            self.forget(key)
+            self.breaker.remember(error, (self.name, "", key), partial(self._delete_later, key))
+
+    def _delete_later(self, key: str) -> None:
+        self.dictionary.delete(key)
+        run(self._broadcast(self._invalidations, key))
+
+    def _invalidate_later(self, tags: Collection[str], name: str, data: str) -> None:
+        run(TagVersions(self.dictionary, self.name).delete(tags))
+        run(self._broadcast(name, data))
+
+    def _clear_later(self) -> None:
+        self.dictionary.flush_all()
+        self.dictionary.flush_expired()
+        run(self._broadcast(PURGE + self.name, ""))
 
     def _log_full(self, key: str, error: NoMemory) -> None:
-        log.warning("The key %r was not stored in %r: %s", key, self.shm, error)
+        if not self.breaker.full:  # then the outage is logged
+            log.warning("The key %r was not stored in %r: %s", key, self.shm, error)
 
     # --- other processes ---
 
-    def _invalidate(self, key: str) -> Steps[None]:
-        self.forget(key)
-        yield from self._broadcast(INVALIDATIONS, key)
+    def _carried(self, name: str, data: str) -> Carried:
+        """Return how a write carries the invalidation."""
+        if self.channel is None:
+            return UNHEARD
+        try:
+            return carried(self.channel, name, data)
+        except ChannelFailed as error:
+            self._log_old(error)
+            return UNHEARD
 
-    def _broadcast(self, channel: str, data: str) -> Steps[None]:
+    def _broadcast(self, name: str, data: str) -> Steps[None]:
         """Notify other processes. If this fails, they keep an old copy until it expires in L1. L2 has the new value, so
-        no
-        error is raised."""
+        no error is raised."""
         if self.channel is not None:
             try:
-                yield from to_broadcast(self.channel, channel + self.name, data)
-            except ChannelFailed as error:
-                log.error(
-                    "Other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error
-                )
+                yield from announce(self.channel, name, data, "source")
+            except (ChannelFailed, Unavailable) as error:
+                self._log_old(error)
+
+    def _log_old(self, error: Exception) -> None:
+        log.error("Other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error)
 
     def update(self, timeout: float) -> Steps[None]:
         """Apply invalidations from other processes. Raise `ChannelFailed`."""
         if self.channel is not None:
-            yield from to_poll(self.channel, timeout)
+            try:
+                yield from to_poll(self.channel, timeout)
+            except ChannelFailed as failed:
+                if self.options.on_error == "raise" or not is_outage(failed):
+                    raise
 
     def flush_counts(self) -> None:
         """Flush the counts of this process, if that is due. An unavailable dictionary is not an error."""
@@ -268,6 +645,14 @@ class Store:
         """Drop the parent's state in a forked child."""
         self.counter.after_fork()
         self.counts = self.counter.now
+
+
+def _reply(key: str, values: Mapping[str, Any]) -> tuple[Any] | None:
+    return (values[key],) if key in values else None
+
+
+def _is_entry(name: str) -> bool:
+    return not name.startswith(_OTHERS)
 
 
 class Stores(dict[str, Store]):

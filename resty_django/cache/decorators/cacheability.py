@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
 
 from ..errors import BadOption
-from ..mlcache.options import check, is_number
+from ..mlcache.options import checked, is_number
 
 ALLOWED: Final = frozenset({"authorization", "cookies", "no-store", "private", "session"})
 STATUSES: Final = (200, 301, 308)
@@ -19,7 +19,7 @@ STATUSES: Final = (200, 301, 308)
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The arguments of `cache_view`."""
+    """The arguments of `cache_view`. Times are converted to seconds."""
 
     ttl: float
     user: bool = False
@@ -33,7 +33,9 @@ class Rules:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check({"ttl": self.ttl, **self.options})
+        seconds = checked({"ttl": self.ttl, **self.options})
+        object.__setattr__(self, "ttl", seconds.pop("ttl"))
+        object.__setattr__(self, "options", seconds)
         if "l1_serializer" in self.options:
             raise BadOption("l1_serializer is not an option of cache_view: pages are stored unchanged. Remove it.")
         for name in ("headers", "query"):
@@ -63,8 +65,7 @@ def directives(response: HttpResponseBase) -> dict[str, str]:
 
 def lifetime(response: HttpResponseBase, rules: Rules) -> float:
     """Return the seconds for which the response may be cached (0: forever, negative: not at all): the time in the
-    rules, or a
-    shorter time in the response."""
+    rules, or a shorter time in the response."""
     cache_control = directives(response)
     for name in ("s-maxage", "max-age"):
         if name in cache_control and "no-store" not in rules.allow:

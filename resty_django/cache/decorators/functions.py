@@ -7,12 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.db.models import QuerySet
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
-from ..mlcache.options import CacheOptions, check
+from ..mlcache.options import CacheOptions, checked
 from ..mlcache.registry import mlcaches
 from ..mlcache.results import Peek
+from ..model_dependencies.dependency import Depends, tags_with_models
+from ..serialization.classes import register_annotation
+from ..tags.names import Tags
 from .keys import LONGEST, Values, all_plain, binder, path_of, shortened, text
 
 P = ParamSpec("P")
@@ -28,6 +32,7 @@ def cached(
     name: str | None = None,
     by: str | Callable[[Any], Any] | None = None,
     key: Callable[..., Any] | None = None,
+    depends_on: Depends = (),
     **options: Unpack[CacheOptions],
 ) -> Callable[[Callable[P, R]], Cached[P, R]]:
     """Cache the return values of a function or method, one per set of arguments.
@@ -41,13 +46,15 @@ def cached(
     `cache`: a cache, or its name in the settings. `name`: prefix of the keys; default: the function's module and name.
     `by`: for methods, how to identify `self`: the name of an attribute, or a function of `self`; `type` if all objects
     of a class share their results. `key`: a function that takes the arguments and returns a value, or a tuple of
-    values, that identifies the call. `options`: the fields of `Options`.
+    values, that identifies the call. `depends_on`: models, their labels, or results of `invalidate_on`; a committed
+    change of their rows deletes the results. `options`: the fields of `Options`; a function passed as `tags` takes the
+    arguments of the call.
 
     Place it above `@classmethod` and `@staticmethod`. Exceptions of the function reach the caller, and nothing is
     cached. Raise `BadOption`; calls raise the errors of `MLCache.get`, and `TypeError` for arguments of unsupported
     types.
     """
-    check(options)
+    seconds = checked(options)
     if not isinstance(cache, MLCache | str):
         raise BadOption(f"cache must be a cache or its name, not {cache!r}. Write @cached() with parentheses.")
     if by is not None and key is not None:
@@ -56,7 +63,9 @@ def cached(
     def decorate(function: Callable[P, R]) -> Cached[P, R]:
         inner: Any = getattr(function, "__func__", function)
         kind = type(function) if isinstance(function, classmethod | staticmethod) else None
-        return Cached(inner, kind, cache, name or _name_of(inner), by, key, options)
+        full_name = name or _name_of(inner)
+        tags = _tags(inner, options.get("tags", ()), depends_on, cache, full_name, by not in (None, type))
+        return Cached(inner, kind, cache, full_name, by, key, {**seconds, "tags": tags} if tags else seconds)
 
     return decorate
 
@@ -82,6 +91,7 @@ class Cached(Generic[P, R]):
         options: Mapping[str, Any],
     ) -> None:
         functools.update_wrapper(self, function)
+        register_annotation(function)
         self.name = name
         self.options = options
         self._kind = kind
@@ -116,11 +126,11 @@ class Cached(Generic[P, R]):
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Delete the result in all processes."""
-        self.cache.delete(self.key(*args, **kwargs))
+        self.cache.delete(self.key(*args, **kwargs), on_error=self.options.get("on_error"))
 
     async def ainvalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Do the same as `invalidate`."""
-        await self.cache.adelete(self.key(*args, **kwargs))
+        await self.cache.adelete(self.key(*args, **kwargs), on_error=self.options.get("on_error"))
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function now, cache its result for all processes and return it. If it raises, the old one stays."""
@@ -174,15 +184,30 @@ def _name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
+def _tags(
+    function: Callable[..., Any], tags: Tags, depends_on: Depends, cache: MLCache | str, name: str, by_object: bool
+) -> Tags:
+    """Return the option `tags` for the callback, which takes the arguments of the call as two objects."""
+    if depends_on:
+        tags = tags_with_models(tags, depends_on, function, cache, name, by_object)
+    return (lambda args, kwargs: tags(*args, **kwargs)) if callable(tags) else tags
+
+
 def _callback(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the callback for the cache."""
     if iscoroutinefunction(function):
 
         async def awaited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return await function(*args, **kwargs)
+            value = await function(*args, **kwargs)
+            return [item async for item in value] if isinstance(value, QuerySet) else value
 
         return awaited
-    return lambda args, kwargs: function(*args, **kwargs)
+
+    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = function(*args, **kwargs)
+        return list(value) if isinstance(value, QuerySet) else value
+
+    return called
 
 
 def _values(

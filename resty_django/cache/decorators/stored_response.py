@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import NamedTuple
+from functools import lru_cache
+from http.cookies import SimpleCookie
+from typing import Any, Final, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import ResponseHeaders
 from django.utils.cache import get_conditional_response, get_max_age, patch_cache_control, patch_vary_headers
 from django.utils.http import http_date, parse_http_date_safe, quote_etag
 
 from .cacheability import Rules, directives
+
+CONDITIONS: Final = frozenset(
+    {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE"}
+)
+"""Headers of conditional requests."""
 
 
 class Page(NamedTuple):
@@ -45,11 +53,52 @@ def page_of(response: HttpResponse, life: float, rules: Rules) -> Page:
     return Page(response.status_code, response.reason_phrase, headers, response.content, time.time())
 
 
-def response_of(page: Page, rules: Rules) -> HttpResponse:
-    response = HttpResponse(page.body, status=page.status, reason=page.reason, headers=dict(page.headers))
-    if rules.max_age is None:
-        response["Age"] = str(max(0, int(time.time() - page.created)))
-    return response
+class StoredPage:
+    """A cached page in L1, with a response that is copied for each request."""
+
+    __slots__ = ("_created", "_expires", "_has_age", "_template")
+
+    def __init__(self, page: Page) -> None:
+        response = HttpResponse(page.body, status=page.status, reason=page.reason, headers=dict(page.headers))
+        self._template = response
+        self._created = page.created
+        self._has_age = "Age" in response
+        self._expires = None if "Expires" in response else get_max_age(response)
+        """Seconds until browsers must revalidate the page, if the header is to be added."""
+
+    def response(self, request: HttpRequest, rules: Rules) -> HttpResponse:
+        """Return the response to a request, which may be conditional."""
+        response = self._copy()
+        headers: dict[str, tuple[str, str]] = response.headers._store
+        now, age = time.time(), 0
+        if rules.max_age is None:
+            age = max(0, int(now - self._created))
+            headers["age"] = "Age", str(age)
+        elif self._has_age:
+            return finished(request, response)
+        if any(map(request.META.__contains__, CONDITIONS)):
+            return finished(request, response)
+        if self._expires is not None:
+            headers["expires"] = "Expires", _http_date(int(now + self._expires - age))
+        return response
+
+    def _copy(self) -> HttpResponse:
+        """Return a copy of the response that shares nothing that can be changed."""
+        template = self._template
+        response = HttpResponse.__new__(HttpResponse)
+        response.__dict__.update(template.__dict__)
+        headers = ResponseHeaders.__new__(ResponseHeaders)
+        headers._store = template.headers._store.copy()
+        response.headers = headers
+        response.cookies = SimpleCookie()
+        response._resource_closers = []  # type: ignore[attr-defined]
+        response._container = list(template._container)  # type: ignore[attr-defined]
+        return response
+
+
+def for_l1(value: Any) -> Any:
+    """Return a value of a page's key as L1 stores it."""
+    return StoredPage(Page(*value)) if isinstance(value, list | Page) else value
 
 
 def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -62,3 +111,8 @@ def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     if age is not None:
         answer["Age"] = age
     return answer
+
+
+@lru_cache(maxsize=256)
+def _http_date(seconds: int) -> str:
+    return http_date(seconds)

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import secrets
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from asgiref.sync import sync_to_async
@@ -35,16 +35,20 @@ SHORTEST_MARK: Final = 3600.0
 """Minimum time to live of a mark in seconds. When it expires, so do its pages."""
 LONGEST_PATH: Final = 100
 
-Vary = Callable[[Collection[str]], str]
-"""Maps names of headers to the key of the page variant for these headers."""
+
+class PageKey(NamedTuple):
+    """`marks`: of the path and of the view. `of`: maps names of headers to the key of the page variant for these."""
+
+    marks: tuple[str, str]
+    of: Callable[[Collection[str]], str]
 
 
-def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rules: Rules) -> Steps[Vary]:
-    """Return the key function for the requested page. Raise `TypeError` for values of unsupported types."""
+def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rules: Rules) -> Steps[PageKey]:
+    """Return the key of the requested page. Raise `TypeError` for values of unsupported types."""
     path = request.path
     marks = (
         (yield from _mark(cache, url_key(path), rules)),
-        (yield from _mark(cache, view_key(_name_of(request, view)), rules)),
+        (yield from _mark(cache, view_key(name_of(request, view)), rules)),
     )
     texts = (
         LAYOUT,
@@ -53,7 +57,7 @@ def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rul
         request.scheme,
         request.get_host(),
         path,
-        _query(request, rules.query),
+        query_of(request, rules.query),
         get_language() if rules.language and settings.USE_I18N else None,
         get_current_timezone_name() if rules.language and settings.USE_TZ else None,
     )
@@ -70,7 +74,7 @@ def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rul
         digest = hashlib.blake2b(full_text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return f"page:{path[:LONGEST_PATH]}#{digest}"
 
-    return key
+    return PageKey(marks, key)
 
 
 def url_key(path: str) -> str:
@@ -118,7 +122,7 @@ def _cache(cache: MLCache | str) -> MLCache:
 
 def _mark(cache: MLCache, key: str, rules: Rules) -> Steps[str]:
     ttl = max(rules.ttl * 10, SHORTEST_MARK) if rules.ttl else 0
-    options: CacheOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0}
+    options: CacheOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
     get, aget = (functools.partial(call, key, _new_mark, **options) for call in (cache.get, cache.aget))
     mark: str = yield Step(get, aget)
     return mark
@@ -128,12 +132,13 @@ def _new_mark() -> str:
     return secrets.token_hex(8)
 
 
-def _name_of(request: HttpRequest, view: Callable[..., Any]) -> str:
+def name_of(request: HttpRequest, view: Callable[..., Any]) -> str:
+    """Return the name of the URL with its namespaces, or the view's module and name."""
     match = request.resolver_match
     return f"{view.__module__}.{view.__qualname__}" if match is None else match.view_name
 
 
-def _query(request: HttpRequest, names: tuple[str, ...] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def query_of(request: HttpRequest, names: tuple[str, ...] | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the query parameters with these names, sorted; None: all."""
     parameters = request.GET.lists()
     return tuple(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from resty_django.durations import Duration
 from resty_django.lock import LockTimeout
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDictError
@@ -20,9 +21,13 @@ from ..mlcache.cache import MLCache
 from ..mlcache.options import ViewOptions
 from ..mlcache.registry import mlcaches
 from ..mlcache.results import L3, Fresh, Hit
+from ..model_dependencies.dependency import Depends, tags_with_models
+from ..tags.names import Tags
+from .cache_status import BYPASS, FAILED, HIT, METHOD, MISS, PASSED, STORED, UNAVAILABLE, UNCACHEABLE, add_status
 from .cacheability import STATUSES, Rules, lifetime, refusal
-from .stored_response import Page, finished, page_of, response_of
-from .view_keys import Vary, page_key
+from .page_hits import Keep, PageHits
+from .stored_response import StoredPage, finished, for_l1, page_of
+from .view_keys import PageKey, page_key
 
 log = logger("resty_django.cache")
 
@@ -44,7 +49,7 @@ CONDITIONS: Final = (
 
 
 def cache_view(
-    ttl: float,
+    ttl: Duration,
     cache: MLCache | str = "default",
     *,
     user: bool = False,
@@ -55,6 +60,7 @@ def cache_view(
     max_age: int | None = None,
     statuses: Sequence[int] = STATUSES,
     allow: Collection[str] = (),
+    depends_on: Depends = (),
     **options: Unpack[ViewOptions],
 ) -> Callable[[View], View]:
     """Cache the pages of a sync or async view for `ttl` seconds (0: forever), one per scheme, host and path.
@@ -67,7 +73,9 @@ def cache_view(
 
     `cache`: a cache without a serializer, or its name in the settings. `max_age`: seconds for which browsers may use
     the page without revalidation (None: as long as it is cached). `statuses`: cacheable status codes. `allow`:
-    exceptions, a set of "authorization", "cookies", "no-store", "private", "session". `options`: fields of `Options`.
+    exceptions, a set of "authorization", "cookies", "no-store", "private", "session". `depends_on`: models, their
+    labels, or results of `invalidate_on`; a committed change of their rows deletes the pages. `options`: fields of
+    `Options`; a function passed as `tags` takes the arguments of the view.
 
     If the cache is unavailable, the view runs without it. Raise `BadOption`.
     """
@@ -79,7 +87,7 @@ def cache_view(
     if isinstance(headers, str) or isinstance(query, str):
         raise BadOption("headers and query must be tuples of names, not a str.")
     rules = Rules(
-        ttl=ttl,
+        ttl=cast("float", ttl),
         user=user,
         headers=(*headers, "Authorization") if "authorization" in allow else tuple(headers),
         language=language,
@@ -91,9 +99,28 @@ def cache_view(
         options=options,
     )
 
-    def steps(view: Callable[..., Any], request: HttpRequest, args: Any, kwargs: Any) -> Steps[HttpResponseBase]:
-        cached_request = CachedRequest(request, functools.partial(view, request, *args, **kwargs), view)
-        return cached_request.answer(mlcaches[cache] if isinstance(cache, str) else cache, rules)
+    def steps(
+        view: Callable[..., Any], tags: Tags, hits: PageHits, request: HttpRequest, args: Any, kwargs: Any
+    ) -> Steps[HttpResponseBase]:
+        if callable(tags):
+            tags = functools.partial(tags, request, *args, **kwargs)
+        cached_request = CachedRequest(request, functools.partial(view, request, *args, **kwargs), view, tags)
+        mlcache = mlcaches[cache] if isinstance(cache, str) else cache
+        response = yield from cached_request.answer(mlcache, rules, hits)
+        add_status(response, mlcache.name, cached_request.status, rules)
+        return response
+
+    def passed(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        name = cache if isinstance(cache, str) else cache.name
+        add_status(response, name, BYPASS if request.method in ("GET", "HEAD") else METHOD, rules)
+        return response
+
+    def found(hits: PageHits, request: HttpRequest) -> HttpResponse | None:
+        mlcache = mlcaches[cache] if isinstance(cache, str) else cache
+        response = hits.find(request, mlcache)
+        if response is not None:
+            add_status(response, mlcache.name, HIT, rules)
+        return response
 
     def decorate(view: View) -> View:
         wrapped: Any
@@ -102,20 +129,31 @@ def cache_view(
                 f"@cache_view cannot decorate the class {view.__name__} itself. Write "
                 '@method_decorator(cache_view(60), name="dispatch") above the class.'
             )
+        tags = options.get("tags", ())
+        if depends_on:
+            name = f"{view.__module__}.{view.__qualname__}"
+            tags = tags_with_models(tags, depends_on, view, cache, name)
+        hits = PageHits(view, rules)
         if _is_async(view):
 
             async def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
                 _check_request(request, view)
                 if rules.passes(request):
-                    return await view(request, *args, **kwargs)  # type: ignore[no-any-return]
-                return await arun(steps(view, request, args, kwargs))
+                    return passed(request, await view(request, *args, **kwargs))
+                response = found(hits, request)
+                if response is not None:
+                    return response
+                return await arun(steps(view, tags, hits, request, args, kwargs))
         else:
 
             def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
                 _check_request(request, view)
                 if rules.passes(request):
-                    return view(request, *args, **kwargs)  # type: ignore[no-any-return]
-                return run(steps(view, request, args, kwargs))
+                    return passed(request, view(request, *args, **kwargs))
+                response = found(hits, request)
+                if response is not None:
+                    return response
+                return run(steps(view, tags, hits, request, args, kwargs))
 
         return functools.wraps(view)(wrapped)  # type: ignore[return-value]
 
@@ -132,61 +170,79 @@ def _check_request(request: object, view: Callable[..., Any]) -> None:
 
 
 class CachedRequest:
-    """A request to a cached view. `call`: the view with its arguments."""
+    """A request to a cached view. `call`: the view with its arguments. `tags`: of its page, or a function without
+    arguments."""
 
-    def __init__(self, request: HttpRequest, call: Callable[[], Any], view: Callable[..., Any]) -> None:
+    def __init__(
+        self, request: HttpRequest, call: Callable[[], Any], view: Callable[..., Any], tags: Tags = ()
+    ) -> None:
         self.request = request
+        self.tags = tags
         self.view = view
         self._call = call
         self._response: HttpResponseBase | None = None
+        self.status = MISS
+        """The parameters of `Cache-Status`."""
 
-    def answer(self, cache: MLCache, rules: Rules) -> Steps[HttpResponseBase]:
+    def answer(self, cache: MLCache, rules: Rules, hits: PageHits) -> Steps[HttpResponseBase]:
         """Return the response: from the cache, or from the view, which runs once for all requests for the same page."""
         try:
-            vary = yield from page_key(self.request, self.view, cache, rules)
-            hit = yield from self._find(cache, rules, vary)
+            keep = hits.keeper(self.request)
+            key = yield from page_key(self.request, self.view, cache, rules)
+            hit = yield from self._find(cache, rules, key, keep)
         except CallbackFailed as failed:
             error = failed.error
         except SourceError as failed:
             if self._response is not None:
+                self.status = UNCACHEABLE
                 return self._response
             error = failed.__cause__ if isinstance(failed.__cause__, Exception) else failed
         except (LockFailed, LockTimeout, SharedDictError) as failed:
             log.warning("%s is rendered without the cache: %s", self.request.path, failed)
+            self.status = UNAVAILABLE
             return (yield from self._run())
         else:
             if hit.level is L3 and self._response is not None:
                 if hit.value == PASS or not isinstance(self._response, HttpResponse):
+                    self.status = UNCACHEABLE
                     return self._response
+                self.status = STORED
                 return finished(self.request, self._response)
-            if isinstance(hit.value, list):
-                return finished(self.request, response_of(Page(*hit.value), rules))
+            if isinstance(hit.value, StoredPage):
+                self.status = HIT if self._response is None else FAILED
+                return hit.value.response(self.request, rules)
+            self.status = PASSED if hit.value == PASS else MISS
             return (yield from self._run())
         raise error
 
-    def _find(self, cache: MLCache, rules: Rules, vary: Vary) -> Steps[Hit]:
+    def _find(self, cache: MLCache, rules: Rules, key: PageKey, keep: Keep) -> Steps[Hit]:
         """Return the page, or the value stored in its place. The headers that a page varies on are only known after
         rendering: then a dict with their names is stored in its place, and the page is stored under another key.
         """
         names: list[str] = []
-        options = {**rules.options, "ttl": rules.ttl}
+        options = self._options(rules)
         while True:
-            callback = () if self.request.method == "HEAD" else (self._callback(cache, rules, vary, names),)
-            hit: Hit = yield _lookup(cache, vary(names), *callback, **options)
+            callback = () if self.request.method == "HEAD" else (self._callback(cache, rules, key, names),)
+            name = key.of(names)
+            hit: Hit = yield _lookup(cache, name, *callback, **options)
+            keep(key.marks, names, name)
             if not isinstance(hit.value, dict) or (hit.level is L3 and self._response is not None):
                 return hit
             names = hit.value["vary"]
 
-    def _callback(self, cache: MLCache, rules: Rules, vary: Vary, names: list[str]) -> Callable[[], Any]:
+    def _options(self, rules: Rules) -> dict[str, Any]:
+        return {**rules.options, "ttl": rules.ttl, "tags": self.tags, "l1_serializer": for_l1}
+
+    def _callback(self, cache: MLCache, rules: Rules, key: PageKey, names: list[str]) -> Callable[[], Any]:
         if _is_async(self.view):
 
             async def acallback() -> Any:
-                return await arun(self._make(cache, rules, vary, names))
+                return await arun(self._make(cache, rules, key, names))
 
             return acallback
-        return lambda: run(self._make(cache, rules, vary, names))
+        return lambda: run(self._make(cache, rules, key, names))
 
-    def _make(self, cache: MLCache, rules: Rules, vary: Vary, names: list[str]) -> Steps[Any]:
+    def _make(self, cache: MLCache, rules: Rules, key: PageKey, names: list[str]) -> Steps[Any]:
         """Return the page rendered by the view. `names`: the headers that it varies on, as far as known."""
         request = self.request
         with _watched(request, rules.user) as used, _unconditional(request):
@@ -207,7 +263,7 @@ class CachedRequest:
             return fresh
         names = sorted(others | set(names))
         try:
-            yield _lookup(cache, vary(names), lambda: fresh, **{**rules.options, "ttl": rules.ttl})
+            yield _lookup(cache, key.of(names), lambda: fresh, **self._options(rules))
         except (CacheError, LockTimeout, SharedDictError) as error:
             log.warning("%s could not be cached: %s", request.path, error)
         return Fresh({"vary": names}, fresh.ttl)

@@ -3,16 +3,21 @@
 | channel | data | effect in a listener |
 |---|---|---|
 | `mlcache:invalidations:<name>` | key | deletes the key from L1 |
+| `mlcache:many:<name>` | JSON list of keys | deletes the keys from L1 |
 | `mlcache:purge:<name>` | empty | empties L1 |
+| `mlcache:tags:<name>` | JSON list of tags | deletes the keys with one of these tags from L1 |
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
 
 from resty_django.sansio import Step, Steps
+from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
 from ..errors import ChannelFailed
@@ -20,10 +25,37 @@ from ..errors import ChannelFailed
 log = logger("resty_django.cache")
 
 INVALIDATIONS: Final = "mlcache:invalidations:"
+MANY: Final = "mlcache:many:"
 PURGE: Final = "mlcache:purge:"
+TAGS: Final = "mlcache:tags:"
+
+PART: Final = 500
+"""Maximum number of keys in one broadcast."""
 
 Listeners = Mapping[str, Callable[[str], object]]
 """Functions that take the data, by channel."""
+
+
+class Carried(NamedTuple):
+    """How a write to L2 carries its broadcast: in `entry`. `broadcasts`: it must be broadcast after the write, too."""
+
+    entry: Entry
+    broadcasts: bool
+
+
+NOT_CARRIED: Final = Carried(None, True)
+
+
+def keys_text(keys: Iterable[str]) -> str:
+    """Return the data of a broadcast about many keys."""
+    return json.dumps(list(keys))
+
+
+def parts_of(keys: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the keys in lists, each for one broadcast."""
+    iterator = iter(keys)
+    while part := list(islice(iterator, PART)):
+        yield part
 
 
 class Channel(Protocol):
@@ -36,6 +68,18 @@ class Channel(Protocol):
     def register_listeners(self, listeners: Listeners, /) -> None: ...
 
     def broadcast(self, channel: str, data: str, /) -> None: ...
+
+
+def carried(channel: Channel, name: str, data: str) -> Carried:
+    """Return how a write to L2 carries a broadcast. A custom channel broadcasts after the write. Raise
+    `ChannelFailed`."""
+    carry = getattr(channel, "carry", None)
+    if carry is None:
+        return NOT_CARRIED
+    try:
+        return carry(name, data)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise ChannelFailed(f"could not broadcast the event {name!r}: {error}") from error
 
 
 def to_broadcast(channel: Channel, name: str, data: str) -> Steps[None]:

@@ -1,10 +1,9 @@
-"""The default channel of a cache, over the site's events."""
+"""The default channel of a cache: the journal of its dictionary, or the site's events."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,42 +11,60 @@ from weakref import WeakSet
 
 from resty_django import events
 from resty_django.events import runtime
-from resty_django.forks import after_fork
+from resty_django.events.wire import Event, encode
+from resty_django.shdict import SharedDict
+from resty_django.shdict.base import Entry
 
-from .channel import PURGE, Listeners, deliver
+from ..outages.events_store import polling
+from . import entries
+from .channel import NOT_CARRIED, PURGE, Carried, Listeners, deliver
+from .sender import sender
 
 SOURCE: Final = "mlcache"
 PAUSE: Final = 0.0005
 """Seconds between checks whether another thread has finished polling."""
 
 
-class _Sender:
-    """Identifies this process's broadcasts among the broadcasts of all processes and machines."""
-
-    def __init__(self) -> None:
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        self.token = f"{os.getpid()}:{secrets.token_hex(8)}"
-
-
-sender: Final = _Sender()
-after_fork(sender.after_fork)
-
-
 class EventChannel:
-    """A channel with one event per broadcast. A process skips its own events.
+    """The default channel. `dictionary`: L2 of the cache; None: every broadcast is an event.
 
+    | L2 | events | an invalidation is |
+    |---|---|---|
+    | LMDB | LMDB | an entry in the journal of L2, in the transaction of the write |
+    | Redis | the same server | an event in the script of the write |
+    | otherwise | | an event after the write; for LMDB, the entry as well |
+
+    `broadcast` always posts an event, for broadcasts that no write carries. A process skips its own broadcasts.
     Processes that listen to events, such as web workers, receive them automatically. `poll` is for other processes, and
-    for callers that need all events up to now.
+    for callers that need all broadcasts up to now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dictionary: SharedDict | None = None) -> None:
         self._listeners: dict[str, Callable[[str], object]] = {}
+        self._dictionary = dictionary
+        self._heads: dict[str, tuple[str, bytes]] = {}
+        self._journal: Any = None
+        self._follower: Any = None
+        if dictionary is not None and dictionary.engine == "lmdb":
+            from .follower import follower_of
+
+            self._journal = dictionary
+            self._follower = follower_of(self._journal)
+            self._follower.channels.add(self)
         _channels.add(self)
 
     def register_listeners(self, listeners: Listeners) -> None:
         self._listeners.update(listeners)
+
+    def carry(self, channel: str, data: str) -> Carried:
+        """Return the entry with which a write to the dictionary carries the broadcast, and whether it must also be
+        broadcast afterwards. Raise the errors of the settings."""
+        if self._journal is not None:
+            return Carried(self._entry(channel, data), runtime.channel().wakes)
+        if self._dictionary is None:
+            return NOT_CARRIED
+        entry = runtime.channel().entry(encode(_event(channel, data)), self._dictionary)
+        return Carried(entry, entry is None)
 
     def broadcast(self, channel: str, data: str) -> None:
         events.post(SOURCE, channel, [sender.token, data])
@@ -56,13 +73,21 @@ class EventChannel:
         await events.apost(SOURCE, channel, [sender.token, data])
 
     def poll(self, timeout: float = 0.3) -> None:
-        """Receive all events up to now. Wait at most `timeout` seconds for another polling thread, then raise
+        """Receive all broadcasts up to now. Wait at most `timeout` seconds for another polling thread, then raise
         `TimeoutError`."""
-        poll_events(timeout)
+        with polling():
+            poll_events(timeout)
+        self._raise_error()
 
     async def apoll(self, timeout: float = 0.3) -> None:
         """Do the same as `poll`."""
-        await apoll_events(timeout)
+        with polling():
+            await apoll_events(timeout)
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._follower is not None and self._follower.error is not None:
+            raise self._follower.error
 
     def hear(self, channel: str, data: str) -> None:
         """Call the listener of the channel."""
@@ -73,6 +98,14 @@ class EventChannel:
         for channel in self._listeners:
             if channel.startswith(PURGE):
                 deliver(self._listeners, channel, "")
+
+    def _entry(self, channel: str, data: str) -> Entry:
+        token, head = self._heads.get(channel, ("", b""))
+        if token is not sender.token:
+            token = sender.token
+            head = entries.head(token, channel)
+            self._heads[channel] = token, head
+        return head + (data.encode() if data.isascii() else entries.data_bytes(data))
 
 
 _channels: WeakSet[EventChannel] = WeakSet()
@@ -98,6 +131,10 @@ async def apoll_events(timeout: float) -> None:
         await asyncio.sleep(PAUSE)
 
 
+def _event(channel: str, data: str) -> Event:
+    return Event(SOURCE, channel, [sender.token, data], None, os.getpid())
+
+
 @events.on_event(SOURCE)
 def _heard(data: Any, event: str, source: str, pid: int | None) -> None:
     token, content = data
@@ -112,3 +149,10 @@ def _started(data: Any, event: str, source: str, pid: int | None) -> None:
     if pid == os.getpid():
         for channel in list(_channels):
             channel.forget()
+
+
+@events.on_event(events.events.source, events.events.missed)
+def _missed(data: Any, event: str, source: str, pid: int | None) -> None:
+    """Drop all values, because events that invalidated them may have been lost."""
+    for channel in list(_channels):
+        channel.forget()

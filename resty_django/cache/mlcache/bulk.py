@@ -73,8 +73,11 @@ class Results:
         try:
             yield
         except Exception as error:
-            self._results[position] = Result(None, error, None)
-            self._counts.errors += 1
+            self.note_error(position, error)
+
+    def note_error(self, position: int, error: Exception) -> None:
+        self._results[position] = Result(None, error, None)
+        self._counts.errors += 1
 
     def missing(self) -> list[int]:
         return [position for position, result in enumerate(self._results) if result is None]

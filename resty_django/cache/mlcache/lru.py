@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
@@ -85,6 +85,16 @@ class LRU:
         """Return a number that increases when this key is deleted, and sometimes when another key is."""
         return self._versions[hash(key) % SLOTS]
 
+    def versions(self, keys: Iterable[Hashable]) -> list[int]:
+        """Return the versions to pass to `replace` for each of these keys in turn, some of which share a counter."""
+        versions = self._versions.copy()
+        numbers = []
+        for key in keys:
+            slot = hash(key) % SLOTS
+            numbers.append(versions[slot])
+            versions[slot] += 1
+        return numbers
+
     def put(self, key: Hashable, item: tuple[Any, float, int], version: int | None = None) -> None:
         """Store a value, its expiry time and its flags, without validation.
 
@@ -112,8 +122,16 @@ class LRU:
         `version`: the version of the key before it was written there. If another writer has deleted or replaced it
         since, it is unknown which value is the latest, so nothing is stored.
         """
-        self.delete(key)
-        self.put(key, item, version + 1)
+        items, slot = self.items, hash(key) % SLOTS
+        with self._writing:
+            gone: Any = items.pop(key, None)
+            versions = self._versions
+            versions[slot] += 1
+            if versions[slot] == version + 1:
+                items[key] = item
+                if len(items) > self.max_items:
+                    gone = gone, items.popitem(last=False)
+        del gone
 
     def delete(self, key: Hashable) -> bool:
         """Delete a key. Return whether it existed, expired or not."""
@@ -121,6 +139,10 @@ class LRU:
             self._versions[hash(key) % SLOTS] += 1
             gone = self.items.pop(key, None)
         return gone is not None
+
+    def delete_many(self, keys: Iterable[Hashable]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def count(self) -> int:
         """Return the number of items, including expired ones."""

@@ -6,17 +6,26 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, TypedDict
 
+from resty_django.durations import Duration, parse_duration
 from resty_django.lock import Lock
 from resty_django.suggestions import did_you_mean
 
 from ..errors import BadOption
+from ..tags.names import Tags
+from ..tags.names import fault as tags_fault
+
+ON_ERROR: Final = ("source", "raise")
+DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10m" or "1h30m",'
+TIMES: Final = frozenset({"ttl", "neg_ttl", "resurrect_ttl", "stale_while_revalidate", "outage_ttl", "stale_if_outage"})
+"""Options that are durations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a cache or of one call. Times are in seconds.
+    """The options of a cache or of one call. Times are in seconds; `changed` also takes timedeltas and texts ("10m").
 
     `ttl`, `neg_ttl`: the time to live of a value and of None (0: forever). `resurrect_ttl`: the time to live of an
     expired value that is served because the callback raised `SourceError` (0: forever; None: none is served).
@@ -25,7 +34,11 @@ class Options:
     this, so that values stored together do not expire together. `shm_set_tries`: attempts to store in L2 when it is
     full. `l1_serializer`: a function that converts a value to the object that L1 stores and the call returns.
     `lock_options`: the options of `resty_django.lock.Lock`. `failures`: exceptions of the callback that count as
-    `SourceError`.
+    `SourceError`. `tags`: tags of the value, or a function that takes the callback's arguments and returns them.
+    `on_error`: while the store of L2 is down, "source" serves L1 and calls the callback, "raise" raises
+    `resty_django.shdict.Unavailable`. `outage_ttl`: the time to live, in L1 alone, of a value that is stored meanwhile.
+    `stale_if_outage`: the time after its expiry during which a value in L1 is served meanwhile. `early`: the factor
+    beta of probabilistic early recomputation (1.0: as in its paper; 0 or None: none).
     """
 
     ttl: float = 30.0
@@ -37,30 +50,48 @@ class Options:
     l1_serializer: Callable[[Any], Any] | None = None
     lock_options: Mapping[str, float] = field(default_factory=dict)
     failures: tuple[type[Exception], ...] = ()
+    tags: Tags = ()
+    on_error: str = "source"
+    outage_ttl: float = 5.0
+    stale_if_outage: float = 60.0
+    early: float | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> Options:
         """Return a copy with some options changed. Raise `BadOption`."""
-        check(changes)
-        return dataclasses.replace(self, **changes) if changes else self
+        return dataclasses.replace(self, **checked(changes)) if changes else self
 
 
 class ViewOptions(TypedDict, total=False):
     """Keyword arguments of `cache_view`: fields of `Options`."""
 
-    neg_ttl: float
-    resurrect_ttl: float | None
-    stale_while_revalidate: float
+    neg_ttl: Duration
+    resurrect_ttl: Duration | None
+    stale_while_revalidate: Duration
     jitter: float
     shm_set_tries: int
     lock_options: Mapping[str, float]
     failures: tuple[type[Exception], ...]
+    tags: Tags
+    on_error: str
+    outage_ttl: Duration
+    stale_if_outage: Duration
+    early: float | None
 
 
 class CacheOptions(ViewOptions, total=False):
     """Keyword arguments of a cache and of its calls: the fields of `Options`."""
 
-    ttl: float
+    ttl: Duration
     l1_serializer: Callable[[Any], Any] | None
+
+
+def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with times in seconds. Raise `BadOption` as `check`."""
+    check(options)
+    return {
+        name: parse_duration(value) if isinstance(value, str | timedelta) and name in TIMES else value
+        for name, value in options.items()
+    }
 
 
 def check(options: Mapping[str, Any]) -> None:
@@ -80,16 +111,40 @@ def is_number(value: object) -> bool:
     return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
 
 
+def seconds_of(value: Any) -> float | None:
+    """Return a duration in seconds; None if it is none."""
+    if is_number(value):
+        return value  # type: ignore[no-any-return]
+    try:
+        return parse_duration(value) if isinstance(value, str | timedelta) else None
+    except ValueError:
+        return None
+
+
 def _seconds(value: Any) -> str:
-    return "" if is_number(value) and value >= 0 else "a number of seconds of at least 0"
+    seconds = seconds_of(value)
+    return "" if seconds is not None and seconds >= 0 else f"{DURATION} of at least 0"
 
 
 def _seconds_or_none(value: Any) -> str:
-    return "" if value is None or not _seconds(value) else "None or a number of seconds of at least 0"
+    return "" if value is None or not _seconds(value) else f"None, or {DURATION} of at least 0"
+
+
+def _positive(value: Any) -> str:
+    seconds = seconds_of(value)
+    return "" if seconds is not None and seconds > 0 else f"{DURATION} greater than 0"
+
+
+def _on_error(value: Any) -> str:
+    return "" if type(value) is str and value in ON_ERROR else " or ".join(map(repr, ON_ERROR))
 
 
 def _share(value: Any) -> str:
     return "" if is_number(value) and 0 <= value < 1 else "a number of at least 0 and less than 1"
+
+
+def _factor(value: Any) -> str:
+    return "" if value is None or (is_number(value) and value >= 0) else "None or a number of at least 0"
 
 
 def _count(value: Any) -> str:
@@ -123,4 +178,9 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
     "l1_serializer": _function,
     "lock_options": _lock_options,
     "failures": _exceptions,
+    "tags": tags_fault,
+    "on_error": _on_error,
+    "outage_ttl": _positive,
+    "stale_if_outage": _seconds,
+    "early": _factor,
 }

@@ -1,8 +1,9 @@
 """Stored form of values and keys in L2. Pure.
 
-A record consists of a head (layout, bits, time of storing, time to live) and the value as msgpack. It is bytes, which a
-dictionary stores unchanged. `plain` converts a value before it is stored, so that its type does not depend on the level
-that it comes from.
+A record consists of a head (layout, bits, time of storing, time to live), the duration of its callback if its cache
+recomputes early, its tags with their versions, if any, and the value as msgpack, which may be compressed. It is bytes,
+which a dictionary stores unchanged. `plain` converts a value before it is stored, so that its type does not depend on
+the level that it comes from.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from typing import Any, Final
 
 import msgspec
 
+from ..compression import LIMIT, Compressor, decompressed
 from ..errors import BadKey, BadValue
+from ..tags.encoding import Versions, packed, unpacked
 
 LAYOUT: Final = 0xC1
 """The first byte of a record, which msgpack never uses."""
 NEGATIVE: Final = 1
 STALE: Final = 2
+COMPRESSED: Final = 4
+TIMED: Final = 8
+TAGGED: Final = 64
 
 SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _BASES: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
@@ -30,6 +36,7 @@ _BASES: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
 _HEAD: Final = struct.Struct("<BBdd")
 _read_head: Final = _HEAD.unpack_from
 _SIZE: Final = _HEAD.size
+_TOOK: Final = struct.Struct("<f")
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
@@ -39,34 +46,79 @@ UNREADABLE: Final = (struct.error, TypeError, ValueError, OverflowError, Recursi
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A record in L2. `stored`: time of storing in seconds; `ttl`: seconds, 0: forever; `stale`: resurrected."""
+    """A record in L2. `stored`: time of storing in seconds; `ttl`: seconds, 0: forever; `stale`: resurrected. `tags`:
+    the versions of its tags before its source was called (None: no tags). `took`: seconds of its callback (0:
+    unknown)."""
 
     value: Any
     stored: float
     ttl: float
     stale: bool
+    tags: Versions | None = None
+    took: float = 0.0
 
 
-def encode(value: Any, stored: float, ttl: float, stale: bool) -> bytes:
+def encode(
+    value: Any,
+    stored: float,
+    ttl: float,
+    stale: bool,
+    tags: Versions | None = None,
+    compressor: Compressor | None = None,
+    took: float = 0.0,
+) -> bytes:
     """Return the record for a value returned by `plain`. Raise `BadValue`."""
     bits = STALE if stale else 0
+    block = b""
+    if took:
+        bits |= TIMED
+        block = _TOOK.pack(took)
+    if tags:
+        bits |= TAGGED
+        block += packed(tags)
     if value is None:
-        return _HEAD.pack(LAYOUT, bits | NEGATIVE, stored, ttl)
+        return _HEAD.pack(LAYOUT, bits | NEGATIVE, stored, ttl) + block
     try:
-        return _HEAD.pack(LAYOUT, bits, stored, ttl) + _pack(value)
+        body = _pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadValue(f"A {type(value).__name__} cannot be written as msgpack: {error}.") from None
+    smaller = None if compressor is None else compressor.compressed(body)
+    if smaller is not None:
+        bits |= COMPRESSED
+        body = smaller
+    return _HEAD.pack(LAYOUT, bits, stored, ttl) + block + body
 
 
-def decode(raw: Any) -> Record | None:
-    """Return the record that `encode` created; None for any other bytes."""
+def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = LIMIT) -> Record | None:
+    """Return the record that `encode` created; None for any other bytes.
+
+    `unpack`: decodes msgpack; it may raise the errors in `UNREADABLE`. `limit`: the largest value that is decompressed.
+    """
     try:
         layout, bits, stored, ttl = _read_head(raw)
         if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
             return None
-        return Record(None if bits & NEGATIVE else _unpack(raw[_SIZE:]), stored, ttl, bits & STALE > 0)
+        if not bits:
+            return Record(unpack(raw[_SIZE:]), stored, ttl, False)
+        took, start = 0.0, _SIZE
+        if bits & TIMED:
+            (took,) = _TOOK.unpack_from(raw, start)
+            start += _TOOK.size
+            if not 0.0 <= took < math.inf:
+                return None
+        tags, start = unpacked(raw, start) if bits & TAGGED else (None, start)
+        if bits & NEGATIVE:
+            return Record(None, stored, ttl, bits & STALE > 0, tags, took)
+        body = decompressed(raw[start:], limit) if bits & COMPRESSED else raw[start:]
+        return Record(unpack(body), stored, ttl, bits & STALE > 0, tags, took)
     except UNREADABLE:
         return None
+
+
+def stored_at(raw: bytes) -> float:
+    """Return the time of storing of a record that `encode` returned."""
+    stored: float = _read_head(raw)[2]
+    return stored
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from django.utils.module_loading import import_string
 
@@ -78,7 +78,10 @@ def create(name: str, settings: CacheSettings) -> MLCache:
         shm_locks=settings.shm_locks,
         shm_stats=settings.shm_stats,
         ipc="events" if settings.ipc else None,
-        serializer=_imported(settings.serializer),
+        serializer=_serializer(settings.serializer),
+        compress=cast("Literal['zlib', 'zstd'] | None", settings.compress),
+        compress_above=settings.compress_above,
+        decompress_limit=settings.decompress_limit,
         ttl=settings.ttl,
         neg_ttl=settings.neg_ttl,
         resurrect_ttl=settings.resurrect_ttl,
@@ -87,6 +90,10 @@ def create(name: str, settings: CacheSettings) -> MLCache:
         shm_set_tries=settings.shm_set_tries,
         l1_serializer=_imported(settings.l1_serializer),
         failures=tuple(_imported(path) for path in settings.failures),
+        on_error=settings.on_error,
+        outage_ttl=settings.outage_ttl,
+        stale_if_outage=settings.stale_if_outage,
+        early=settings.early,
         lock_options={
             "exptime": lock.exptime,
             "timeout": lock.timeout,
@@ -95,6 +102,12 @@ def create(name: str, settings: CacheSettings) -> MLCache:
             "max_step": lock.max_step,
         },
     )
+
+
+def _serializer(path: str | None) -> Any:
+    """Return the object at a dotted path; for a class, an instance of it."""
+    serializer = _imported(path)
+    return serializer() if isinstance(serializer, type) else serializer
 
 
 def _imported(path: str | None) -> Any:

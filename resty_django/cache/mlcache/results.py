@@ -48,8 +48,7 @@ class Result(NamedTuple):
 
 class Peek(NamedTuple):
     """An entry in L2. `ttl`: remaining seconds (0: forever, negative: expired). `stale`: it has expired; a resurrected
-    value
-    is not stale until `resurrect_ttl` has passed."""
+    value is not stale until `resurrect_ttl` has passed."""
 
     ttl: float
     value: Any
@@ -59,7 +58,8 @@ class Peek(NamedTuple):
 class Fresh(NamedTuple):
     """Returned by a callback to set the time to live of its value.
 
-    `ttl`: seconds; 0: forever, negative: not cached. None, or anything but a number, keeps the default.
+    `ttl`: seconds, a timedelta or a text such as "10m"; 0: forever, negative: not cached. None, or anything else, keeps
+    the default.
     """
 
     value: Any

@@ -37,8 +37,7 @@ def as_one_step(steps: Steps[Any]) -> Step:
 @contextmanager
 def forget_if_interrupted(forget: Callable[[], object]) -> Iterator[None]:
     """Wrap steps that write to L2. If the loop ends in between, the value in L2 is unknown, so L1 must `forget` it.
-    After an
-    error of the dictionary, L1 keeps its values."""
+    After an error of the dictionary, L1 keeps its values."""
     try:
         yield
     except Exception:

@@ -32,6 +32,11 @@ class Stats:
     callbacks: int = 0
     callback_seconds: float = 0.0
     callback_errors: int = 0
+    storeless: int = 0
+    """Reads and writes without L2, because its store was down. Reads are also counted by level."""
+    compressible_bytes: int = 0
+    compressed_bytes: int = 0
+    """Size of the values to compress before and after compression."""
 
     @property
     def calls(self) -> int:
@@ -40,7 +45,17 @@ class Stats:
     @property
     def hit_ratio(self) -> float:
         """Return the share of calls answered by L1 or L2; 0 without calls."""
-        return (self.l1 + self.l2 + self.stale) / self.calls if self.calls else 0.0
+        return self.saved / self.calls if self.calls else 0.0
+
+    @property
+    def compression(self) -> float:
+        """Return the share of bytes saved by compression; 0 without values to compress."""
+        return 1 - self.compressed_bytes / self.compressible_bytes if self.compressible_bytes else 0.0
+
+    @property
+    def saved(self) -> int:
+        """Return the number of calls that needed no callback."""
+        return self.l1 + self.l2 + self.stale
 
     def plus(self, operand: Stats) -> Stats:
         return Stats(*map(add, values(self), values(operand)))
@@ -74,8 +89,7 @@ class Slow(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class History:
     """The counts of all processes: totals, by minute and by hour (the current one last), and the slowest keys of the
-    last two
-    days."""
+    last two days."""
 
     total: Stats = field(default_factory=Stats)
     minutes: list[Span] = field(default_factory=list)

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ from resty_django.sansio import Step, Steps
 from resty_django.shdict import Change, Keep, SharedDict, SharedDictError
 from resty_django.text import logger
 
+from ..outages.guarded import guarded
+from ..tags.history import TagHistory
+from . import recording
 from .counts import SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
 
 log = logger("resty_django.cache")
@@ -68,8 +71,7 @@ class SlowKeys:
 
 class Counter:
     """The counts of a cache in this process. `dictionary`: stores the totals of all processes. `clock`: monotonic
-    seconds;
-    `wall`: epoch seconds."""
+    seconds; `wall`: epoch seconds."""
 
     def __init__(
         self,
@@ -82,15 +84,19 @@ class Counter:
         self.dictionary = dictionary
         self.clock = clock
         self.wall = wall
-        self._series = _series(dictionary, lambda: self.wall())
+        self._guarded = guarded(dictionary)
+        self._series = _series(self._guarded, lambda: self.wall())
         self.due_at = clock() + PERIOD
         self._pause = Pause()
+        self.tags = TagHistory(name, self._guarded, lambda: self.wall())
         self.after_fork()
 
     def after_fork(self) -> None:
         """Count from zero in a forked child; the parent flushes its own counts."""
         self.now = Stats()
+        recording.track(self)
         self._series.reset()
+        self.tags.after_fork()
         self.runs: deque[tuple[str, float, float]] = deque()
         """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
         self._slow = SlowKeys()
@@ -116,6 +122,7 @@ class Counter:
             sums = values(self.now)
             if self._series.news(self.name, sums):
                 yield from self._flush(sums)
+            yield from self.tags.flush()
             self._pause.after(flushed=True)
         except SharedDictError as error:
             self.due_at = self.clock() + self._pause.after(flushed=False)
@@ -134,14 +141,22 @@ class Counter:
                     self._slow.add(*slow_key)
             raise
 
+    def invalidated(self, tags: Iterable[str]) -> Steps[None]:
+        """Count an invalidation of tags. The first one of a process is flushed at once, the others when that is due."""
+        self.tags.add(tags)
+        if self.is_due() or not self.tags.flushed:
+            yield from self.flush()
+
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> Steps[int]:
-        """Remove matching keys from the slowest keys, and return their count. `dry`: only count them.
+        """Remove matching keys from the slowest keys, and tags from the list of tags, and return their count. `dry`:
+        only count them.
 
         Raise `SharedDictError`.
         """
         yield from self.flush()
         change = (self._series.key(self.name), partial(_without, matches=matches, dry=dry))
-        return int((yield Step(self.dictionary.update, self.dictionary.aupdate, change)) or 0)
+        count = int((yield Step(self._guarded.update, self._guarded.aupdate, change)) or 0)
+        return count + (yield from self.tags.forget(matches, dry))
 
     def total(self) -> Steps[Stats]:
         """Return the counts of all processes, including this one's up to now. Raise `Unavailable`."""

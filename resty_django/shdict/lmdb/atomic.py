@@ -8,7 +8,7 @@ from struct import Struct
 from time import monotonic
 from typing import Any, Final
 
-from ..base import Change, Keep
+from ..base import Change, Entry, Keep
 from ..codec import BYTES, encode_key, milliseconds
 from .environment import StoreError
 from .items import ItemStore, NoSpace, name_of
@@ -31,7 +31,7 @@ class RevisionMixin(ItemStore):
     """
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any: ...
+    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any: ...
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
         """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from .. import codec
-from ..base import Change, Item, Keep, Outcome, SharedDict, Stats
+from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, Stats
 from ..codec import (
     BYTES,
     FLOAT,
@@ -27,10 +27,12 @@ from ..codec import (
     milliseconds,
     unreadable,
 )
-from ..errors import BadValue, NotANumber, NotFound, WrongKind
+from ..errors import BadValue, NoMemory, NotANumber, NotFound, Unreadable, WrongKind
+from ..patterns import KeyPattern
 from .atomic import RevisionMixin
-from .environment import StoreError
+from .environment import MapFull, StoreError
 from .items import NoSpace, name_of
+from .journal import JournalMixin
 from .records import (
     COUNT,
     COUNTER,
@@ -62,11 +64,24 @@ IF_PRESENT: Final = 2
 LARGE: Final = 2**62
 """Numbers below this limit can be added without a 64-bit overflow."""
 
+EVICTIONS: Final = 5
+"""Maximum number of tries to make space for several items together; then they are stored one by one."""
+
 WINDOW: Final = 128
 """Maximum number of items that a transaction examines, to keep it short."""
 
 
-class LmdbDict(RevisionMixin, SharedDict):
+class NewItem(NamedTuple):
+    """An item to be stored. `life`: milliseconds, 0: forever."""
+
+    key: Any
+    name: bytes
+    kind: int
+    body: bytes
+    life: int
+
+
+class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
     """A dictionary in this machine's memory.
 
     `size`: size of the file in bytes; three quarters of it hold items. `path`: folder of the file (None: memory).
@@ -147,53 +162,87 @@ class LmdbDict(RevisionMixin, SharedDict):
     def get_keys(self, limit: int = 1024) -> list[str]:
         keys: dict[str, None] = {}
         start = 0
-        tries = 0
         while start >= 0:
-            try:
-                start = self._some_keys(keys, start, limit)
-            except StoreError as error:
-                tries = self._recover(error, tries)
+            start = self._snapshot(partial(self._keys_from, keys, start, limit))
         return list(keys)
 
-    def _some_keys(self, keys: dict[str, None], start: int, limit: int) -> int:
+    def _keys_from(self, keys: dict[str, None], start: int, limit: int, txn: Txn) -> int:
         """Add the keys of a window of items from number `start` on. Return the start of the next window, or -1."""
-        with self._begin(self._items) as txn:
-            now = int(self._clock() * 1000)
-            cursor = txn.cursor(self._order)
-            if not cursor.set_range(order_key(start)):
-                return -1
-            for count, (seq, name) in enumerate(cursor.iternext()):
-                if count == WINDOW:
-                    return int.from_bytes(seq)
-                record = txn.get(name)
-                if self._live(record, now):
-                    form = record[FORM]
-                    key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
-                    keys[codec.decode_key(key)] = None
-                    if len(keys) == limit:
-                        break
+        now = int(self._clock() * 1000)
+        cursor = txn.cursor(self._order)
+        if not cursor.set_range(order_key(start)):
             return -1
+        for count, (seq, name) in enumerate(cursor.iternext()):
+            if count == WINDOW:
+                return int.from_bytes(seq)
+            record = txn.get(name)
+            if self._live(record, now):
+                form = record[FORM]
+                key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
+                keys[codec.decode_key(key)] = None
+                if len(keys) == limit:
+                    break
+        return -1
+
+    def get_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+        names = {key: name_of(key) for key in keys}
+
+        def look(txn: Txn) -> dict[Any, tuple[int, bytes]]:
+            now = int(self._clock() * 1000)
+            payloads = {}
+            for key, name in names.items():
+                record = txn.get(name)
+                if record is not None and self._live(record, now):
+                    payloads[key] = FRONT(record)[1], self._payload(txn, record)
+                    if SEQ(record)[0] < self._old:
+                        self._note(name)
+            return payloads
+
+        values = {}
+        for key, (kind, payload) in self._snapshot(look).items():
+            try:
+                values[key] = self._value(kind, payload)
+            except (WrongKind, Unreadable) as error:
+                if on_error is None:
+                    raise
+                on_error(key, error)
+        return values
+
+    def iter_keys(self, pattern: str = "*") -> Iterator[str]:
+        key_pattern = KeyPattern(pattern)
+        start, end = 0, self._snapshot(self._newest)
+        while 0 <= start <= end:
+            keys: dict[str, None] = {}
+            start = self._snapshot(partial(self._keys_from, keys, start, 0))
+            yield from filter(key_pattern.matches, keys)
+
+    def _newest(self, txn: Txn) -> int:
+        """Return the largest number in `order`. Items that are written later are moved behind it."""
+        cursor = txn.cursor(self._order)
+        return int.from_bytes(cursor.key()) if cursor.last() else -1
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self._store(key, value, ttl, flags, ALWAYS, safe=False)
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        return self._store(key, value, ttl, flags, ALWAYS, False, entry)
 
     def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self._store(key, value, ttl, flags, ALWAYS, safe=True)
+        return self._store(key, value, ttl, flags, ALWAYS, True)
 
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self._store(key, value, ttl, flags, IF_ABSENT, safe=False)
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        return self._store(key, value, ttl, flags, IF_ABSENT, False, entry)
 
     def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self._store(key, value, ttl, flags, IF_ABSENT, safe=True)
+        return self._store(key, value, ttl, flags, IF_ABSENT, True)
 
     def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self._store(key, value, ttl, flags, IF_PRESENT, safe=False)
+        return self._store(key, value, ttl, flags, IF_PRESENT, False)
 
-    def _store(self, key: object, value: Any, ttl: float, flags: int, when: int, safe: bool) -> Outcome:
+    def _store(
+        self, key: object, value: Any, ttl: float, flags: int, when: int, safe: bool, entry: Entry = None
+    ) -> Outcome:
         if value is None:
-            return self._store_nothing(key, when)
+            return self._store_nothing(key, when, entry)
         name = name_of(key)
         kind, body = (BYTES, value) if type(value) is bytes else encode(value)
         life = 0
@@ -218,23 +267,36 @@ class LmdbDict(RevisionMixin, SharedDict):
                             return Outcome.NOT_FOUND
                     expires = now + life if life else 0
                     forced = self._save(txn, name, record, head, key, kind, body, flags, expires, now, safe)
+                    if entry is not None:
+                        self._append(txn, entry)
                 return Outcome.FORCED if forced else Outcome.STORED
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe)
 
-    def _store_nothing(self, key: object, when: int) -> Outcome:
+    def _store_nothing(self, key: object, when: int, entry: Entry) -> Outcome:
         """`set` of None deletes; `add` and `replace` of None have nothing to store."""
         if when != ALWAYS:
             raise BadValue("None cannot be stored. Use delete().")
-        self.delete(key)
+        self.delete(key, entry)
         return Outcome.STORED
 
-    def delete(self, key: object) -> bool:
-        def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
-            self._remove(txn, name, record)
-            return live
-
-        return self._write(key, delete) is True
+    def delete(self, key: object, entry: Entry = None) -> bool:
+        name = name_of(key)
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    live = record is not None and self._live(record, int(self._clock() * 1000))
+                    if record is not None:
+                        self._remove(txn, name, record)
+                    if entry is not None:
+                        self._append(txn, entry)
+                return live
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, name, safe=entry is None)
 
     def delete_if(self, key: object, value: Any) -> bool:
         expected = (BYTES, value) if type(value) is bytes else encode(value)
@@ -321,7 +383,7 @@ class LmdbDict(RevisionMixin, SharedDict):
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=False)
 
-    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
+    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
         name = name_of(key)
         tries = 0
         while True:
@@ -354,6 +416,8 @@ class LmdbDict(RevisionMixin, SharedDict):
                         return change.result
                     if type(change) is not Change:
                         raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
+                    if entry is not None:
+                        self._append(txn, entry)
                     value = change.value
                     if value is None:
                         if record is not None:
@@ -467,13 +531,127 @@ class LmdbDict(RevisionMixin, SharedDict):
         head = None if record is None else head_of(record)
         self._save(txn, name, record, head, key, LIST, ENDS.pack(*ends), flags, expires, now, True)
 
+    # --- many keys ---
+
+    def set_many(
+        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[Any]:
+        check_flags(flags)
+        if not isinstance(ttl, Mapping):
+            milliseconds(ttl)
+        items = [
+            NewItem(key, name_of(key), *encode(value), milliseconds(ttl[key] if isinstance(ttl, Mapping) else ttl))
+            for key, value in values.items()
+            if value is not None
+        ]
+        absent = [key for key, value in values.items() if value is None]
+        failed = []
+        for batch in self._batches(items):
+            last_entry = entry if batch[-1] is items[-1] and not absent else None
+            if not self._store_together(batch, flags, last_entry):
+                failed += [item.key for item in batch if not self._fits(item, values[item.key], flags)]
+                if last_entry is not None:
+                    self.append(last_entry)
+        if absent:
+            self.delete_many(absent, entry)
+        return failed
+
+    def _batches(self, items: list[NewItem]) -> Iterator[list[NewItem]]:
+        """Yield the items in parts that one transaction can store."""
+        batch: list[NewItem] = []
+        room = 0
+        for item in items:
+            if batch and (len(batch) >= self._changes or len(item.body) > room):
+                yield batch
+                batch = []
+            if not batch:
+                room = self._changes * PAGE
+            batch.append(item)
+            room -= len(item.body)
+        if batch:
+            yield batch
+
+    def _store_together(self, items: list[NewItem], flags: int, entry: Entry) -> bool:
+        """Store items in one transaction. Return False, with nothing stored, if there is no space for all of them."""
+
+        def store(txn: Txn) -> None:
+            now = int(self._clock() * 1000)
+            need = sum(len(item.name) + len(item.body) + ENTRY for item in items)
+            if need > self._room:
+                self._make_room(txn, b"", need, now, safe=False)
+            for item in items:
+                record = txn.get(item.name)
+                head = HEAD.unpack_from(record) if record is not None else None
+                expires = now + item.life if item.life else 0
+                self._save(txn, item.name, record, head, item.key, item.kind, item.body, flags, expires, now, False)
+            if entry is not None:
+                self._append(txn, entry)
+
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    store(txn)
+                return True
+            except NoSpace as error:
+                self._room = 0  # the pages are to be counted again, because nothing was stored
+                if tries >= EVICTIONS or not self._may_evict(error.need):
+                    return False
+                tries += 1
+            except MapFull:
+                return False
+            except StoreError as error:
+                tries = self._recover(error, tries)
+
+    def _may_evict(self, need: int) -> bool:
+        """Free this number of bytes. Return whether that succeeded."""
+        try:
+            self._evict(b"", need, safe=False)
+        except NoMemory:
+            return False
+        return True
+
+    def _fits(self, item: NewItem, value: Any, flags: int) -> bool:
+        """Store an item in a separate transaction, evicting others. Return whether there was space."""
+        try:
+            self._store(item.key, value, item.life / 1000, flags, ALWAYS, safe=False)
+        except NoMemory:
+            return False
+        return True
+
+    def delete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+        names = list(dict.fromkeys(map(name_of, keys)))
+        deleted = 0
+        for start in range(0, len(names), self._changes):
+            end = start + self._changes
+            last_entry = entry if end >= len(names) else None
+            delete = partial(self._delete_some, names[start:end], last_entry)
+            deleted += self._transaction(delete, safe=last_entry is None)
+        return deleted
+
+    def _delete_some(self, names: list[bytes], entry: Entry, txn: Txn) -> int:
+        deleted = 0
+        if entry is not None:
+            self._append(txn, entry)
+        now = int(self._clock() * 1000)
+        for name in names:
+            record = txn.get(name)
+            if record is not None:
+                deleted += self._live(record, now)
+                self._remove(txn, name, record)
+        return deleted
+
     # --- the whole ---
 
-    def flush_all(self) -> None:
+    def flush_all(self, entry: Entry = None) -> None:
         def flush(txn: Txn) -> None:
+            if entry is not None:
+                self._append(txn, entry)
             self._flushes[0] = (self._flushes[0] + 1) % 2**32
 
-        self._transaction(flush)
+        self._transaction(flush, safe=entry is None)
 
     def flush_expired(self, limit: int = 0) -> int:
         total = 0

@@ -30,7 +30,7 @@ from .records import COUNT, FORCIBLE, PAGE, Txn
 
 log = logger("resty_django.shdict")
 
-TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta")
+TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta", b"journal")
 READERS: Final = 1022
 LOCK_FILE: Final = 128 * 1024
 """Bytes of LMDB's lock file, allocated in advance: 64 per reader."""
@@ -50,6 +50,7 @@ FLUSHES: Final = 4096
 """Size in bytes of the file that counts flushes; the first eight bytes are used."""
 
 StoreError = lmdb.Error
+MapFull = lmdb.MapFullError
 
 _opening = threading.RLock()
 _all: weakref.WeakSet[Environment] = weakref.WeakSet()
@@ -126,6 +127,7 @@ class Environment:
         self._due: Any = None
         self._parts: Any = None
         self._meta: Any = None
+        self._journal: Any = None
         self._flushes = memoryview(b"")
         """The number of flushes, shared by all processes. Read it after the transaction has begun."""
         self._crowded = memoryview(b"")
@@ -169,7 +171,8 @@ class Environment:
         dict_file = files.open_dict_file(self.name, self.size, self.path, make)
         try:
             env = _environment(dict_file.data, self.size)
-            self._items, self._order, self._due, self._parts, self._meta = (env.open_db(key) for key in TABLES)
+            tables = [env.open_db(key) for key in TABLES]
+            self._items, self._order, self._due, self._parts, self._meta, self._journal = tables
             shared = _mapped(files.sibling(dict_file.data, files.FLUSHES))
             self._flushes, self._crowded = shared[:1], shared[1:2]
             self._calm = shared.cast("B").cast("Q")[:1]
@@ -228,7 +231,7 @@ class Environment:
         listed = ", ".join(map(str, pids[:10]))
         return [
             f"Processes still use a deleted file of {dict_file.data} (pid {listed}), so they share no data "
-            "with other processes. Restart them. {files.likely_cause(dict_file.data)}"
+            f"with other processes. Restart them. {files.likely_cause(dict_file.data)}"
         ]
 
     def _setting(self) -> str:

@@ -28,7 +28,7 @@ from resty_django.conf.schema import Name, key_text
 
 from ..errors import DiskFull, SizeChanged, Unavailable, WrongOwner
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Layout version of the file; files with another version are recreated."""
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
@@ -276,7 +276,7 @@ def _private_folder(folder: Path, setting: str) -> Path:
     if open_to_others and (status.st_mode & stat.S_ISVTX or _has_others(folder)):
         raise WrongOwner(
             f"{folder}, the folder of {setting}, is writable by other users and contains other files. Set "
-            "PATH to a folder inside it, such as {str(folder / site_folder())!r}."
+            f"PATH to a folder inside it, such as {str(folder / site_folder())!r}."
         )
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise WrongOwner(

@@ -112,11 +112,15 @@ class ItemStore(Environment):
 
     def _read(self, key: object, look: Callable[[Txn, bytes], R]) -> R:
         name = name_of(key)
+        return self._snapshot(lambda txn: look(txn, name))
+
+    def _snapshot(self, look: Callable[[Txn], R]) -> R:
+        """Return what a function finds in a read transaction."""
         tries = 0
         while True:
             try:
                 with self._begin(self._items) as txn:
-                    return look(txn, name)
+                    return look(txn)
             except StoreError as error:
                 tries = self._recover(error, tries)
 
@@ -328,7 +332,7 @@ class ItemStore(Environment):
 
     def _used_pages(self, txn: Txn) -> int:
         pages = 0
-        for table in (self._items, self._order, self._due, self._parts):
+        for table in (self._items, self._order, self._due, self._parts, self._journal):
             stat = txn.stat(table)
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages

@@ -1,6 +1,6 @@
 """The binary format of the file. Pure.
 
-Five tables of one LMDB environment:
+Six tables of one LMDB environment:
 
 | table | key | value |
 |---|---|---|
@@ -9,6 +9,7 @@ Five tables of one LMDB environment:
 | due | milliseconds, 8 bytes, and name | empty; the item may have expired by then |
 | parts | owner and position, 8 bytes each | a piece of a long value, or an item of a list |
 | meta | `forcible`, `turn` | 8 bytes each: number of forcible evictions; a dummy written to force a change |
+| journal | number, 8 bytes | an entry; empty: the entry is the item `journal:<number>` |
 
 A name is the key, or a digest of `DIGEST` bytes if the key is longer than `LONGEST_NAME`. A record is a head and a
 body. Next to the environment is a small file that all processes map. It contains two numbers: the number of flushes,

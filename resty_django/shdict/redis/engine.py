@@ -7,18 +7,40 @@ may or may not be included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from resty_django.redis import Script, StoreError, StoreFull, async_connection, connection
-from resty_django.redis.keys import amemory, ascan, memory, scan
+from resty_django.redis.keys import BATCH, amemory, ascan, memory, scan
 
-from ..base import Change, Item, Keep, Outcome, SharedDict, Stats
-from ..codec import decode_key, encode_key, milliseconds
-from ..errors import NoMemory, SharedDictError, Unavailable
-from .scripts import ADD, DELETE, EXPIRE, FLUSH, FREE, GET, INCR, LIVE, LLEN, LOOK, POP, PUSH, REPLACE, SET, SWAP, TTL
+from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, Stats
+from ..codec import check_flags, decode_key, encode_key, milliseconds
+from ..errors import NoMemory, SharedDictError, Unavailable, Unreadable, WrongKind
+from ..patterns import KeyPattern
+from .scripts import (
+    ADD,
+    APPEND,
+    DELETE,
+    DELETE_MANY,
+    EXPIRE,
+    FLUSH,
+    FREE,
+    GET,
+    GET_MANY,
+    INCR,
+    LIVE,
+    LLEN,
+    LOOK,
+    POP,
+    PUSH,
+    REPLACE,
+    SET,
+    SET_MANY,
+    SWAP,
+    TTL,
+)
 from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
 TRIES: Final = 1000
@@ -93,18 +115,18 @@ class RedisDict(SharedDict):
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         if value is None:
-            self.delete(key)
+            self.delete(key, entry)
         else:
-            self._call(SET, key, *to_store(value, ttl, flags, self._stale))
+            self._call(SET, key, *to_store(value, ttl, flags, self._stale), entry=entry)
         return Outcome.STORED
 
-    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         if value is None:
-            await self.adelete(key)
+            await self.adelete(key, entry)
         else:
-            await self._acall(SET, key, *to_store(value, ttl, flags, self._stale))
+            await self._acall(SET, key, *to_store(value, ttl, flags, self._stale), entry=entry)
         return Outcome.STORED
 
     def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
@@ -113,12 +135,12 @@ class RedisDict(SharedDict):
     async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         return await self.aset(key, value, ttl, flags)
 
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        stored = self._call(ADD, key, *to_store(value, ttl, flags, self._stale))
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        stored = self._call(ADD, key, *to_store(value, ttl, flags, self._stale), entry=entry)
         return Outcome.STORED if stored else Outcome.EXISTS
 
-    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        stored = await self._acall(ADD, key, *to_store(value, ttl, flags, self._stale))
+    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+        stored = await self._acall(ADD, key, *to_store(value, ttl, flags, self._stale), entry=entry)
         return Outcome.STORED if stored else Outcome.EXISTS
 
     def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
@@ -135,11 +157,11 @@ class RedisDict(SharedDict):
         stored = await self._acall(REPLACE, key, *to_store(value, ttl, flags, self._stale))
         return Outcome.STORED if stored else Outcome.NOT_FOUND
 
-    def delete(self, key: object) -> bool:
-        return bool(self._call(DELETE, key))
+    def delete(self, key: object, entry: Entry = None) -> bool:
+        return bool(self._call(DELETE, key, entry=entry))
 
-    async def adelete(self, key: object) -> bool:
-        return bool(await self._acall(DELETE, key))
+    async def adelete(self, key: object, entry: Entry = None) -> bool:
+        return bool(await self._acall(DELETE, key, entry=entry))
 
     def delete_if(self, key: object, value: Any) -> bool:
         return bool(self._call(DELETE, key, packed(value)))
@@ -165,20 +187,20 @@ class RedisDict(SharedDict):
     async def aexpire_if(self, key: object, value: Any, ttl: float) -> bool:
         return bool(await self._acall(EXPIRE, key, milliseconds(ttl), self._stale, packed(value)))
 
-    def update(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
+    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
         rounds = self._update(key, function)
         script, args = next(rounds)
         try:
             while True:
-                script, args = rounds.send(self._call(script, key, *args))
+                script, args = rounds.send(self._call(script, key, *args, entry=entry if script is SWAP else None))
         except StopIteration as done:
             return done.value
 
-    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep]) -> Any:
+    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
         rounds = self._update(key, function)
         script, args = next(rounds)
         while True:
-            reply = await self._acall(script, key, *args)
+            reply = await self._acall(script, key, *args, entry=entry if script is SWAP else None)
             try:
                 script, args = rounds.send(reply)
             except StopIteration as done:
@@ -229,7 +251,101 @@ class RedisDict(SharedDict):
     async def arpop(self, key: object) -> Any:
         return popped(await self._acall(POP, key, b"r"))
 
+    # --- many keys: one round trip, on a cluster to each node, for up to BATCH keys ---
+
+    def get_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+        names = self._names_of(keys)
+        return _values(names, self._each(GET_MANY, names.values()), on_error)
+
+    async def aget_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+        names = self._names_of(keys)
+        return _values(names, await self._aeach(GET_MANY, names.values()), on_error)
+
+    def set_many(
+        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[Any]:
+        names = self._names_of(values)
+        items, absent = self._items_of(names, values, ttl)
+        stored = self._each(SET_MANY, items, self._stale, check_flags(flags), entry=None if absent else entry)
+        if absent:
+            self.delete_many(absent, entry)
+        return [key for key, name in names.items() if stored.get(name) == 0]
+
+    async def aset_many(
+        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[Any]:
+        names = self._names_of(values)
+        items, absent = self._items_of(names, values, ttl)
+        stored = await self._aeach(SET_MANY, items, self._stale, check_flags(flags), entry=None if absent else entry)
+        if absent:
+            await self.adelete_many(absent, entry)
+        return [key for key, name in names.items() if stored.get(name) == 0]
+
+    def delete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+        return sum(self._each(DELETE_MANY, self._names_of(keys).values(), entry=entry).values())
+
+    async def adelete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+        return sum((await self._aeach(DELETE_MANY, self._names_of(keys).values(), entry=entry)).values())
+
+    def _names_of(self, keys: Iterable[Any]) -> dict[Any, bytes]:
+        return {key: self._prefix + encode_key(key) for key in keys}
+
+    @staticmethod
+    def _items_of(
+        names: Mapping[Any, bytes], values: Mapping[Any, Any], ttl: float | Mapping[Any, float]
+    ) -> tuple[dict[bytes, Sent], list[Any]]:
+        """Return names with values and lives in wire format, and the keys to be deleted."""
+        items: dict[bytes, Sent] = {}
+        absent = []
+        life = 0 if isinstance(ttl, Mapping) else milliseconds(ttl)
+        for key, name in names.items():
+            if values[key] is None:
+                absent.append(key)
+            else:
+                items[name] = packed(values[key]), milliseconds(ttl[key]) if isinstance(ttl, Mapping) else life
+        return items, absent
+
+    def _each(
+        self, script: Script, names: Iterable[bytes], *args: bytes | int, entry: Entry = None
+    ) -> dict[bytes, Any]:
+        """Return the replies of a script for all names, or for a mapping of names to separate arguments."""
+        replies: dict[bytes, Any] = {}
+        with self._faults():
+            client = connection(self.alias)
+            for batch, stream, entry_args in _batches(names, entry):
+                batch_args = (*args, *entry_args, *self._clock_args())
+                replies.update(script.each(client, batch, batch_args, stream))
+        return replies
+
+    async def _aeach(
+        self, script: Script, names: Iterable[bytes], *args: bytes | int, entry: Entry = None
+    ) -> dict[bytes, Any]:
+        replies: dict[bytes, Any] = {}
+        with self._faults():
+            client = async_connection(self.alias)
+            for batch, stream, entry_args in _batches(names, entry):
+                batch_args = (*args, *entry_args, *self._clock_args())
+                replies.update(await script.run_each(client, batch, batch_args, stream))
+        return replies
+
     # --- the whole dictionary: all keys of the server, or of all masters of a cluster ---
+
+    def iter_keys(self, pattern: str = "*") -> Iterator[str]:
+        key_pattern = KeyPattern(pattern)
+        with self._faults():
+            client = connection(self.alias)
+            for batch in scan(client, self._prefix, _glob(key_pattern)):
+                live = _true(LIVE.each(client, batch, self._clock_args()))
+                yield from filter(key_pattern.matches, self._names(live, 0))
+
+    async def aiter_keys(self, pattern: str = "*") -> AsyncIterator[str]:
+        key_pattern = KeyPattern(pattern)
+        with self._faults():
+            client = async_connection(self.alias)
+            async for batch in ascan(client, self._prefix, _glob(key_pattern)):
+                live = _true(await LIVE.run_each(client, batch, self._clock_args()))
+                for key in filter(key_pattern.matches, self._names(live, 0)):
+                    yield key
 
     def get_keys(self, limit: int = 1024) -> list[str]:
         names: dict[bytes, None] = {}
@@ -251,17 +367,21 @@ class RedisDict(SharedDict):
                     break
         return self._names(names, limit)
 
-    def flush_all(self) -> None:
+    def flush_all(self, entry: Entry = None) -> None:
         with self._faults():
             client = connection(self.alias)
             for batch in scan(client, self._prefix):
                 FLUSH.each(client, batch, (self._stale, *self._clock_args()))
+            if entry is not None:
+                APPEND(client, (entry.key, entry.key), entry.args())
 
-    async def aflush_all(self) -> None:
+    async def aflush_all(self, entry: Entry = None) -> None:
         with self._faults():
             client = async_connection(self.alias)
             async for batch in ascan(client, self._prefix):
                 await FLUSH.run_each(client, batch, (self._stale, *self._clock_args()))
+            if entry is not None:
+                await APPEND.run(client, (entry.key, entry.key), entry.args())
 
     def flush_expired(self, limit: int = 0) -> int:
         freed = 0
@@ -328,21 +448,27 @@ class RedisDict(SharedDict):
 
     # --- arguments of scripts, and errors ---
 
-    def _call(self, script: Script, key: object, *args: bytes | int) -> Any:
-        name = self._prefix + encode_key(key)
+    def _call(self, script: Script, key: object, *args: bytes | int, entry: Entry = None) -> Any:
+        keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
+        if entry is not None:
+            keys += (entry.key,)
+            args += entry.args()
         if self._clock is not None:
             args += self._clock_args()
         try:
-            return script(connection(self.alias), (name,), args)
+            return script(connection(self.alias), keys, args)
         except StoreError as error:
             raise self._fault(error) from error
 
-    async def _acall(self, script: Script, key: object, *args: bytes | int) -> Any:
-        name = self._prefix + encode_key(key)
+    async def _acall(self, script: Script, key: object, *args: bytes | int, entry: Entry = None) -> Any:
+        keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
+        if entry is not None:
+            keys += (entry.key,)
+            args += entry.args()
         if self._clock is not None:
             args += self._clock_args()
         try:
-            return await script.run(async_connection(self.alias), (name,), args)
+            return await script.run(async_connection(self.alias), keys, args)
         except StoreError as error:
             raise self._fault(error) from error
 
@@ -376,3 +502,35 @@ class RedisDict(SharedDict):
 
 def _true(replies: dict[bytes, Any]) -> dict[bytes, None]:
     return {name: None for name, reply in replies.items() if reply}
+
+
+def _values(
+    names: Mapping[Any, bytes], replies: Mapping[bytes, bytes | None], on_error: OnError | None
+) -> dict[Any, Any]:
+    """Return the values in the replies by key. Without `on_error`, raise `WrongKind` or `Unreadable`."""
+    values = {}
+    for key, name in names.items():
+        reply = replies[name]
+        if reply is not None:
+            try:
+                values[key] = unpacked(reply)
+            except (WrongKind, Unreadable) as error:
+                if on_error is None:
+                    raise
+                on_error(key, error)
+    return values
+
+
+def _batches(names: Iterable[bytes], entry: Entry) -> Iterator[tuple[Any, tuple[bytes, ...], Sent]]:
+    """Yield the names in parts of at most `BATCH`, a mapping in mappings, with the stream and the arguments of the
+    entry for the last part."""
+    listed = list(names)
+    for start in range(0, len(listed), BATCH):
+        batch = listed[start : start + BATCH]
+        is_last = entry is not None and start + BATCH >= len(listed)
+        part = {name: names[name] for name in batch} if isinstance(names, Mapping) else batch
+        yield part, (entry.key,) if is_last else (), entry.args() if is_last else ()
+
+
+def _glob(pattern: KeyPattern) -> bytes:
+    return pattern.server_glob.encode("utf-8", "surrogateescape")

@@ -6,7 +6,8 @@ the server can add to them exactly.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from ..base import Item
 from ..codec import (
@@ -26,6 +27,20 @@ from ..codec import (
 from ..errors import BadValue, NotANumber, NotFound, WrongKind
 
 Sent = tuple[bytes | int, ...]
+
+
+class StreamEntry(NamedTuple):
+    """An entry of a stream that keeps about the last `keep` ones, on the server of the item."""
+
+    key: bytes
+    field: bytes
+    record: bytes
+    keep: int
+
+    def args(self) -> Sent:
+        """Return the arguments of entry.lua."""
+        return self.field, self.record, b"+%d" % self.keep
+
 
 DIGITS: Final = (b"0", b"1", b"2", b"3", b"4", b"5")
 ZERO: Final = ord("0")
@@ -51,6 +66,17 @@ def unpacked(data: bytes) -> Any:
     if kind == LIST:
         raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
     return decode(kind, data[1:])
+
+
+def separated(reply: Sequence[bytes]) -> list[bytes | None]:
+    """Return the values in a reply of get_many.lua; None for absent ones."""
+    lengths, joined = reply
+    values: list[bytes | None] = []
+    start = 0
+    for length in map(int, lengths.split(b",")):
+        values.append(joined[start : start + length] if length else None)
+        start += length
+    return values
 
 
 def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:

@@ -76,6 +76,22 @@ def race(twins: bool) -> None:
         say("tried", key, won)
 
 
+def load(twins: bool) -> None:
+    """On each line of the input tell the value of a key, loaded from a slow source if it is missing."""
+    from django.core.cache import cache
+
+    say("ready")
+    for line in sys.stdin:
+        key = line.strip()
+
+        def source(key: str = key) -> int:
+            cache.incr(f"loads-of-{key}", ttl=100)  # type: ignore[call-arg]
+            time.sleep(0.2)
+            return os.getpid()
+
+        say("got", asyncio.run(cache.aget_or_set(key, source)) if twins else cache.get_or_set(key, source))
+
+
 def objects() -> None:
     """On each line of the input tell a key as text, and store an object under `back`."""
     from django.core.cache import cache
@@ -94,7 +110,7 @@ def main(what: str, options: dict[str, Any]) -> None:
     site = json.loads(os.environ["RESTY_WORKER_SITE"])
     settings.configure(INSTALLED_APPS=["resty_django", "resty_django.cache"], **site)
     django.setup()
-    tasks = {"listen": listen, "requests": requests, "count": count, "race": race, "objects": objects}
+    tasks = {"listen": listen, "requests": requests, "count": count, "race": race, "objects": objects, "load": load}
     tasks[what](**options)
 
 

@@ -140,7 +140,8 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
         "EVENTS": {"INTERVAL": 0.01},
     }
     events_process.reset()
-    mlcaches["default"].lru.flush_all()  # an earlier test may have left values there
+    for lru in list(cache_module._lrus.values()):  # an earlier test may have left values there
+        lru.flush_all()
     yield settings
     events_process.reset()
 

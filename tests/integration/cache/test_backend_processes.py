@@ -69,6 +69,13 @@ def test_what_one_stores_the_others_see(start: Start) -> None:
         (lambda: cache.set("k", "text"), "text"),
         (lambda: cache.touch("k", 0), None),
         (lambda: cache.set_many({"k": "many"}), "many"),
+        (lambda: cache.set_many({"j": 1, "k": "of many", "l": 2}), "of many"),
+        (lambda: cache.delete_many(["j", "k", "l"]), None),
+        (lambda: cache.set_many(dict.fromkeys("jkl", "again")), "again"),
+        (lambda: cache.delete_pattern("[j-l]"), None),  # type: ignore[attr-defined]
+        (lambda: cache.set("k", "tagged", tags=("x", "y")), "tagged"),  # type: ignore[call-arg]
+        (lambda: cache.invalidate_tags("x"), None),  # type: ignore[attr-defined]
+        (lambda: cache.set("k", "last"), "last"),
         (lambda: cache.clear(), None),
     ):
         for worker in workers:
@@ -143,3 +150,17 @@ def test_without_events_an_old_copy_lives_for_lru_ttl(start: Start, settings: An
     while cache.get("back") == "old" and time.monotonic() < until:
         time.sleep(0.05)
     assert cache.get("back") == {"price": Decimal("1.50")}
+
+
+@pytest.mark.parametrize("twins", [False, True])
+def test_one_process_loads_what_is_missing(start: Start, twins: bool) -> None:
+    workers = [start("load", twins=twins) for _ in range(4)]
+    for worker in workers:
+        worker.wait_for("ready", seconds=60)
+    for number, key in enumerate(("one", "two")):
+        for worker in workers:
+            worker.say(key)
+        for worker in workers:
+            worker.wait_until(lambda worker=worker, count=number + 2: len(worker.lines) >= count)
+        assert len({worker.lines[-1][1] for worker in workers}) == 1
+        assert caches["default"].get(f"loads-of-{key}") == 1

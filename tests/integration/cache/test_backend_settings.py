@@ -39,8 +39,12 @@ def test_a_right_cache_has_nothing_to_tell() -> None:
         ({"LOCATION": ""}, "LOCATION is ''"),
         ({"OPTIONS": {"LRU_SIZE": -1}}, "LRU_SIZE must be an integer of at least 0, not -1"),
         ({"OPTIONS": {"LRU_SIZE": True}}, "LRU_SIZE must be"),
-        ({"OPTIONS": {"LRU_TTL": "1"}}, "LRU_TTL must be a number of seconds of at least 0, not '1'"),
-        ({"OPTIONS": {"MAX_ENTRIES": 5}}, "MAX_ENTRIES is not an option of this cache. Options: LRU_SIZE, LRU_TTL."),
+        ({"OPTIONS": {"LRU_TTL": "1"}}, "LRU_TTL must be a number of seconds, a timedelta or a text such as"),
+        (
+            {"OPTIONS": {"MAX_ENTRIES": 5}},
+            "MAX_ENTRIES is not an option of this cache. Options: LRU_SIZE, LRU_TTL, ON_ERROR,",
+        ),
+        ({"OPTIONS": {"ON_ERROR": "source"}}, "ON_ERROR must be 'miss' or 'raise', not 'source'."),
         ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is not an option of this cache"),
     ],
 )
@@ -71,6 +75,14 @@ def test_two_caches_on_one_dictionary(settings: Any) -> None:
 def test_a_dictionary_that_others_use(settings: Any) -> None:
     for location in ("default", "events"):
         assert [message.id for message in wrong(settings, LOCATION=location)] == ["resty_cache.W001"]
+
+
+def test_sessions_that_an_outage_would_end(settings: Any) -> None:
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.cache"
+    assert [message.id for message in wrong(settings)] == ["resty_cache.W002"]
+    assert wrong(settings, OPTIONS={"ON_ERROR": "raise"}) == []
+    settings.SESSION_CACHE_ALIAS = "elsewhere"
+    assert wrong(settings) == []
 
 
 def test_wrong_settings_of_the_package_are_told_elsewhere(settings: Any) -> None:

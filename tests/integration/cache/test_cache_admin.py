@@ -17,14 +17,15 @@ from django.core.cache import caches
 from django.core.management import call_command
 from django.test import Client
 
-from resty_django.cache import LRU, EventChannel, Fresh, MLCache, SourceError, mlcaches
+from resty_django.cache import LRU, Fresh, MLCache, SourceError, current_outages, mlcaches, overview
 from resty_django.cache.admin import items
 from resty_django.cache.models import Cache
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import value
-from tests.integration.cache.tools import callback_took
+from tests.integration.cache.tools import callback_took, in_journal
+from tests.servers import until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
@@ -195,7 +196,8 @@ def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> No
     visible = plain(text)
     assert "L1 the memory of the process 2 28.6 % 2 28.6 %" in visible
     assert "Source the callback 2 28.6 % 2 28.6 %" in visible
-    assert re.search(r"Last hour 3 1 [\d.]+ ms All 3 1 [\d.]+ ms", visible)
+    assert re.search(r"Last hour 3 1 [\d.]+ ms 3 [\d.]+ ms All 3 1 [\d.]+ ms 3 [\d.]+ ms", visible)
+    assert "lmdb:default L2 (default), locks (default), statistics (default) In use – –" in visible
     assert "Highest: 7 calls" in visible
     for caption in ("By minute", "By hour"):
         rows = visible.partition(caption)[2]
@@ -203,6 +205,29 @@ def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> No
     assert "dictionary default (lmdb)" in visible
     assert "ttl 30.0" in visible
     assert "ipc events" in visible
+
+
+def test_stores_that_are_down(admin_client: Client, site: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "away"
+    folder.touch()
+    dicts = {**site.RESTY_DJANGO["SHARED_DICTS"], "away": {"PATH": str(folder)}}
+    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "SHARED_DICTS": dicts, "CACHES": {"c": {"SHM": "away"}}}
+    cache = mlcaches["c"]
+    assert cache.get("k", value("v")) == "v"
+    cache.delete("k")
+    visible = plain(html(admin_client, LIST))
+    assert "This process has not been able to use the store “lmdb:away” since " in visible
+    assert "2 calls were answered without it" in visible
+    visible = plain(html(admin_client, f"{LIST}c/change/"))
+    assert re.search(r"lmdb:away L2 \(away\), .* Down since .* 2 1 ", visible)
+    assert "store “lmdb:away”" not in plain(html(admin_client, f"{LIST}default/change/"))
+    families = {family.name: family for family in overview.families()}
+    up = {sample.labels: sample.value for sample in families["resty_cache_store_up"].samples}
+    assert up[("lmdb:away",)] == 0
+    assert "lmdb:away" in str(overview.panel())
+    folder.unlink()
+    until(lambda: not current_outages())
+    assert "answered 2 calls without a store" in plain(html(admin_client, f"{LIST}c/change/"))
 
 
 def test_what_a_cache_of_django_is_set_to(admin_client: Client, of_django: Any) -> None:
@@ -389,16 +414,14 @@ def test_a_cache_with_a_hostile_name(admin_client: Client) -> None:
 # --- doing --------------------------------------------------------------------------------------------------------
 
 
-def test_delete_a_key_in_all_levels_and_processes(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    broadcasts = []
-    monkeypatch.setattr(EventChannel, "broadcast", lambda self, channel, data: broadcasts.append((channel, data)))
+def test_delete_a_key_in_all_levels_and_processes(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.get("k", value("v"))
     reply = admin_client.post(f"{LIST}default/delete-key/", {"key": "k"}, follow=True)
     assert reply.redirect_chain == [(PAGE, 302)]
     assert 'Deleted the key <code class="resty-id">k</code>.' in reply.content.decode()
     assert cache.get("k") is None
-    assert broadcasts == [("mlcache:invalidations:default", "k")]
+    assert in_journal(shdicts["default"])[-1] == ("mlcache:invalidations:default", "k")
     entry = LogEntry.objects.get()
     assert entry.get_change_message() == "Deleted the key “k”."
     assert entry.object_id == "default"
@@ -568,3 +591,48 @@ def test_pages_have_neither_scripts_nor_styles_in_them(admin_client: Client) -> 
         content = html(admin_client, address)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", content), address
         assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", content) if "json" not in tag), address
+
+
+def test_tags(admin_client: Client) -> None:
+    cache = mlcaches["default"]
+    cache.get("k", value("v"), tags=("product:7", HOSTILE))
+    assert "Invalidated tags" not in html(admin_client, PAGE)
+    cache.invalidate_tags(HOSTILE)
+    cache.get("k", value("v"), tags=("product:7", HOSTILE))
+    text = html(admin_client, PAGE)
+    assert SHOWN in text
+    assert "<script>alert" not in text
+    visible = plain(text)
+    assert re.search(r"Tag Invalidations Last Action .* 1 .* Invalidate", visible)
+    reply = admin_client.post(f"{LIST}default/invalidate-tag/", {"tag": "product:7"}, follow=True)
+    assert "Invalidated the tag product:7 ." in plain(reply.content.decode())
+    assert logged() == ["Invalidated the tag “product:7”."]
+    assert cache.get("k") is None
+    assert "product:7" in plain(html(admin_client, PAGE))
+    (link,) = re.findall(r'/invalidate-tag/\?k=([^"]+)">Invalidate</a></td></tr>\s*</tbody>', html(admin_client, PAGE))
+    page = html(admin_client, f"{LIST}default/invalidate-tag/?k={link}")
+    assert "alert(&#x27;x&#x27;)" in page
+    assert "<script>alert" not in page
+    assert cache.get("k", value("v"), tags=("product:7",)) == "v"
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get())
+    assert strict.post(f"{LIST}default/invalidate-tag/", {"tag": "product:7"}).status_code == 403
+    admin_client.get(f"{LIST}default/invalidate-tag/?k={link}")
+    assert cache.get("k") == "v"
+    for tag in ("", "x" * 201):
+        assert admin_client.post(f"{LIST}default/invalidate-tag/", {"tag": tag}).status_code == 200
+    assert len(logged()) == 1
+
+
+def test_tags_are_as_secret_as_keys() -> None:
+    mlcaches["default"].invalidate_tags("product:7")
+    assert "product:7" not in html(person("view_cache"), PAGE)
+    text = html(person("view_cache", "view_cache_items"), PAGE)
+    assert "product:7" in text
+    assert "/invalidate-tag/" not in text
+    for call in ("get", "post"):
+        reply = getattr(person("view_cache", "view_cache_items"), call)(f"{LIST}default/invalidate-tag/", {"tag": "x"})
+        assert reply.status_code == 403
+    text = html(person("view_cache", "delete_cache_item"), PAGE)
+    assert "product:7" not in text
+    assert "/invalidate-tag/" in text

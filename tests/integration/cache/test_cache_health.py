@@ -50,6 +50,14 @@ def test_callbacks_that_failed_in_any_process_are_told() -> None:
     assert "cache" not in reported
 
 
+def test_calls_without_the_store_in_any_process_are_told() -> None:
+    counter = Counter("elsewhere", shdicts["default"])
+    counter.now.storeless = 1200
+    run(counter.flush())
+    message = "In the last 10 minutes 1,200 calls did without L2, because its store was down."
+    assert findings()["cache elsewhere"] == ("warning", message)
+
+
 def test_callbacks_that_failed_long_ago_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = mlcaches["default"].counter
     now = counter.wall()

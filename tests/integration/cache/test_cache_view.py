@@ -13,7 +13,16 @@ import django
 import pytest
 from django.contrib import messages
 from django.contrib.auth.models import AnonymousUser, User
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.core.exceptions import DisallowedHost
+from django.http import (
+    FileResponse,
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    QueryDict,
+    StreamingHttpResponse,
+)
 from django.http.response import HttpResponseRedirect
 from django.middleware.csrf import get_token
 from django.template import engines
@@ -105,6 +114,76 @@ def test_a_page_is_made_once_with_its_status_headers_and_body() -> None:
         assert (response.status_code, response.reason_phrase, response.content) == (301, "Over There", b"\x00\xff")
         assert (response["Content-Type"], response["X-Tea"]) == ("image/x-tea", "Assam")
     assert first["ETag"] == second["ETag"]
+
+
+def test_each_hit_is_a_response_of_its_own() -> None:
+    """It is like a new `HttpResponse`, and shares nothing with other hits that can be changed."""
+    page = Page()
+    page.get()
+    before = mlcaches["default"].stats()
+    hit = page.get()
+    new = HttpResponse(hit.content, status=hit.status_code, reason=hit.reason_phrase, headers=dict(hit.items()))
+    assert type(hit) is HttpResponse
+    assert {name: type(value) for name, value in vars(hit).items()} == {
+        name: type(value) for name, value in vars(new).items()
+    }
+    assert hit.serialize() == new.serialize()
+    body, headers = hit.content, dict(hit.items())
+    hit["X-Tea"] = "Assam"
+    del hit["ETag"]
+    hit.set_cookie("tea", "Assam")
+    hit.write("more")
+    hit.status_code = 500
+    hit._resource_closers.append(hit)
+    hit.close()
+    again = page.get()
+    assert (again.status_code, again.content, dict(again.items()), again.closed) == (200, body, headers, False)
+    assert not again.cookies
+    assert not again._resource_closers
+    assert ran() == 1
+    mlcaches["default"].counter.due_at = 0
+    mlcaches["default"].flush_counts()
+    assert mlcaches["default"].stats().l1 - before.l1 == 3 * 2, "two marks and the page, for each hit"
+
+
+def test_a_host_that_is_not_allowed_is_refused_on_a_hit(settings: Any) -> None:
+    page = Page()
+    for _ in range(2):
+        assert page.get(HTTP_HOST="other").status_code == 200
+    with pytest.raises(DisallowedHost):
+        page.get(HTTP_HOST="evil")
+    settings.ALLOWED_HOSTS = ["testserver"]
+    with pytest.raises(DisallowedHost):
+        page.get(HTTP_HOST="other")
+
+
+def test_parameters_that_a_middleware_has_replaced() -> None:
+    page = Page()
+
+    def get(query: str) -> Any:
+        request = requests.get("/page/?tea=1")
+        request.GET = QueryDict(query)  # type: ignore[misc]
+        return page.view(request)
+
+    for query in ("tea=2", "tea=3"):
+        assert get(query).content == get(query).content
+    assert get("tea=2").content != get("tea=3").content
+    assert ran() == 2
+    page.get("/page/?tea=1")
+    assert ran() == 1
+
+
+def test_a_view_that_changes_the_language_is_kept_for_the_one_of_the_request() -> None:
+    def answer(request: HttpRequest) -> HttpResponse:
+        text = translation.get_language()
+        translation.activate("fr")
+        return HttpResponse(text)
+
+    page = Page(answer)
+    for language in ("de", "en", "de", "en"):
+        with translation.override(language):
+            assert page.get().content == language.encode()
+    assert ran() == 2
 
 
 def test_another_process_has_it_from_the_shared_dictionary() -> None:
@@ -574,14 +653,15 @@ async def test_forgetting_in_async_code() -> None:
 def test_a_dictionary_that_is_gone_fails_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     from resty_django.shdict import Unavailable
 
-    page = Page()
+    page, careful_page = Page(), Page(on_error="raise")
 
     def gone(*args: Any, **kwargs: Any) -> Any:
         raise Unavailable("gone")
 
     for call in ("get", "get_stale", "add", "set"):
         monkeypatch.setattr(shdicts["default"], call, gone)
-    assert [page.get().content for _ in range(2)] == [b"page 1", b"page 2"]
+    assert [page.get().content for _ in range(2)] == [b"page 1", b"page 1"], "kept in this process"
+    assert [careful_page.get("/other/").content for _ in range(2)] == [b"page 2", b"page 3"]
 
 
 def test_a_lock_that_is_held_for_too_long_fails_no_request() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from resty_django.cache import LRU, CacheError, Level, MLCache
+from resty_django.cache import LRU, CacheError, Level, MLCache, current_outages
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.shdict.redis import RedisDict
 from tests import servers
+from tests.integration.cache.cancelling import settle
 from tests.integration.cache.conftest import value
 from tests.integration.events import conftest as of_events
+from tests.servers import until
 
 WORKER = Path(__file__).with_name("worker.py")
 NAMES = ("default", "events", "counts")
@@ -135,7 +138,7 @@ def test_a_callback_that_hangs_while_there_is_a_stale_value(start: Start) -> Non
 
 
 def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> None:
-    listeners = [start("listen", ttl=1000) for _ in range(2)]
+    listeners = [start(what, ttl=1000) for what in ("listen", "listen", "alisten")]
     for worker in listeners:
         worker.wait_for("ready")
     cache = MLCache("c", lru=LRU(9))
@@ -143,6 +146,27 @@ def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> 
         cache.set("k", number)
         for worker in listeners:
             worker.wait_for("now", number)
+    cache.delete("k")
+    for worker in listeners:
+        worker.wait_until(lambda of=worker: of.lines[-1] == ["now", None])
+
+
+@pytest.mark.soak
+def test_a_killed_writer_leaves_no_old_value_in_l1(start: Start, joined: None) -> None:
+    """The value and its invalidation are one step: what L2 has after the kill, all processes have."""
+    listeners = [start("listen", ttl=1000) for _ in range(2)]
+    for worker in listeners:
+        worker.wait_for("ready")
+    cache, chance = MLCache("c", lru=LRU(9)), random.Random(7)
+    for _ in range(60):
+        writer = start("write")
+        writer.wait_until(lambda of=writer: len(of.lines) > 0)
+        time.sleep(chance.random() * 0.05)
+        writer.end(signal.SIGKILL)
+        stored = cache.peek("k")
+        assert stored is not None
+        for worker in listeners:
+            worker.wait_for("now", stored.value)
 
 
 def test_a_fork(start: Start) -> None:
@@ -164,7 +188,7 @@ async def test_redis_gone_and_back(settings: Any) -> None:
     with servers.one() as server:
         servers.forget_pools()
         settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url}}
-        cache = MLCache("c", RedisDict("values"), ttl=1000, lru=LRU(9))
+        cache = MLCache("c", RedisDict("values"), ttl=1000, lru=LRU(9), on_error="raise")
         cache.get("k", value("v"))
         await cache.aget("a", value("w"))
         server.kill()
@@ -177,6 +201,7 @@ async def test_redis_gone_and_back(settings: Any) -> None:
             with pytest.raises((Unavailable, CacheError)):
                 cache.set("k", 1)
         server.start()
+        await settle(lambda: not current_outages())
         assert cache.lookup("new", value("n")) == ("n", Level.L3)
         assert (await cache.alookup("anew", value("n"))) == ("n", Level.L3)
         assert cache.stats().errors == 4
@@ -196,7 +221,39 @@ def test_redis_goes_while_the_callback_runs(settings: Any) -> None:
             return "v"
 
         with pytest.raises(Unavailable):
-            cache.get("k", source)
+            cache.get("k", source, on_error="raise")
         server.start()
+        until(lambda: not current_outages())
+        assert cache.get("k", source) == "v"
+        assert cache.lookup("k") == ("v", Level.L1)
+        assert cache.peek("k") is None
+        server.start()
+        until(lambda: not current_outages())
+        assert cache.peek("k") is None
+        cache.lru.flush_all()
         assert cache.get("k", value("w")) == "w"
     servers.forget_pools()
+
+
+def test_an_invalidated_tag_reaches_other_processes(start: Start, joined: None) -> None:
+    listeners = [start("listen", ttl=1000) for _ in range(2)]
+    for worker in listeners:
+        worker.wait_for("ready")
+    cache = MLCache("c", ttl=1000)
+    for round_number in range(3):
+        cache.set("k", f"value {round_number}", tags=("product:7", "shop:3"))
+        for worker in listeners:
+            worker.wait_for("now", f"value {round_number}")
+        cache.invalidate_tags("shop:3")
+        for worker in listeners:
+            worker.wait_until(lambda of=worker: of.lines[-1] == ["now", None])
+
+
+def test_a_source_that_was_read_before_the_invalidation_in_another_process(start: Start, joined: None) -> None:
+    worker = start("load_tagged", ttl=1000)
+    worker.wait_for("has read")
+    cache = MLCache("c", lru=LRU(10))
+    cache.invalidate_tags("product:7")
+    worker.say("go on")
+    worker.wait_for("got", "old")
+    assert cache.lookup("k", value("new")).value == "new"

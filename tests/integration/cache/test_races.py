@@ -36,16 +36,16 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         actions = list(then)
         original, twin = getattr(dictionary, call), getattr(dictionary, f"a{call}")
 
-        def stop(key: str) -> None:
-            if key == "c:k" and actions:
+        def stop(key: str | list[str]) -> None:
+            if key in ("c:k", ["c:k"]) and actions:
                 in_thread(actions.pop(0))
 
-        def called(key: str, *args: Any) -> Any:
+        def called(key: Any, *args: Any) -> Any:
             result = original(key, *args)
             stop(key)
             return result
 
-        async def awaited(key: str, *args: Any) -> Any:
+        async def awaited(key: Any, *args: Any) -> Any:
             before = len(actions)
             result = await twin(key, *args)
             if len(actions) == before:  # LMDB's twin calls the other one
@@ -115,7 +115,7 @@ async def test_who_reads_many_while_others_write(pair: Pair, shared: Shared, aft
     a, b = pair
     await b.do("set", "k", "old")
     await a.do("update")
-    after(shared("values"), "get", meddle)
+    after(shared("values"), "get_many", meddle)
     bulk = a.cache.new_bulk().add("k", a.callback(value("unused")))
     assert [result.value for result in await a.do("get_bulk", bulk)] == ["old"]
     await agrees(a)
@@ -176,3 +176,29 @@ def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After)
     after(shdicts["default"], "get", meddle)
     assert reader.get("k") == "old"
     assert reader.get("k") == "new"
+
+
+async def test_who_sets_many_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+    a, _ = pair
+    dictionary = shared("values")
+    original, twin = dictionary.set_many, dictionary.aset_many
+    actions = [meddle]
+
+    def called(*args: Any) -> Any:
+        result = original(*args)
+        if actions:
+            thread = threading.Thread(target=actions.pop(), daemon=True)
+            thread.start()
+            thread.join(60)
+        return result
+
+    async def awaited(*args: Any) -> Any:
+        return called(*args)
+
+    dictionary.set_many, dictionary.aset_many = called, awaited  # type: ignore[method-assign]
+    try:
+        await a.do("set_many", {"k": "old", "other": 1})
+    finally:
+        dictionary.set_many, dictionary.aset_many = original, twin  # type: ignore[method-assign]
+    await a.do("update")
+    await agrees(a)

@@ -483,8 +483,12 @@ async def test_a_dictionary_of_locks_that_is_down(make: Make, settings: Any) -> 
     settings.CACHES = {**settings.CACHES, "down": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
     a = make(shm_locks=RedisDict("down", alias="down"))
     with pytest.raises(LockFailed, match=r"^could not acquire callback lock: The shared dictionary 'down'"):
-        await a.do("get", "k", value("v"))
+        await a.do("get", "k", value("v"), on_error="raise")
+    with pytest.raises(LockFailed, match=r"^could not acquire callback lock: The store redis:down is bypassed"):
+        await a.do("get", "k", value("v"), on_error="raise")
     assert await b.lookup("k", value("v")) == ("v", None, 3)
-    c = MLCache("c", RedisDict("down", alias="down"), lru=LRU(9))
+    assert await a.lookup("l", value("w")) == ("w", None, 3), "with a lock in this process"
+    assert await b.lookup("l") == ("w", None, 2)
+    c = MLCache("c", RedisDict("down", alias="down"), lru=LRU(9), on_error="raise")
     with pytest.raises(Unavailable):
         c.get("k", value("v"))

@@ -24,6 +24,7 @@ from resty_django.cache import (
     Stats,
 )
 from resty_django.cache.mlcache import records
+from resty_django.cache.outages.breaker import breaker_of
 from resty_django.cache.statistics.reporter import Counter, listed
 from resty_django.lock import Lock
 from resty_django.sansio import run
@@ -33,6 +34,7 @@ from tests.integration.cache.cancelling import Slow, cancelled, settle
 from tests.integration.cache.conftest import Make, Process, Shared, fails, raises, value
 from tests.integration.cache.tools import Hub, callback_took, flushed
 from tests.pauses import Pauses
+from tests.servers import until
 
 # --- set, delete, purge ---
 
@@ -413,6 +415,7 @@ def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: 
         patch.setattr(shared("values"), "update", down)
         run(counter.flush())
         assert not counter.is_due()
+    until(lambda: not breaker_of(shared("values")).down)
     callback_took(counter, "k", 1.0)
     history = run(counter.history())
     assert (history.total.l1, history.total.callbacks) == (7, 2)
@@ -504,7 +507,7 @@ async def test_one_refreshes_and_nobody_waits(make: Make, shared: Shared, clock:
 
 
 async def test_a_value_without_room_in_l2(
-    make: Make, shared: Shared, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+    make: Make, shared: Shared, clock: Clock, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     shm = shared("values", MIB)
     if shm.engine == "redis":
@@ -514,10 +517,15 @@ async def test_a_value_without_room_in_l2(
         a = make(shm_locks=locks)
         large = "x" * MIB
         assert await a.lookup("k", value(large)) == (large, None, 3)
-        assert "The key 'k' of 'c:' was not stored in L2" in caplog.text
+        logged = {"lmdb": "The key 'k' of 'c:' was not stored in L2", "redis": "of caches cannot be used"}
+        assert logged[shm.engine] in caplog.text
         assert await a.lookup("k") == (large, None, 1)
         with pytest.raises(NoMemory):
-            await a.do("set", "k", large)
+            await a.do("set", "k", large, on_error="raise")
+        await a.do("set", "k", large)
+        assert await a.lookup("k") == (large, None, 1)
+        clock.advance(5.001)
+        assert await a.lookup("k") == (None, None, -1)
     finally:
         if shm.engine == "redis":
             request.getfixturevalue("valkey").config_set("maxmemory", 0)

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 from resty_django.cache import Stats
 from resty_django.cache.invalidation.channel import Listeners
+from resty_django.cache.invalidation.entries import decode
 from resty_django.cache.statistics.counts import history
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.shdict import SharedDict
+from resty_django.shdict.lmdb import LmdbDict
 
 
 class Hub:
@@ -53,6 +55,12 @@ class HubChannel:
 
     async def apoll(self, timeout: float = 0.3) -> None:
         self.poll(timeout)
+
+
+def in_journal(dictionary: SharedDict) -> list[tuple[str, str]]:
+    """The channels and data of the invalidations that writers have appended to the journal of a dictionary."""
+    assert isinstance(dictionary, LmdbDict)
+    return [decode(entry)[1:] for _, entry in dictionary.read_journal(0).entries if entry is not None]
 
 
 def callback_took(counter: Counter, key: str, seconds: float) -> None:

@@ -95,6 +95,17 @@ def hang(**options: Any) -> None:
     the_cache(**options).get("k", source)
 
 
+def load_tagged(**options: Any) -> None:
+    """Run a callback that has read its source, and returns it after a line of the input. Then end."""
+
+    def source() -> str:
+        say("has read")
+        sys.stdin.readline()
+        return "old"
+
+    say("got", the_cache(**options).get("k", source, tags=("product:7",)))
+
+
 def ask(**options: Any) -> None:
     """Ask once for each line of the input: `key value`."""
     from resty_django.cache import CacheError, LockTimeout
@@ -126,6 +137,36 @@ def listen(**options: Any) -> None:
             last = value
             say("now", value)
         time.sleep(0.001)
+
+
+def alisten(**options: Any) -> None:
+    """As `listen`, in a task of an event loop."""
+    from resty_django import events
+
+    async def main() -> None:
+        cache = the_cache(**options)
+        await events.astart()
+        last = None
+        say("ready")
+        while True:
+            value = await cache.aget("k")
+            if value != last:
+                last = value
+                say("now", value)
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+def write() -> None:
+    """Store numbers one after the other until the end of the process."""
+    cache = the_cache(ttl=1000)
+    number = (cache.get("k") or 0) + 1
+    while True:
+        cache.set("k", number)
+        if number % 100 == 1:
+            say("wrote", number)
+        number += 1
 
 
 def fork() -> None:
@@ -168,7 +209,17 @@ def main(what: str, options: dict[str, Any]) -> None:
     site = json.loads(os.environ["RESTY_WORKER_SITE"])
     settings.configure(INSTALLED_APPS=["resty_django", "resty_django.cache"], ALLOWED_HOSTS=["testserver"], **site)
     django.setup()
-    {"storm": storm, "page": page, "hang": hang, "ask": ask, "listen": listen, "fork": fork}[what](**options)
+    calls = {
+        "storm": storm,
+        "page": page,
+        "hang": hang,
+        "ask": ask,
+        "write": write,
+        "listen": listen,
+        "alisten": alisten,
+        "fork": fork,
+    }
+    {**calls, "load_tagged": load_tagged}[what](**options)
 
 
 if __name__ == "__main__":

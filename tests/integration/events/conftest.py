@@ -25,7 +25,6 @@ from resty_django.events.service import EventService
 from resty_django.events.settings import EventsSettings
 from resty_django.shdict import SharedDict
 from tests import processes
-from tests.dictionaries import Clock
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
@@ -40,32 +39,17 @@ def channel(dictionary: SharedDict) -> Channel:
 
 
 class Process:
-    """A process of its own as far as events can tell, in this one. Its sleep moves the clock of the test.
+    """A process of its own as far as events can tell, in this one.
 
     `heard`: what a handler for every event was given. The calls are to be awaited; they are sync or the twins.
     """
 
-    def __init__(self, channel: Channel, clock: Clock, pid: int, twins: bool) -> None:
-        self.slept: list[int] = []
+    def __init__(self, channel: Channel, pid: int, twins: bool) -> None:
         self.heard: list[str] = []
-        self.clock = clock
         self.channel = channel
         self.twins = twins
-        self.service = EventService(
-            lambda: (channel, Options.of(EventsSettings())),
-            clock=clock,
-            sleep=self._sleep,
-            asleep=self._asleep,
-            pid=pid,
-        )
+        self.service = EventService(lambda: (channel, Options.of(EventsSettings())), pid=pid)
         self.service.registry.add(lambda data, event, source, pid: self.heard.append(event))
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(round(seconds * 1000))
-        self.clock.advance(seconds)
-
-    async def _asleep(self, seconds: float) -> None:
-        self._sleep(seconds)
 
     def on(self, event: str, callback: Callable[..., Any]) -> None:
         """Call `callback()` for an event of the source s."""
@@ -90,11 +74,11 @@ Make = Callable[..., Process]
 
 
 @pytest.fixture(params=["call", "twin"])
-def make(request: pytest.FixtureRequest, channel: Channel, clock: Clock) -> Make:
+def make(request: pytest.FixtureRequest, channel: Channel) -> Make:
     """Make a `Process` on `channel`, and again one that uses the calls for asyncio."""
 
     def make(pid: int = 1) -> Process:
-        return Process(channel, clock, pid, request.param == "twin")
+        return Process(channel, pid, request.param == "twin")
 
     return make
 
@@ -223,7 +207,7 @@ def worker(wide_site: dict[str, Any]) -> Iterator[Callable[..., Worker]]:
             started_worker.end()
 
 
-def eventually(check: Callable[[], Any], seconds: float = 5.0) -> bool:
+def eventually(check: Callable[[], Any], seconds: float = 30.0) -> bool:
     """Whether `check` comes true in time."""
     until = time.monotonic() + seconds
     while not check():

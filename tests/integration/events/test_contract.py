@@ -12,16 +12,12 @@ from django.dispatch import Signal
 
 from resty_django.events import BadEvent, Event, NotConfigured, NotEncodable, Unavailable, events
 from resty_django.events.channel import Channel
-from resty_django.events.memory import LAST
 from resty_django.events.stream import StreamChannel
 from resty_django.shdict import SharedDict
 from resty_django.shdict import Unavailable as DictUnavailable
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
 from tests.integration.events.conftest import Make
-
-in_memory = pytest.mark.parametrize("dictionary", ["lmdb"], indirect=True)
-"""A stream of Redis has no numbers without data."""
 
 
 def wipe(channel: Channel) -> None:
@@ -72,47 +68,6 @@ async def test_local_events_of_a_handler_come_before_its_other_events_and_all_in
     await process.post("e1")
     assert await process.poll() == "done"
     assert process.heard == ["e1", "e3", "e2"]
-
-
-@in_memory
-async def test_an_event_without_data_is_waited_for_and_dropped(
-    make: Make, channel: Channel, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Here two, which share one deadline."""
-    process = await make().begin()
-    await process.poll()
-    channel.dictionary.incr(LAST, 2)
-    await process.post("X")
-    began = clock()
-    assert await process.poll() == "done"
-    assert clock() - began == pytest.approx(0.5)
-    assert process.slept == [10] * 50
-    assert process.heard == ["started", "X"]
-    assert "dropping 2 events" in caplog.text
-    assert "waiting for event data timed out" in caplog.text
-
-
-@in_memory
-async def test_data_that_comes_late_is_not_dropped(make: Make, channel: Channel, clock: Clock) -> None:
-    process = await make().begin()
-    await process.poll()
-    record = channel.dictionary.get(f"event:{process.service.position}").replace(b"started", b"late")
-    number = channel.dictionary.incr(LAST, 1)
-    await process.post("X")
-    sleep = process.service.sleep
-
-    def late(seconds: float) -> None:
-        sleep(seconds)
-        if len(process.slept) == 3:
-            channel.dictionary.set(f"event:{number}", record)
-
-    async def alate(seconds: float) -> None:
-        late(seconds)
-
-    process.service.sleep, process.service.asleep = late, alate
-    await process.poll()
-    assert process.heard == ["started", "late", "X"]
-    assert process.slept == [10, 10, 10]
 
 
 async def test_after_a_wipe_all_events_are_handled(make: Make, channel: Channel) -> None:
@@ -401,7 +356,9 @@ async def test_a_failed_poll_is_made_good_by_the_next(
         with pytest.raises(Unavailable):
             await process.poll()
     assert await process.poll() == "done"
-    assert process.heard == ["started", "e"]
+    assert process.heard == ["missed", "started", "e"]
+    assert await process.poll() == "done"
+    assert process.heard == ["missed", "started", "e"]
 
 
 class Interrupt(BaseException):

@@ -1,8 +1,8 @@
-"""Events in memory: posters that are killed in the middle, numbers after a wipe, a dictionary that is full."""
+"""Events in memory: the order of posters at once, a file that was replaced, a dictionary that is full."""
 
 from __future__ import annotations
 
-import itertools
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from resty_django.events import NoRoom
-from resty_django.events.memory import LAST, MemoryChannel, begin_of
+from resty_django.events.memory import MemoryChannel
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
 from resty_django.events.settings import EventsSettings
-from resty_django.shdict import Change, NoMemory
+from resty_django.shdict import NoMemory
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB
 
@@ -47,39 +47,6 @@ def test_numbers_are_one_after_the_other(channel: MemoryChannel) -> None:
     assert channel.read(begin + 5) is None
 
 
-def test_an_event_whose_poster_was_killed_is_heard_and_leaves_no_gap(channel: MemoryChannel) -> None:
-    """It was killed after it had stored the record, and before it moved the counter."""
-    channel.append(b"a", 0)
-    last = channel.last()
-    channel.dictionary.add(f"event:{last + 1}", b"untold")
-    batch = channel.read(last)
-    assert batch is not None
-    assert batch.records == [(last + 1, b"untold")]
-    assert channel.last() == last + 1
-    channel.dictionary.add(f"event:{last + 2}", b"untold too")
-    channel.append(b"b", 0)
-    assert records(channel, last + 1) == [b"untold too", b"b"]
-
-
-def test_the_counter_never_goes_back(channel: MemoryChannel) -> None:
-    channel.append(b"a", 0)
-    last = channel.last()
-    channel.append(b"b", 0)
-    channel.move_to(last)
-    assert channel.last() == last + 1
-
-
-def test_a_counter_that_was_thrown_out_goes_on_where_it_was(channel: MemoryChannel) -> None:
-    """Between storing a record and moving the counter."""
-    channel.append(b"a", 0)
-    last = channel.last()
-    channel.dictionary.add(f"event:{last + 1}", b"b")
-    channel.dictionary.delete(LAST)
-    assert channel.read(last) is None
-    channel.move_to(last + 1)
-    assert records(channel, last) == [b"b"]
-
-
 def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -> None:
     channel.append(b"first", 0)
     begin = channel.last()
@@ -100,30 +67,25 @@ def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -
         assert own_records == [b"%d %d" % (who, number) for number in range(100)]
 
 
-@pytest.mark.parametrize(
-    ("position", "last", "begin"),
-    [
-        (0, 5 * MS + 3, 5 * MS),  # started on an empty dictionary
-        (5 * MS + 3, 5 * MS + 9, 5 * MS + 3),
-        (5 * MS, 5 * MS + MS - 1, 5 * MS),  # far behind, but it is no new beginning
-        (6 * MS - 2, 6 * MS + 5, 6 * MS - 2),  # more events than a millisecond has numbers
-        (5 * MS + 9, 7 * MS + 1, 7 * MS),  # emptied
-        (5 * MS + 9, 7 * MS + 900, 7 * MS),
-        (5 * MS + 9, 4 * MS + 2, 4 * MS),  # emptied, and the clock was set back
-        (5 * MS + 9, 5 * MS + 2, 5 * MS),
-    ],
-)
-def test_where_reading_begins(position: int, last: int, begin: int) -> None:
-    assert begin_of(position, last) == begin
+def test_a_file_that_was_replaced_is_noticed(channel: MemoryChannel, tmp_path: Path) -> None:
+    """However many events were posted since."""
+    for number in range(3):
+        channel.append(b"%d" % number, 0)
+    position = channel.last()
+    channel.dictionary.close()
+    shutil.rmtree(tmp_path / "dicts")
+    for number in range(5):
+        channel.append(b"new %d" % number, 0)
+    assert records(channel, position) == [b"new %d" % number for number in range(5)]
 
 
-def test_two_beginnings_are_never_in_one_millisecond(channel: MemoryChannel) -> None:
-    begins = []
-    for _ in range(5):
-        channel.append(b"a", 0)
-        begins.append(channel.last())
-        channel.dictionary.flush_all()
-    assert all(later - earlier >= MS for earlier, later in itertools.pairwise(begins))
+def test_flushing_the_dictionary_keeps_the_events(channel: MemoryChannel) -> None:
+    channel.append(b"a", 0)
+    begin = channel.last() - 1
+    channel.dictionary.flush_all()
+    channel.dictionary.flush_expired()
+    channel.append(b"b", 0)
+    assert records(channel, begin) == [b"a", b"b"]
 
 
 # --- a full dictionary ---
@@ -140,14 +102,16 @@ def test_old_events_leave_when_there_is_no_room(channel: MemoryChannel) -> None:
     batch = channel.read(channel.last() - 100)
     assert batch is not None
     assert all(record is not None for _, record in batch.records)
-    assert channel.dictionary.get(f"event:{channel.last() - 2900}") is None
+    old = channel.read(channel.last() - 2900)
+    assert old is not None
+    assert old.lost > 1000
 
 
 def test_a_listener_that_is_too_slow_hears_the_rest(channel: MemoryChannel, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
     listener = service(channel)
     listener.registry.add(lambda data, *event_args: heard.append(data[0]), "s")
-    listener.begin(channel, Options.of(EventsSettings()).changed(wait_max=0))
+    listener.begin(channel, Options.of(EventsSettings()))
     for number in range(3000):
         listener.post("s", "e", [number, "x" * 1000])
     assert listener.poll() == "done"
@@ -166,22 +130,45 @@ def test_an_event_that_does_not_fit_is_refused_with_its_size_alone(
     assert "An event of 20000" in caplog.text
     assert "secret" not in caplog.text
     posts.post("s", "f")
-    assert b'"f"' in (channel.fetch(channel.last()) or b"")
+    assert b'"f"' in (records(channel, channel.last() - 1)[0] or b"")
+
+
+def test_a_large_event_is_stored_in_pieces_and_leaves_with_the_journal(channel: MemoryChannel) -> None:
+    begin = channel.last()
+    channel.append(b"x" * 100_000, 0)
+    assert records(channel, begin) == [b"x" * 100_000]
+    position = channel.last()
+    for number in range(3000):
+        channel.append(b"%d" % number + b"y" * 1000, 0)
+    batch = channel.read(position - 1)
+    assert batch is not None
+    assert batch.lost > 0
+    assert channel.dictionary.get_keys() == [], "the journal has deleted its item"
+
+
+def test_a_large_event_that_was_evicted_is_dropped(channel: MemoryChannel, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[str] = []
+    listener = service(channel)
+    listener.registry.add(lambda data, event, *event_args: heard.append(event), "s")
+    listener.begin(channel, Options.of(EventsSettings()))
+    listener.post("s", "large", "x" * 10_000)
+    listener.post("s", "small")
+    channel.dictionary.delete(*channel.dictionary.get_keys())
+    assert listener.poll() == "done"
+    assert heard == ["small"]
+    assert "dropping 1 events" in caplog.text
 
 
 def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[float] = []
     full = 3
 
-    def add(key: object, value: object, ttl: float = 0, flags: int = 0) -> Any:
+    def append(record: bytes) -> None:
         tries.append(time.monotonic())
         if len(tries) <= full:
             raise NoMemory("full")
-        return real(key, value, ttl, flags)
 
-    channel.dictionary.update(LAST, lambda last: Change(MS, 0))
-    real = channel.dictionary.add
-    monkeypatch.setattr(channel.dictionary, "add", add)
+    monkeypatch.setattr(channel.dictionary, "append", append)
     channel.append(b"a", 3)
     assert len(tries) == 4
     tries.clear()

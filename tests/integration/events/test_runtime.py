@@ -16,8 +16,8 @@ from django.dispatch import Signal
 
 from resty_django import events
 from resty_django.events import handlers, runtime
+from resty_django.events.channel import channel_of
 from resty_django.shdict import Unavailable, shdicts
-from resty_django.shdict.lmdb import LmdbDict
 from tests.integration.events.conftest import eventually
 
 pytestmark = pytest.mark.usefixtures("site")
@@ -70,14 +70,14 @@ def test_the_first_configuring_does_not_poll_in_the_foreground() -> None:
 
 def test_options_are_those_of_the_settings_and_of_the_call(settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "EVENTS": {"TIMEOUT": 7, "INTERVAL": 3}}
-    events.configure(interval=0, wait_max=0.25)
+    events.configure(interval=0, retries=25)
     options = runtime.service().options
     assert options is not None
-    assert (options.timeout, options.interval, options.wait_max, options.wait_interval) == (7, 0, 0.25, 0.01)
+    assert (options.timeout, options.interval, options.retries) == (7, 0, 25)
     events.configure(timeout=5)
     options = runtime.service().options
     assert options is not None
-    assert (options.timeout, options.interval, options.wait_max) == (5, 0, 0.25)
+    assert (options.timeout, options.interval, options.retries) == (5, 0, 25)
 
 
 def test_a_later_configuring_polls_once(heard: list[str]) -> None:
@@ -124,8 +124,8 @@ def test_another_dictionary_may_be_given(settings: Any, tmp_path: Any, heard: li
     path = {"PATH": str(tmp_path / "dicts")}
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": path, "other": {**path, "SIZE": 2**20}}}
     events.configure("other", interval=0)
-    assert shdicts["other"].get("last") is not None
-    assert shdicts["events"].get("last") is None
+    assert channel_of(shdicts["other"], 1).last() > 0
+    assert channel_of(shdicts["events"], 1).last() == 0
 
 
 # --- start and stop ---
@@ -241,45 +241,53 @@ async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: lis
 # --- stores that fail ---
 
 
-@pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Make every call of the dictionary fail, or no longer."""
+class EventStore:
+    """The store of the events, which a test takes down. Caches of earlier tests may follow other dictionaries."""
 
-    def down(*args: Any, **options: Any) -> Any:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused = 0
+        """Number of calls since it went down."""
+        self._monkeypatch = monkeypatch
+
+    def go_down(self) -> None:
+        for name in ("journal_end", "read_journal", "append"):
+            self._monkeypatch.setattr(shdicts["events"], name, self._refuse)
+
+    def come_back(self) -> None:
+        self._monkeypatch.undo()
+
+    def _refuse(self, *args: Any, **options: Any) -> Any:
+        self.refused += 1
         raise Unavailable("no answer")
 
-    def fail(on: bool) -> None:
-        for name in ("get", "add", "update"):
-            if on:
-                monkeypatch.setattr(LmdbDict, name, down)
-        if not on:
-            monkeypatch.undo()
 
-    return fail
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> EventStore:
+    return EventStore(monkeypatch)
 
 
 def test_a_listener_outlives_an_outage_and_tells_it_once(
-    fail: Callable[[bool], None], heard: list[str], caplog: pytest.LogCaptureFixture
+    store: EventStore, heard: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    messages = ["Events are not received until the store is back: Unavailable: no answer"]
     events.start()
     assert eventually(lambda: heard == ["started"])
-    fail(True)
+    store.go_down()
     with pytest.raises(events.Unavailable, match=r'^failed posting event "e" by "s"; no answer'):
         events.post("s", "e")
-    time.sleep(0.5)
-    fail(False)
+    assert eventually(lambda: store.refused >= 4)
+    assert [record.getMessage() for record in caplog.records] == messages
+    store.come_back()
     events.post("s", "f")
-    assert eventually(lambda: heard == ["started", "f"])
-    assert [record.getMessage() for record in caplog.records] == [
-        "Events are not received until the store is back: Unavailable: no answer",
-        "Events are received again",
-    ]
+    assert eventually(lambda: heard == ["started", "missed", "f"])
+    messages.append("Events are received again")
+    assert eventually(lambda: [record.getMessage() for record in caplog.records] == messages)
 
 
 def test_a_start_with_a_store_that_is_down_comes_true_later(
-    fail: Callable[[bool], None], heard: list[str], caplog: pytest.LogCaptureFixture
+    store: EventStore, heard: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    fail(True)
+    store.go_down()
     began = time.monotonic()
     events.start(wait=0.1)
     assert time.monotonic() - began < 5
@@ -287,18 +295,43 @@ def test_a_start_with_a_store_that_is_down_comes_true_later(
     assert not events.configured()
     with pytest.raises(events.Unavailable, match=r"^The events cannot be started"):
         events.configure()
-    fail(False)
+    store.come_back()
     assert eventually(events.configured)
     assert eventually(lambda: heard == ["started"])
 
 
-def test_an_exit_with_a_store_that_is_down_is_quiet(
-    fail: Callable[[bool], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_exit_with_a_store_that_is_down_is_quiet(store: EventStore, caplog: pytest.LogCaptureFixture) -> None:
     runtime.ensure()
-    fail(True)
+    store.go_down()
     events.stop()
     assert caplog.records == []
+
+
+# --- followers ---
+
+
+class Follower:
+    """`read`: what a poll calls."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self.read = read
+
+    def has_news(self) -> bool:
+        return False
+
+
+def test_a_follower_that_disappears_during_a_poll_hides_no_other() -> None:
+    """A garbage collection may end one at any time, also in the middle of a poll."""
+    reads: list[str] = []
+    disappearing = [Follower(lambda: reads.append("first"))]
+    ending, last = Follower(disappearing.clear), Follower(lambda: reads.append("last"))
+    for follower in (*disappearing, ending, last):
+        runtime.follow(follower)
+    runtime.ensure()
+    events.poll()
+    assert reads == ["first", "last"]
+    events.poll()
+    assert reads == ["first", "last", "last"]
 
 
 # --- registering ---

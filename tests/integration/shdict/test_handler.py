@@ -31,7 +31,7 @@ def site(tmp_path: Path, redis_cache: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.redis
 def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -> None:
-    assert set(shdicts) == {"default", "events", "limits", "other", "remote"}
+    assert set(shdicts) == {"default", "bans", "events", "limits", "other", "remote"}
     assert isinstance(shdicts["default"], LmdbDict)
     assert (shdicts["default"].name, shdicts["default"].capacity()) == ("default", 2 * MIB)
     assert isinstance(shdicts["remote"], RedisDict)
@@ -72,9 +72,9 @@ def test_the_same_settings_give_the_same_object_after_a_change(site: dict[str, A
 
 @pytest.mark.redis
 def test_the_mapping_holds_all_configured_dictionaries_before_their_first_use(site: dict[str, Any]) -> None:
-    names = ["default", "events", "limits", "other", "remote"]
+    names = ["bans", "default", "events", "limits", "other", "remote"]
     assert sorted(shdicts) == sorted(shdicts.keys()) == names
-    assert len(shdicts) == 5
+    assert len(shdicts) == 6
     assert all(name in shdicts for name in names)
     assert "oter" not in shdicts
     assert shdicts.get("oter") is None

@@ -177,6 +177,9 @@ ONCE: dict[str, tuple[Any, ...]] = {
     "llen": ("list",),
     "lpop": ("list",),
     "rpop": ("list",),
+    "set_many": ({"k": 1, "n": 2}, 10, 7),
+    "get_many": (("k", "n", "absent"),),
+    "delete_many": (("k", "n", "absent"),),
 }
 
 
@@ -191,7 +194,7 @@ async def test_a_call_is_one_round_trip(shared: RedisDict, valkey: Redis, name: 
 
 
 def test_every_call_is_in_the_table_and_has_a_twin_that_does_not_block() -> None:
-    on_all_keys = {"get_keys", "flush_all", "flush_expired", "free_space", "stats", "close", "update"}
+    on_all_keys = {"get_keys", "iter_keys", "flush_all", "flush_expired", "free_space", "stats", "close", "update"}
     twins = {name for name in vars(SharedDict) if hasattr(SharedDict, f"a{name}")}
     assert twins - {"capacity"} == set(ONCE) | on_all_keys
     assert [name for name in twins if f"a{name}" not in vars(RedisDict)] == []

@@ -1,6 +1,6 @@
 -- Delete an item: any, or only one that holds a value.
--- KEYS    the item
--- ARGV    [value]
+-- KEYS    the item, [the stream of the entry]
+-- ARGV    [value], [entry: entry.lua]
 -- Reply   1: it was there (with the value), and had not expired; else nil
 -- Cost    O(1); the memory of a large item is freed behind the scene
 local value = ARGV[1]
@@ -10,4 +10,5 @@ if value and not (there and item[1] .. (item[3] or '') == value) then
   return false
 end
 redis.call('UNLINK', KEYS[1])
+append()
 return there and 1

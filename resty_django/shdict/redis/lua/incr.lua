@@ -9,7 +9,7 @@ local item = redis.call('HMGET', KEYS[1], 't', 'v', 'e')
 
 if not live(item[1], item[3]) then
   if new and new ~= 'O' then
-    save(new, life, stale)
+    save(KEYS[1], new, life, stale)
   end
   return new or false
 elseif item[1] ~= INT and item[1] ~= FLOAT then

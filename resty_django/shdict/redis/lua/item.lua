@@ -1,4 +1,4 @@
--- Common beginning of the scripts in this folder. An item is one hash at KEYS[1]:
+-- Common beginning of the scripts in this folder. An item is one hash:
 --   t  kind, a digit (codec.py)       v  payload (a whole number: decimal)
 --   f  flags                          e  expiry in ms of the server's time; 0: none; -1: flushed
 -- and a list has, in place of v,
@@ -33,11 +33,11 @@ local function live(kind, expiry)
 end
 
 -- The key's own expiry.
-local function lives(life, stale)
+local function lives(key, life, stale)
   if (life or '0') == '0' then
-    redis.call('PERSIST', KEYS[1])
+    redis.call('PERSIST', key)
   else
-    redis.call('PEXPIRE', KEYS[1], life + stale)
+    redis.call('PEXPIRE', key, life + stale)
   end
 end
 
@@ -46,12 +46,12 @@ local function expiry_after(life)
 end
 
 -- The first write may fail if memory is full; then nothing has changed.
-local function save(value, life, stale, flags)
+local function save(key, value, life, stale, flags)
   local kind, payload, expiry = string.sub(value, 1, 1), string.sub(value, 2), expiry_after(life)
-  local new = redis.call('HSET', KEYS[1], 't', kind, 'v', payload, 'f', flags or '0', 'e', expiry)
+  local new = redis.call('HSET', key, 't', kind, 'v', payload, 'f', flags or '0', 'e', expiry)
   if new ~= 0 and new ~= VALUE_FIELDS then -- over a list
-    redis.call('DEL', KEYS[1])
-    redis.call('HSET', KEYS[1], 't', kind, 'v', payload, 'f', flags or '0', 'e', expiry)
+    redis.call('DEL', key)
+    redis.call('HSET', key, 't', kind, 'v', payload, 'f', flags or '0', 'e', expiry)
   end
-  lives(life, stale)
+  lives(key, life, stale)
 end

@@ -7,5 +7,5 @@ local expiry = redis.call('HGET', KEYS[1], 'e')
 if not expiry or over(expiry) then
   return false
 end
-save(unpack(ARGV))
+save(KEYS[1], unpack(ARGV))
 return 1

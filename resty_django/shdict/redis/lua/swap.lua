@@ -1,6 +1,7 @@
 -- The second half of update: write, if the value is still the one that the function got.
--- KEYS    the item
--- ARGV    the old value ('': absent or expired), the new one ('': delete), [life, stale ms (else as it is)]
+-- KEYS    the item, [the stream of the entry]
+-- ARGV    the old value ('': absent or expired), the new one ('': delete), [life, stale ms (else as it is)],
+--         [entry: entry.lua]
 -- Reply   nil: done; else the value that is there instead ('': none)
 -- Cost    O(1) and the comparison of the old value
 local old, new, life, stale = unpack(ARGV)
@@ -14,6 +15,7 @@ elseif new == '' then
 elseif there and not life then
   redis.call('HSET', KEYS[1], 't', string.sub(new, 1, 1), 'v', string.sub(new, 2))
 else
-  save(new, life, stale, there and item[4])
+  save(KEYS[1], new, life, stale, there and item[4])
 end
+append()
 return false

@@ -1,0 +1,74 @@
+"""The stores of a cache for the admin, as this process sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from resty_django.admin.formatting import NONE
+from resty_django.shdict import SharedDict
+from resty_django.text import printable
+
+from ..inventory import CacheInfo
+from ..mlcache.cache import MLCache
+from ..outages.breaker import Outage, StoreBreaker, breaker_of, current_outages
+from .statistics import moment
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A store that cannot be used."""
+
+    store: str
+    since: datetime
+    error: str
+    calls: int
+
+    @classmethod
+    def of(cls, outage: Outage) -> Trouble:
+        return cls(printable(outage.store, 200), moment(outage.since), printable(outage.error, 500), outage.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """A store, what the cache uses it for, and its current outage. `waiting`: writes to be carried out after it."""
+
+    store: str
+    uses: str
+    trouble: Trouble | None
+    readable: bool
+    waiting: str
+
+
+def troubles() -> list[Trouble]:
+    """Return the stores of all caches that this process cannot use."""
+    return [Trouble.of(outage) for outage in current_outages()]
+
+
+def statuses(info: CacheInfo) -> list[StoreStatus]:
+    """Return the stores of a cache."""
+    uses: dict[StoreBreaker, list[str]] = {}
+    for use, dictionary in _dictionaries(info):
+        uses.setdefault(breaker_of(dictionary), []).append(f"{use} ({dictionary.name})")
+    return [_status(breaker, ", ".join(texts)) for breaker, texts in uses.items()]
+
+
+def _status(breaker: StoreBreaker, uses: str) -> StoreStatus:
+    outage = breaker.outage()
+    trouble = None if outage is None else Trouble.of(outage)
+    waiting = f"{len(breaker.pending):,}" if breaker.pending else NONE
+    return StoreStatus(breaker.name, uses, trouble, not breaker.reads_down, waiting)
+
+
+def _dictionaries(info: CacheInfo) -> Iterator[tuple[str, SharedDict]]:
+    cache = info.cache
+    if isinstance(cache, MLCache):
+        yield "L2", cache.dictionaries[0]
+        for dictionary in cache.dictionaries[1:]:
+            yield "cached None", dictionary
+        yield "locks", cache.locks
+    elif cache is not None:
+        yield "L2", cache.dictionary
+    if info.counter is not None:
+        yield "statistics", info.counter.dictionary

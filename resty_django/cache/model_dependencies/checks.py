@@ -1,0 +1,60 @@
+"""System checks of dependencies on models.
+
+| id | meaning |
+|---|---|
+| `resty_cache.E003` | a cached function, a cached view or `invalidate_on` names a model that is not installed |
+| `resty_cache.E004` | the fields of a dependency are not fields of the model |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import FieldDoesNotExist
+from django.db.models import Model
+
+from resty_django.address import see
+from resty_django.suggestions import did_you_mean
+
+from . import registry
+
+
+def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return one message per problem."""
+    messages: list[CheckMessage] = []
+    for label, dependents in registry.by_label.items():
+        try:
+            model = apps.get_model(label)
+        except (LookupError, ValueError):
+            messages += [_not_installed(label, origin) for _, origin in dict.fromkeys(dependents.origins)]
+        else:
+            for fields, origin in dict.fromkeys(dependents.origins):
+                messages += _unknown_fields(model, fields, origin)
+    return messages
+
+
+def _not_installed(label: str, origin: str) -> Error:
+    labels = [model._meta.label_lower for model in apps.get_models()]
+    hint = did_you_mean(label, labels, "Add its app to INSTALLED_APPS, or correct the label.")
+    return Error(
+        f"{origin} depends on the model {label!r}, which is not installed.",
+        hint=f"{hint} {see('docs/cache.md')}".strip(),
+        id="resty_cache.E003",
+    )
+
+
+def _unknown_fields(model: type[Model], fields: registry.Fields, origin: str) -> Iterator[Error]:
+    for name in sorted(fields or ()):
+        try:
+            model._meta.get_field(name)
+        except FieldDoesNotExist:
+            names = [field.name for field in model._meta.get_fields()]
+            hint = did_you_mean(name, names, f"It has {', '.join(names)}.")
+            yield Error(
+                f"{origin} depends on the field {name!r}, which {model._meta.label} does not have.",
+                hint=f"{hint} {see('docs/cache.md')}".strip(),
+                id="resty_cache.E004",
+            )

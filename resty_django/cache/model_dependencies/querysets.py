@@ -1,0 +1,58 @@
+"""Manager and querysets whose bulk operations invalidate what depends on their model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from django.db import models
+
+from .changes import changed
+
+M = TypeVar("M", bound=models.Model)
+
+
+class CacheInvalidatingQuerySet(models.QuerySet[M]):
+    """A queryset whose `update`, `bulk_create` and `bulk_update` invalidate what depends on the model.
+
+    Their async twins do the same. For `delete`, Django sends a signal for each row.
+    """
+
+    _in_bulk_update = False
+
+    def update(self, **kwargs: Any) -> int:
+        rows = super().update(**kwargs)
+        if rows and not self._in_bulk_update:
+            changed(self.model, self.db, None, kwargs)
+        return rows
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
+        instances = super().bulk_create(objs, *args, **kwargs)
+        if instances:
+            updates = len(args) > 2 or kwargs.get("update_conflicts")  # existing rows, whose keys may be unknown
+            changed(self.model, self.db, None if updates else instances, None)
+        return instances
+
+    bulk_create.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_update(self, objs: Iterable[M], fields: Sequence[str], batch_size: int | None = None) -> int:  # type: ignore[override]
+        instances = tuple(objs)
+        quiet = self._chain()  # type: ignore[attr-defined]
+        quiet._in_bulk_update = True
+        rows: int = super(CacheInvalidatingQuerySet, quiet).bulk_update(instances, fields, batch_size)
+        if instances:
+            changed(self.model, quiet.db, instances, fields)
+        return rows
+
+    bulk_update.alters_data = True  # type: ignore[attr-defined]
+
+    def _clone(self) -> Any:
+        clone = super()._clone()  # type: ignore[misc]
+        clone._in_bulk_update = self._in_bulk_update
+        return clone
+
+
+class CacheInvalidatingManager(models.Manager.from_queryset(CacheInvalidatingQuerySet)[M]):  # type: ignore[misc]
+    """A manager with `CacheInvalidatingQuerySet`: `objects = CacheInvalidatingManager()`."""

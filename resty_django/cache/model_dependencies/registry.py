@@ -1,0 +1,66 @@
+"""Registry of the models on which values in caches depend."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.apps import apps
+from django.db.models import Model
+
+Fields = frozenset[str] | None
+Target = Any
+"""An `MLCache`, or the name of one."""
+
+
+@dataclass
+class Dependents:
+    """The dependents of a model. `caches`: the caches by the fields on which values in them depend (None: all)."""
+
+    caches: dict[Fields, list[Target]] = field(default_factory=dict)
+    origins: list[tuple[Fields, str]] = field(default_factory=list)
+    """The fields and the function of each dependency, for messages."""
+
+
+by_label: dict[str, Dependents] = defaultdict(Dependents)
+"""The dependents by label in lower case."""
+
+
+def add(label: str, fields: Fields, cache: Target, origin: str) -> None:
+    """Register a dependency, and listen to changes of the model as soon as models are loaded."""
+    dependents = by_label[label]
+    caches = dependents.caches.setdefault(fields, [])
+    if not any(listed is cache or listed == cache for listed in caches):
+        caches.append(cache)
+    dependents.origins.append((fields, origin))
+    if apps.models_ready:
+        listen(label)
+
+
+def listen(label: str) -> None:
+    """Listen to changes of a model, if it is installed, and of models that inherit its fields."""
+    from .signals import connect
+
+    try:
+        model = apps.get_model(label)
+    except (LookupError, ValueError):  # reported by a system check
+        return
+    for candidate in apps.get_models(include_auto_created=True):
+        if issubclass(candidate, model):
+            connect(candidate)
+
+
+def listen_to_all() -> None:
+    """Listen to the models of all dependencies that were declared before models were loaded."""
+    for label in list(by_label):
+        listen(label)
+
+
+def labels_of(model: type[Model]) -> list[str]:
+    """Return the registered labels of a model and of the models whose fields it inherits."""
+    concrete = model._meta.concrete_model
+    if concrete is None or not by_label:
+        return []
+    models = (concrete, *concrete._meta.get_parent_list())
+    return [label for label in dict.fromkeys(model._meta.label_lower for model in models) if label in by_label]

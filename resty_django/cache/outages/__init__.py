@@ -1,0 +1,1 @@
+"""Outages of the stores of caches: circuit breakers, and what replaces a store while it is down."""

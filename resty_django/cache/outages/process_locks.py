@@ -1,0 +1,53 @@
+"""Locks in the memory of this process, which replace the dictionary of the locks while its store is down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Final, cast
+
+from resty_django.forks import after_fork
+from resty_django.shdict import Outcome, SharedDict
+
+
+class ProcessLocks:
+    """The calls of a dictionary that `resty_django.lock.Lock` makes, for the threads and tasks of this process."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the locks of the parent's threads."""
+        self._tokens: dict[object, tuple[bytes, float]] = {}
+        """Token and monotonic time of expiry of each held lock."""
+        self._changing = threading.Lock()
+
+    def add(self, key: object, token: bytes, ttl: float) -> Outcome:
+        now = time.monotonic()
+        with self._changing:
+            held = self._tokens.get(key)
+            if held is not None and held[1] > now:
+                return Outcome.EXISTS
+            self._tokens[key] = token, now + ttl
+        return Outcome.STORED
+
+    def delete_if(self, key: object, token: bytes) -> bool:
+        with self._changing:
+            held = self._tokens.get(key)
+            if held is None or held[0] != token:
+                return False
+            del self._tokens[key]
+        return True
+
+    async def aadd(self, *args: Any) -> Outcome:
+        return self.add(*args)
+
+    async def adelete_if(self, *args: Any) -> bool:
+        return self.delete_if(*args)
+
+
+_locks: Final = ProcessLocks()
+after_fork(_locks.forget)
+
+process_locks: Final = cast("SharedDict", _locks)
+"""The locks of this process. It has only the calls of `ProcessLocks`."""

@@ -1,0 +1,61 @@
+"""The parser for durations in settings, options and arguments: "10m", "1h30m", "500ms", numbers, timedeltas. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+Duration: TypeAlias = str | float | timedelta
+"""A number of seconds, a `timedelta`, or a text such as "10m"."""
+
+UNITS: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800.0),
+}
+"""The number of seconds in each unit. "m" is a minute, as in nginx's `30r/m`."""
+
+LONGEST_TEXT: Final = 60
+"""The maximum number of characters of a rate or duration."""
+
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+_SPAN: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
+
+
+def parse_duration(span: str | float | timedelta) -> float:
+    """Return the seconds of "1h", "90s", "500ms", "1h30m", "hour", a `timedelta`, or a number of seconds.
+
+    Raise `ValueError` if it is not a duration of at least 0, and `TypeError` for other types.
+    """
+    if isinstance(span, timedelta):
+        seconds = span.total_seconds()
+    elif isinstance(span, str):
+        seconds = _seconds(span)
+    elif isinstance(span, bool) or not isinstance(span, int | float):
+        raise TypeError(f'A duration must be a string such as "1h", a number of seconds or a timedelta, not {span!r}.')
+    else:
+        seconds = float(span)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"A duration must be at least 0, not {span!r}.")
+    return seconds
+
+
+def _seconds(text: str) -> float:
+    unit = UNITS.get(text.strip().lower())
+    if unit is not None:
+        return unit
+    total, end = 0.0, 0
+    stripped = text.rstrip() if len(text) <= LONGEST_TEXT else ""
+    while match := _SPAN.match(stripped, end):
+        if match[2].lower() not in UNITS:
+            raise ValueError(f"{text!r}: {match[2]!r} is not a unit of time. Use ms, s, m, h, d or w.")
+        total += float(match[1]) * UNITS[match[2].lower()]
+        end = match.end()
+    if not end or end < len(stripped):
+        raise ValueError(f'{text[:LONGEST_TEXT]!r} is not a duration such as "1h", "90s" or "500ms".')
+    return total

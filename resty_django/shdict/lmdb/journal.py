@@ -1,0 +1,168 @@
+"""The journal of a dictionary: entries in order, for processes that follow it.
+
+An entry can be appended in the transaction that changes an item, so that all processes see both or neither.
+Entries have consecutive numbers. The first number is derived from the time at which the journal was created, so that a
+reader notices that a file was replaced, even if more entries were appended since then than before.
+
+Entries have a separate table: they are neither items nor in the order of use, and `flush_all` keeps them. Above
+`journal_size` bytes, appending deletes the oldest entries. An entry of more than `LONGEST` bytes is stored as an item,
+because LMDB would need contiguous pages, and may be evicted before the journal reaches it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from ..codec import BYTES
+from .environment import StoreError
+from .items import ItemStore, NoSpace
+from .records import PAGE, Txn, order_key
+
+LONGEST: Final = 1800
+"""Maximum size in bytes of an entry within the journal."""
+NUMBERS: Final = 2**21
+"""Numbers reserved per millisecond of a journal's creation. Later entries use the numbers of following milliseconds."""
+FAR: Final = 2**20
+"""A journal that was created in another millisecond and ends this far ahead was created again."""
+SHARE: Final = 16
+"""The journal takes at most this part of the file, unless `journal_size` is raised."""
+TRIM_EVERY: Final = 16
+"""Number of entries between two checks of the journal's size."""
+TRIM: Final = 32
+"""Number of entries that one transaction deletes."""
+BATCH: Final = 1000
+"""Maximum number of entries read at once."""
+
+_number: Final = int.from_bytes
+
+
+class Entries(NamedTuple):
+    """Entries after a position, with their numbers; None for an entry that was evicted.
+
+    `last`: the position after them. `lost`: number of entries that were deleted before they could be read.
+    `replaced`: the journal was created again since the position, so an unknown number of entries is lost.
+    """
+
+    last: int
+    entries: list[tuple[int, bytes | None]]
+    lost: int = 0
+    replaced: bool = False
+
+
+class JournalMixin(ItemStore):
+    """Appends to the journal of a dictionary, and reads it."""
+
+    journal_size: int
+
+    def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
+        super().__init__(name, size, path, clock)
+        self.journal_size = self.size // SHARE
+
+    def append(self, *entries: bytes) -> None:
+        """Append entries to the journal. Raise `NoMemory`."""
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    for entry in entries:
+                        self._append(txn, entry)
+                return
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, b"", safe=False)
+
+    def journal_end(self) -> int:
+        """Return the number of the last entry; 0 if there has never been one."""
+        cursor: Any
+        tries = 0
+        while True:
+            try:
+                cursor = self._begin(self._journal).cursor()
+                return _number(cursor.key()) if cursor.last() else 0
+            except StoreError as error:
+                cursor = None  # the traceback of an error must not keep a transaction alive
+                tries = self._recover(error, tries)
+
+    def read_journal(self, position: int) -> Entries:
+        """Return the entries after the number `position`, at most `BATCH`."""
+        tries = 0
+        while True:
+            try:
+                with self._begin(self._items) as txn:
+                    return self._entries(txn, position)
+            except StoreError as error:
+                tries = self._recover(error, tries)
+
+    def _entries(self, txn: Txn, position: int) -> Entries:
+        cursor = txn.cursor(self._journal)
+        last = _number(cursor.key()) if cursor.last() else 0
+        if last in (0, position):
+            return Entries(position, [])
+        begin = begin_of(position, last)
+        cursor.set_range(order_key(begin + 1))
+        entries = [
+            (_number(key), entry or self._long_entry(txn, _number(key)))
+            for key, entry in islice(cursor.iternext(), BATCH)
+        ]
+        return Entries(entries[-1][0], entries, entries[0][0] - begin - 1, position != 0 and begin != position)
+
+    def _append(self, txn: Txn, entry: bytes) -> None:
+        """Append an entry within a transaction."""
+        cursor = txn.cursor(self._journal)
+        number = _number(cursor.key()) + 1 if cursor.last() else _first_number()
+        if len(entry) > LONGEST:
+            self._save_long(txn, number, entry)
+            entry = b""
+        txn.put(order_key(number), entry, True, True, True, self._journal)
+        if not number % TRIM_EVERY:
+            self._trim(txn)
+
+    def _trim(self, txn: Txn) -> None:
+        """Delete the oldest entries of a journal that is too large, more of them than are appended between two
+        calls."""
+        stat = txn.stat(self._journal)
+        if (stat["branch_pages"] + stat["leaf_pages"]) * PAGE <= self.journal_size:
+            return
+        cursor = txn.cursor(self._journal)
+        cursor.first()
+        for _ in range(min(TRIM, stat["entries"] - 1)):
+            key, entry = cursor.item()
+            if not entry:
+                self._drop_long(txn, _number(key))
+            cursor.delete()
+
+    # --- long entries, as items ---
+
+    def _save_long(self, txn: Txn, number: int, entry: bytes) -> None:
+        now = int(self._clock() * 1000)
+        self._save(txn, _name(number), None, None, _name(number), BYTES, entry, 0, 0, now, False)
+
+    def _drop_long(self, txn: Txn, number: int) -> None:
+        record = txn.get(_name(number))
+        if record is not None:
+            self._remove(txn, _name(number), record)
+
+    def _long_entry(self, txn: Txn, number: int) -> bytes | None:
+        record = txn.get(_name(number))
+        return None if record is None else self._payload(txn, record)
+
+
+def begin_of(position: int, last: int) -> int:
+    """Return the position, or the beginning of a journal that was created again since."""
+    begin = last - last % NUMBERS
+    if position < last and (begin <= position or last < position + FAR):
+        return position
+    return begin
+
+
+def _first_number() -> int:
+    return int(time.time() * 1000) * NUMBERS + 1
+
+
+def _name(number: int) -> bytes:
+    return b"journal:%d" % number

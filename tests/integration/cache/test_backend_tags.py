@@ -1,0 +1,136 @@
+"""Tags of Django's cache over our backend, on both engines, sync and async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+from django.core.cache import caches
+
+from resty_django.cache import BadOption, ainvalidate_tags, invalidate_tags
+from resty_django.cache.backend import entries, tagged
+from resty_django.cache.backend.store import stores
+from resty_django.cache.mlcache import cache as cache_module
+from resty_django.cache.tags.versions import ITEMS
+from tests.integration.cache.backends import Api, fresh
+
+TAGS = ("product:7", "shop:3")
+VALUES: list[Any] = [None, "text", 7, 1.5, True, b"x", [1, {"a": 2}], {"a", "b"}, (1, 2)]
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def kind(request: pytest.FixtureRequest, tmp_path: Path, settings: Any) -> Iterator[str]:
+    for _ in fresh(request, settings, tmp_path, request.param):
+        yield request.param
+
+
+@pytest.fixture(params=["call", "twin"])
+def api(request: pytest.FixtureRequest, kind: str) -> Api:
+    return Api(kind, request.param == "twin")
+
+
+def forget_l1() -> None:
+    for store in stores.values():
+        store.forget_all()
+
+
+@pytest.mark.parametrize("content", VALUES, ids=repr)
+async def test_values(api: Api, content: Any) -> None:
+    await api.set("k", content, tags=TAGS)
+    for _ in range(2):
+        assert await api.get("k", "absent") == content
+    forget_l1()
+    assert await api.get_many(["k"]) == {"k": content}
+    assert await api.touch("k", 100)
+    assert await api.get("k", "absent") == content
+    await api.invalidate_tags("shop:3")
+    assert await api.get("k", "absent") == "absent"
+    assert await api.get_many(["k"]) == {}
+
+
+async def test_calls_that_store(api: Api) -> None:
+    await api.set_many({"a": 1, "b": [2]}, tags=("x",))
+    assert await api.add("c", "3", tags=("x", "y"))
+    assert not await api.add("c", "4", tags=("x",))
+    await api.set("d", 4)
+    assert await api.get_many(["a", "b", "c", "d"]) == {"a": 1, "b": [2], "c": "3", "d": 4}
+    await api.invalidate_tags("y")
+    assert await api.get_many(["a", "b", "c", "d"]) == {"a": 1, "b": [2], "d": 4}
+    await api.invalidate_tags("x")
+    assert await api.add("b", "new"), "an invalidated entry does not exist"
+    assert await api.get_many(["a", "b", "c", "d"]) == {"b": "new", "d": 4}
+
+
+async def test_tagged_numbers_cannot_be_incremented(api: Api) -> None:
+    await api.set("n", 1, tags=("x",))
+    with pytest.raises(TypeError):
+        await api.incr("n")
+
+
+async def test_other_variants_of_the_location(api: Api) -> None:
+    """Tags belong to the LOCATION: a cache with another prefix or version has the same ones."""
+    caches["prefixed"].set("k", 1, tags=("x",))
+    await api.invalidate_tags("x")
+    assert caches["prefixed"].get("k") is None
+
+
+async def test_all_caches_of_the_site(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_live", WeakSet())  # caches of earlier tests, whose stores are gone
+    for call in (invalidate_tags, ainvalidate_tags):
+        await api.set("k", "old", tags=("x",))
+        assert await api.get("k") == "old"
+        result = call("x")
+        if result is not None:
+            await result
+        assert await api.get("k") is None
+
+
+def test_other_process_drops_its_copy(kind: str) -> None:
+    """The event of another process empties L1 of the keys with the tag, and of no others."""
+    cache = caches["default"]
+    store = cache.store  # type: ignore[attr-defined]
+    for key, tags in (("k", ("x",)), ("l", ())):
+        cache.set(key, "old", tags=tags)  # type: ignore[call-arg]
+        assert cache.get(key) == "old"
+    assert store.lru.count() == 2
+    store.index.invalidate(store.lru, ["x"])
+    assert list(store.lru.items) == [":1:l"]
+
+
+def test_lost_version(kind: str) -> None:
+    cache = caches["default"]
+    cache.set("k", "old", tags=("x",))  # type: ignore[call-arg]
+    store = cache.store  # type: ignore[attr-defined]
+    assert store.shm.delete(f"{ITEMS}{store.name}:x")
+    forget_l1()
+    assert cache.get("k") is None
+
+
+def test_hidden_in_lists_of_keys(kind: str) -> None:
+    cache = caches["default"]
+    cache.set("k", "old", tags=("x",))  # type: ignore[call-arg]
+    assert cache.keys("*") == ["k"]  # type: ignore[attr-defined]
+
+
+def test_signature_covers_the_tags() -> None:
+    raw = tagged.encode(b"context", {1, 2}, 0.0, 60.0, {"x": 1})
+    parts = tagged.split(raw)
+    assert tagged.decode(b"context", parts, 1.0).value == {1, 2}
+    for changed in (parts._replace(block=tagged.packed({"y": 1})), parts._replace(block=b"")):
+        with pytest.raises(entries.Foreign):
+            tagged.decode(b"context", changed, 1.0)
+    with pytest.raises(entries.Foreign):
+        entries.decode(b"context", parts.entry, 1.0)
+    with pytest.raises(entries.Foreign):
+        tagged.split(raw[:5])
+
+
+def test_wrong_tags(kind: str) -> None:
+    cache = caches["default"]
+    with pytest.raises(BadOption, match=r"^tags must be a tuple or list"):
+        cache.set("k", 1, tags="x")  # type: ignore[call-arg]
+    with pytest.raises(BadOption, match=r"Pass each tag as a str"):
+        cache.invalidate_tags(7)  # type: ignore[attr-defined]
