@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .algorithms.decision import CombinedDecision, Decision
     from .decorators import limit, limit_conn, limit_count, limit_rate, limit_rate_either, limit_req, limit_window
     from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed
+    from .functions import limited
     from .limiters.base import Limiter
     from .limiters.combined import acombine, combine
     from .limiters.concurrency import Concurrency
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
         withdraw_policy,
     )
     from .policies.spec import BadPolicy
-    from .signals import limited
+    from .quotas.decorators import quota
+    from .quotas.quota import Quota, Usage
+    from .quotas.registry import all_quotas, forget_quotas
+    from .quotas.usage import ausage, usage
+    from .signals import request_refused
     from .statistics.reporter import stats
     from .stores import LocalStore
     from .stores.circuit_breaker import current_outages
@@ -49,16 +54,21 @@ __all__ = [
     "Limiter",
     "LocalStore",
     "NotFound",
+    "Quota",
     "SlidingWindow",
     "StoreFailed",
     "TokenBucket",
+    "Usage",
     "acombine",
     "all_policies",
+    "all_quotas",
     "aload_policies",
+    "ausage",
     "combine",
     "current_outages",
     "declare_policy",
     "forget_policies",
+    "forget_quotas",
     "get_policy",
     "limit",
     "limit_conn",
@@ -69,8 +79,11 @@ __all__ = [
     "limit_window",
     "limited",
     "matching_policies",
+    "quota",
     "refresh_policies",
+    "request_refused",
     "stats",
+    "usage",
     "withdraw_policy",
 ]
 
@@ -85,7 +98,12 @@ _MODULES: Final = {
     "policies.registry": "aload_policies all_policies declare_policy forget_policies get_policy matching_policies "
     "refresh_policies withdraw_policy",
     "policies.spec": "BadPolicy",
-    "signals": "limited",
+    "functions": "limited",
+    "quotas.decorators": "quota",
+    "quotas.quota": "Quota Usage",
+    "quotas.registry": "all_quotas forget_quotas",
+    "quotas.usage": "ausage usage",
+    "signals": "request_refused",
     "statistics.reporter": "stats",
     "stores": "LocalStore",
     "stores.circuit_breaker": "current_outages",

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
+from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
 from resty_django import appconfig
 from resty_django.appconfig import Part
+
+LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
+"""The path of the login guard in AUTHENTICATION_BACKENDS."""
 
 
 class LimitsConfig(appconfig.RestyAppConfig):
@@ -13,7 +20,11 @@ class LimitsConfig(appconfig.RestyAppConfig):
     label = "resty_limits"
     verbose_name = "Limits"
     default_auto_field = "django.db.models.BigAutoField"
-    system_checks = ("resty_django.checks.check_core", "resty_django.limits.checks.check_rules")
+    system_checks = (
+        "resty_django.checks.check_core",
+        "resty_django.limits.checks.check_rules",
+        "resty_django.limits.checks.check_login_guard",
+    )
     parts = (
         Part(
             name="limits",
@@ -30,3 +41,5 @@ class LimitsConfig(appconfig.RestyAppConfig):
         from .policies import invalidation
 
         invalidation.connect()
+        if LOGIN_GUARD in settings.AUTHENTICATION_BACKENDS:
+            import_module("resty_django.limits.login.backend")  # connects its receivers in every process

@@ -3,7 +3,10 @@
 | id | meaning |
 |---|---|
 | `resty_limits.E001` | a rule in the setting RULES is not valid |
+| `resty_limits.E002` | the login guard is not the first authentication backend |
 | `resty_limits.W001` | rules match requests, but the middleware that enforces them is missing |
+| `resty_limits.W002` | the middleware of the login guard is missing |
+| `resty_limits.W003` | the middleware of the login guard has no login guard |
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from django.utils.module_loading import import_string
 from resty_django.conf import conf
 from resty_django.conf.schema import see_key
 
+from .apps import LOGIN_GUARD
+
+LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
 HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
@@ -50,6 +56,41 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
                 'A rule in RESTY_DJANGO["LIMITS"]["RULES"] matches requests, but LimitMiddleware is not in MIDDLEWARE.',
                 hint='Add "resty_django.limits.middleware.LimitMiddleware", or use the policies in @limit().',
                 id="resty_limits.W001",
+            )
+        )
+    return messages
+
+
+def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return an error if the login guard is not the first backend, and a warning if it or its middleware is missing."""
+    backends = list(settings.AUTHENTICATION_BACKENDS)
+    has_middleware = LOGIN_MIDDLEWARE in settings.MIDDLEWARE
+    if LOGIN_GUARD not in backends:
+        if not has_middleware:
+            return []
+        return [
+            Warning(
+                "LoginGuardMiddleware is in MIDDLEWARE, but LoginGuard is not in AUTHENTICATION_BACKENDS.",
+                hint=f'Put "{LOGIN_GUARD}" first in AUTHENTICATION_BACKENDS.',
+                id="resty_limits.W003",
+            )
+        ]
+    messages: list[CheckMessage] = []
+    if backends[0] != LOGIN_GUARD:
+        messages.append(
+            Error(
+                "LoginGuard is not the first of AUTHENTICATION_BACKENDS, so passwords are hashed before it refuses.",
+                hint=f'Put "{LOGIN_GUARD}" first.',
+                id="resty_limits.E002",
+            )
+        )
+    if not has_middleware:
+        messages.append(
+            Warning(
+                "LoginGuard is in AUTHENTICATION_BACKENDS, but LoginGuardMiddleware is not in MIDDLEWARE: a refused "
+                "log-in looks like a wrong password instead of a 429.",
+                hint=f'Add "{LOGIN_MIDDLEWARE}".',
+                id="resty_limits.W002",
             )
         )
     return messages

@@ -1,18 +1,28 @@
-"""Erasure of a key from limits: from their states, and from the lists of the most refused keys."""
+"""Erasure of a key from limits: states, bans, the lists of the most refused keys, and the rows of quotas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Final
+
+from django.db import router
+from django.db.models import Q
 
 from resty_django.conf import conf
 from resty_django.erasing import Erased
 from resty_django.shdict import SharedDict, shdicts
 
+from .bans import registry as bans
 from .enforcement.client_address import parse_address
 from .enforcement.keys import plain
+from .enforcement.names import normalized
 from .enforcement.settings import request_settings
+from .models import QuotaUsage
 from .statistics.reporter import OWN, stats
+
+BATCH: Final = 500
 
 KEPT: Final = (
     "Limits that each process counts locally while their store is down (on_error local): they end with their window.",
@@ -22,17 +32,20 @@ KEPT: Final = (
 
 
 def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Erased]:
-    """Erase a key in every form that limits store; `dry`: only count. Raise `SharedDictError`."""
+    """Erase a key in every form that limits store; `dry`: only count. Raise `SharedDictError` and `django.db.Error`."""
     forms = forms_of(key)
     names = dict.fromkeys((conf.limits.store, *dictionaries))
     yield Erased("states of limits", sum(_states(shdicts[name], forms, dry) for name in names))
+    yield Erased("bans", bans.forget(lambda banned: has(banned, forms), dry))
     yield Erased("entries in the lists of the most refused keys", stats.forget(lambda listed: has(listed, forms), dry))
+    yield Erased("rows of quotas", _rows(forms, dry))
 
 
 def forms_of(key: str) -> frozenset[str]:
-    """Return the forms in which a key may be stored: unchanged, as a hash, and an IPv6 address as its network."""
+    """Return the forms in which a key may be stored: unchanged, as a hash, as a name, an address as its network."""
     address = parse_address(key)
-    return frozenset({key, plain(key), *([request_settings().clients.name_of(address)] if address is not None else [])})
+    forms = {key, plain(key), normalized(key) or key}
+    return frozenset(forms if address is None else {*forms, request_settings().clients.name_of(address)})
 
 
 def has(text: str, forms: frozenset[str]) -> bool:
@@ -46,3 +59,14 @@ def has(text: str, forms: frozenset[str]) -> bool:
 def _states(dictionary: SharedDict, forms: frozenset[str], dry: bool) -> int:
     names = [name for name in dictionary.get_keys(0) if not name.startswith(OWN) and has(name, forms)]
     return len(names) if dry else sum(dictionary.delete(name) for name in names)
+
+
+def _rows(forms: frozenset[str], dry: bool) -> int:
+    database = router.db_for_write(QuotaUsage)
+    contained = reduce(or_, (Q(key__contains=form) for form in forms))
+    rows = QuotaUsage.objects.using(database).filter(contained).values_list("pk", "key")
+    own = [pk for pk, key in rows.iterator() if has(key, forms)]
+    if not dry:
+        for start in range(0, len(own), BATCH):
+            QuotaUsage.objects.using(database).filter(pk__in=own[start : start + BATCH]).delete()
+    return len(own)

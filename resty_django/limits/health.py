@@ -12,6 +12,7 @@ from resty_django.shdict import SharedDictError
 from .policies.export import stored
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, find_problems
+from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 
 MINUTES: Final = 10
@@ -19,7 +20,9 @@ MINUTES: Final = 10
 
 
 def probe() -> Iterator[Finding]:
-    """Yield findings for invalid policies, and for decisions that any process made while the store was down."""
+    """Yield findings for invalid policies, for decisions that any process made while the store was down, and for
+    states that the full store evicted.
+    """
     faults = 0
     rows = stored()
     declared: dict[str, PolicySpec] = {}
@@ -34,6 +37,7 @@ def probe() -> Iterator[Finding]:
             yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
     try:
         recent = {name: summed(stats.minutes(name)[-MINUTES:]) for name in stats.names()}
+        evictions = count_evictions()
     except SharedDictError as error:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
@@ -41,6 +45,9 @@ def probe() -> Iterator[Finding]:
         if totals.failed:
             faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
+    if evictions:
+        faults += 1
+        yield Finding("warning", f"store {conf.limits.store}", _evicted(evictions))
     if not faults:
         count = len(rows.keys() | declared.keys())
         yield Finding("ok", "limits", f"{_policies(count)} valid; all decisions used the store.")
@@ -48,6 +55,13 @@ def probe() -> Iterator[Finding]:
 
 def _policies(count: int) -> str:
     return "1 policy" if count == 1 else f"{count} policies"
+
+
+def _evicted(count: int) -> str:
+    return (
+        f"The store was full and evicted {count:,} items before they expired, since its creation. Limits of their keys "
+        "started again. Raise its SIZE, or look for a client that forges its key."
+    )
 
 
 def _without(totals: Totals) -> str:

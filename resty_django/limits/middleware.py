@@ -52,9 +52,9 @@ class LimitMiddleware:
         except BaseException:
             check = _pop_check(request)
             if check is not None:
-                check.release()
+                check.abandon()
             raise
-        check = _pop_check(request)
+        check = request.__dict__.pop(_CHECK, None)
         return response if check is None else check.finish(response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
@@ -63,7 +63,7 @@ class LimitMiddleware:
         except BaseException:
             check = _pop_check(request)
             if check is not None:
-                await check.arelease()
+                await check.aabandon()
             raise
         check = _pop_check(request)
         return response if check is None else await check.afinish(response)

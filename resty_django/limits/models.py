@@ -1,14 +1,15 @@
-"""The model of policies in the database."""
+"""The models of limits: policies, the used units of quotas, and bans."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 
 from resty_django.fields import ExactCharField
+from resty_django.models import NoRows
 
 from .policies.spec import (
     ALGORITHMS,
@@ -24,6 +25,8 @@ from .policies.spec import (
 )
 
 _TIME = 32
+LONGEST_QUOTA_KEY = 200
+"""The maximum number of characters of a quota's key; longer ones are replaced by a hash."""
 
 
 class LimitPolicy(models.Model):
@@ -165,3 +168,57 @@ class LimitPolicy(models.Model):
         """Return the limit in words: "200 requests/s, up to 100 wait, then refused"."""
         spec = self.spec()
         return "not valid" if find_problems(spec) else describe(spec)
+
+
+class QuotaUsage(models.Model):
+    """The units of a quota that one key has used in one period. Times are in epoch seconds."""
+
+    quota = ExactCharField(max_length=LONGEST_NAME)
+    key = ExactCharField(max_length=LONGEST_QUOTA_KEY)
+    starts_at = models.BigIntegerField("start")
+    ends_at = models.BigIntegerField("end")
+    used = models.BigIntegerField(default=0, help_text="Units used, and units reserved to be used next.")
+    granted = models.BigIntegerField(default=0, help_text="Units in addition to the limit, in this period.")
+    limit = models.BigIntegerField(help_text="The limit when units were last reserved.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "quota usage"
+        verbose_name_plural = "quota usage"
+        ordering: ClassVar = ["-starts_at", "quota", "key"]
+        default_permissions: ClassVar = ("view",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["quota", "key", "starts_at"], name="resty_limits_quota_key"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["ends_at"], name="resty_limits_quota_end"),
+            models.Index(fields=["key"], name="resty_limits_quota_by_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.quota}: {self.key}"
+
+
+class KeyBan(models.Model):
+    """A ban of a key in the admin: the token of its name in the dictionary of bans, and the permissions."""
+
+    title = ""
+    """The key as the pages show it."""
+
+    name = models.CharField(max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows[Self]] = NoRows()
+
+    class Meta:
+        managed = False
+        base_manager_name = "objects"
+        verbose_name = "ban"
+        verbose_name_plural = "bans"
+        default_permissions = ("view",)
+        permissions: ClassVar = [
+            ("add_keyban", "Can ban keys"),
+            ("lift_keyban", "Can lift bans"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.name

@@ -10,12 +10,14 @@ from resty_django import overview
 from resty_django.metrics import Family, Sample
 from resty_django.overview import Figure, Row, Tile
 
+from .statistics.catalog import kind_and_name
+from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 from .stores import circuit_breaker
 
 
 def panel() -> Tile:
-    """Return the decisions of the last hour, in total and by policy."""
+    """Return the decisions of the last hour, in total and by limit."""
     stats.flush()
     hours = {name: stats.minutes(name) for name in stats.names()}
     sums = {name: summed(minutes) for name, minutes in hours.items()}
@@ -26,15 +28,26 @@ def panel() -> Tile:
     bars = [sum(minute.totals.all for minute in column) for column in zip(*hours.values(), strict=True)]
     return overview.tile(
         _figures(total),
-        [Row(name, _figures(totals)) for name, totals in ranked if totals.all],
+        [Row(kind_and_name(name)[1], _figures(totals)) for name, totals in ranked if totals.all],
         bars=bars,
         bars_label=_("Decisions per minute in the last hour"),
         notes=[
-            _("The store %(store)s does not answer this process: %(error)s")
-            % {"store": outage.store, "error": outage.error}
-            for outage in circuit_breaker.current_outages()
+            *_eviction_notes(),
+            *(
+                _("The store %(store)s does not answer this process: %(error)s")
+                % {"store": outage.store, "error": outage.error}
+                for outage in circuit_breaker.current_outages()
+            ),
         ],
     )
+
+
+def _eviction_notes() -> list[str]:
+    count = count_evictions()
+    if not count:
+        return []
+    text = _("The full store has evicted %(count)s items before they expired; the limits of their keys started again.")
+    return [text % {"count": f"{count:,}"}]
 
 
 def _figures(totals: Totals) -> list[Figure]:
@@ -54,9 +67,9 @@ def families() -> Iterator[Family]:
         "resty_limits_decisions",
         "counter",
         "Decisions by all processes that share the store of limits; shadowed ones would have been refused.",
-        ("policy", "outcome"),
+        ("kind", "limit", "outcome"),
         [
-            Sample((name, outcome), count)
+            Sample((*kind_and_name(name), outcome), count)
             for name, totals in by_name.items()
             for outcome, count in zip(("passed", "delayed", "refused", "shadowed"), totals, strict=False)
             if count
@@ -66,6 +79,6 @@ def families() -> Iterator[Family]:
         "resty_limits_storeless_decisions",
         "counter",
         "Decisions that were made while the store was down; included in the other count.",
-        ("policy",),
-        [Sample((name,), totals.failed) for name, totals in by_name.items() if totals.failed],
+        ("kind", "limit"),
+        [Sample(kind_and_name(name), totals.failed) for name, totals in by_name.items() if totals.failed],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-limited = Signal()
+request_refused = Signal()
 """A request was refused.
 
 Sent with `sender` (the class of the limiter), `request`, `decision`, `name` (of the limit) and `key` (of the request).

@@ -8,10 +8,14 @@
         throttle_scope = "search"
 
 The rate is the `rate` of the throttle's class, else the rate of its `scope`, else the rate of the view's
-`throttle_scope`. If no rate is found or it is None, the throttle lets all requests pass. A custom class:
+`throttle_scope`. If no rate is found or it is None, the throttle lets all requests pass. It may consist of several
+rates, as in "10/s;1000/h", or be a dict with the rate of each tier. A custom class:
 
     class Uploads(SlidingWindowThrottle):
         rate, key = "20/h", "user"
+
+    class Searches(LeakyBucketThrottle):
+        rate, tier = {"free": "60/m", "pro": "600/m"}, "shop.plans.tier_of"
 
 Views with the same scope, or the same class with a rate, are counted together. The response has the same header fields
 as in decorated views, and `wait()` returns when the next request would pass. Throttles never sleep.
@@ -19,45 +23,59 @@ as in decorated views, and `wait()` returns when the next request would pass. Th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
+from resty_django.durations import Duration
 
 with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
+from .bans.rule import BanOptions, ban_rule
 from .enforcement import keys
+from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers, split_rates
 from .enforcement.enforcer import Enforcer
 from .enforcement.request_limits import LimitCheck, RequestLimit
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, split_rate
+from .limiters.units import parse_rate, split_amount, whole_rate
+from .statistics.catalog import THROTTLE
+from .statistics.counting import DecisionCounter
 
 if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
     from rest_framework.request import Request
     from rest_framework.views import APIView
 
-_WITH_BURST: Final = re.compile(r"(.*?)\s+(?:burst|capacity)=([0-9]+)\s*")
-
 
 class LimitThrottle(BaseThrottle):
     """The base class of the throttles.
 
-    `key`: how requests are grouped. `cost`: the number of requests that a request counts as, or a function of it.
+    `rate`: a rate, several in one text, a dict with the rate of each tier, or None for the rate of the scope. `tier`: a
+    function of the request, or its dotted path, that returns its tier (None: the setting TIER). `key`: how requests are
+    grouped. `cost`: the number of requests that a request counts as, or a function of it. `amount`: the word for the
+    second number of a rate, if it may have one. `ban`, `ban_after`, `ban_within`, `max_ban`, `ban_memory`: as in
+    `BanOptions`.
     """
 
     kind: ClassVar[str]
     scope: str | None = None
-    rate: str | None = None
+    rate: str | Mapping[str, str | None] | None = None
+    tier: RateFunction | str | None = None
+    amount: ClassVar[str] = "burst"
     key: keys.KeySpec = "user_or_ip"
     cost: int | Callable[[Any], int] = 1
+    ban: Duration | None = None
+    ban_after: int | None = None
+    ban_within: Duration | None = None
+    max_ban: Duration | None = None
+    ban_memory: Duration | None = None
 
     _enforcers: ClassVar[dict[tuple[Any, ...], Enforcer]] = {}
 
@@ -104,26 +122,48 @@ class LimitThrottle(BaseThrottle):
                     f"DEFAULT_THROTTLE_RATES has no rate for the scope {scope!r}. Add one, or None for no limit."
                 )
             rate = rates[scope]
-        enforcer = self._enforcers.get((type(self), scope, rate))
+        cls = type(self)
+        known = cls, scope, tuple(rate.items()) if isinstance(rate, Mapping) else rate
+        enforcer = self._enforcers.get(known)
         if enforcer is None:
-            enforcer = self._enforcers[type(self), scope, rate] = self._build(scope, str(rate))
+            enforcer = self._enforcers[known] = self._build(scope, rate)
         return enforcer
 
-    def _build(self, scope: str | None, rate: str) -> Enforcer:
+    def _build(self, scope: str | None, rate: Any) -> Enforcer:
         cls = type(self)
         name = scope or f"{cls.__module__}.{cls.__qualname__}"
-        text, burst = rate, None
-        with_burst = _WITH_BURST.fullmatch(rate)
-        if with_burst is not None:
-            text, burst = with_burst[1], int(with_burst[2])
         try:
-            limiter = self.limiter(text, burst, prefix=f"throttle:{name}:{self.kind}:", name=name)
-            key = keys.make(cls.__dict__.get("key", self.key))
-            return Enforcer(
-                [RequestLimit(name, limiter, key, label=scope or cls.__name__, cost=self.cost, nodelay=True)]
-            )
+            if isinstance(rate, Mapping):
+                tier = inspect.getattr_static(cls, "tier")
+                tiers = Tiers(rate, tier.__func__ if isinstance(tier, staticmethod) else tier)
+                return ChosenRates(tiers, lambda chosen: Enforcer(self._limits(name, scope, chosen, alone=False)))
+            return Enforcer(self._limits(name, scope, rate))
         except (ValueError, TypeError) as error:
             raise ImproperlyConfigured(f"The rate of the throttle {name!r} is not valid. {error}") from error
+
+    def _limits(self, name: str, scope: str | None, rate: Any, alone: bool = True) -> Iterator[RequestLimit]:
+        """Return the limits of a rate. Several rates of a throttle have separate states."""
+        cls = type(self)
+        key = keys.make(cls.__dict__.get("key", self.key))
+        rates = split_rates(str(rate))
+        options = {option: getattr(cls, option) for option in BanOptions.__annotations__}
+        ban = ban_rule({option: value for option, value in options.items() if value is not None}, "A throttle")
+        for position, one in enumerate(rates, 1):
+            text, amount = split_amount(str(one), self.amount)
+            own = "" if alone and len(rates) == 1 else f"{one}:"
+            limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
+            series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
+            counter = DecisionCounter(THROTTLE, series, limiter, f"{cls.__module__}.{cls.__qualname__}", nodelay=True)
+            yield RequestLimit(
+                name,
+                limiter,
+                key,
+                label=scope or cls.__name__,
+                cost=self.cost,
+                nodelay=True,
+                ban=ban,
+                record=counter.record,
+            )
 
 
 class LeakyBucketThrottle(LimitThrottle):
@@ -140,26 +180,29 @@ class FixedWindowThrottle(LimitThrottle):
     """A fixed window; rates such as "5000/h": 5000 in each hour, which begins with the first request."""
 
     kind = "count"
+    amount = ""
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> FixedWindow:
-        return FixedWindow(*_quota(rate, burst), **options)
+        return FixedWindow(*whole_rate(rate), **options)
 
 
 class SlidingWindowThrottle(LimitThrottle):
     """A sliding window; rates such as "100/m": 100 in any minute."""
 
     kind = "window"
+    amount = ""
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> SlidingWindow:
-        return SlidingWindow(*_quota(rate, burst), **options)
+        return SlidingWindow(*whole_rate(rate), **options)
 
 
 class TokenBucketThrottle(LimitThrottle):
     """A token bucket; rates such as "10/s" and "10/s capacity=50"."""
 
     kind = "rate"
+    amount = "capacity"
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> TokenBucket:
@@ -170,19 +213,13 @@ class ConcurrencyThrottle(LimitThrottle):
     """A concurrency limit; the maximum number of concurrent requests, for example "20"."""
 
     kind = "conn"
+    amount = ""
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Concurrency:
         if burst is not None or not rate.strip().isdecimal():
             raise ValueError(f'{rate!r} is not a number of concurrent requests, such as "20".')
         return Concurrency(int(rate), **options)
-
-
-def _quota(rate: str, burst: int | None) -> tuple[int, float]:
-    count, seconds = split_rate(rate)
-    if burst is not None or not count.is_integer():
-        raise ValueError(f'{rate!r} is not a whole number of requests in a time, such as "5000/h".')
-    return int(count), seconds
 
 
 def _release_with(view: Any, check: LimitCheck) -> None:

@@ -1,12 +1,14 @@
-"""The admin of limits: policies, their statistics, and actions."""
+"""The admin of limits: policies and bans, their statistics, and actions."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from ..models import LimitPolicy
+from ..models import KeyBan, LimitPolicy
+from .bans import BanAdmin
 from .policies import LimitPolicyAdmin
 
 admin.site.register(LimitPolicy, LimitPolicyAdmin)
+admin.site.register(KeyBan, BanAdmin)
 
-__all__ = ["LimitPolicyAdmin"]
+__all__ = ["BanAdmin", "LimitPolicyAdmin"]

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
+from resty_django.durations import parse_duration
 
-from ..limiters.units import parse_duration
 from ..models import LimitPolicy
 from ..policies import export, simulation
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec

@@ -26,8 +26,10 @@ from ..policies import registry, simulation
 from ..policies.export import values
 from ..policies.policy_set import limiter_of
 from ..policies.spec import BadPolicy, PolicySpec, describe, find_problems, is_set
+from .all_limits import AllLimitsAdmin
 from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
+from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
 from .statistics import figures, troubles
 
@@ -36,7 +38,7 @@ EVERY = 5
 """Seconds between automatic reloads of the statistics page."""
 
 
-class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
+class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     form = LimitPolicyForm
     refusals: ClassVar = (LimitError,)
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
@@ -169,6 +171,8 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [
             *self.exchange_urls(),
+            *self.all_limits_urls(),
+            *self.key_search_urls(),
             self.page_url("figures", self.figures_view),
             self.page_url("try", self.try_view),
             self.page_url("reset_key", self.reset_key_view),
@@ -187,7 +191,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
         row = self._looked_at(request, object_id)
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
-        (row_figures,) = figures([row.name], top=True)
+        (row_figures,) = figures([row.name], top=True, days=True)
         live = "live" in request.GET
         context = {
             "title": "Figures",
@@ -197,6 +201,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin):
             "figures": row_figures,
             "outages": troubles(),
             "live": live,
+            "live_url": "?" if live else "?live",
             "every": EVERY,
             "may_reset": self.may(request, "reset_key", row),
         }

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from resty_django.admin.statistics import Key, why
-from resty_django.admin.svg import Column, bars
+from resty_django.admin.svg import Column, bars, chart, time_marks
 from resty_django.text import printable
 
 from ..statistics.reporter import Minute, Totals, stats, summed
@@ -44,14 +44,21 @@ class Figures:
 
     name: str
     minutes: Sequence[Minute] = ()
+    hours: Sequence[Minute] = ()
     top: Sequence[RefusedKey] = ()
     error: str = ""
     hour: Totals = field(default_factory=Totals)
+    days: Totals = field(default_factory=Totals)
 
     @property
     def numbers(self) -> dict[str, str]:
         """The sums of the last hour by outcome."""
-        return {kind: f"{count:,}" for kind, count in self.hour._asdict().items()}
+        return in_digits(self.hour)
+
+    @property
+    def day_numbers(self) -> dict[str, str]:
+        """The sums of the last two days by outcome."""
+        return in_digits(self.days)
 
     @property
     def spark(self) -> SafeString:
@@ -60,7 +67,18 @@ class Figures:
 
     @property
     def chart(self) -> SafeString:
-        return bars(columns(self.minutes), width=720, height=160, label=self.words)
+        """The last hour by minute, with axes."""
+        marks = time_marks([minute.start for minute in self.minutes], 900, "%H:%M")
+        return chart(
+            columns(self.minutes), width=660, height=160, label=self.words, unit="decisions per minute", marks=marks
+        )
+
+    @property
+    def days_chart(self) -> SafeString:
+        """The last two days by hour, with axes."""
+        marks = time_marks([hour.start for hour in self.hours], 43_200, "%d.%m. %H:%M")
+        label = f"Last two days: {in_words(self.days)}"
+        return chart(columns(self.hours), width=660, height=120, label=label, unit="decisions per hour", marks=marks)
 
     @property
     def peak(self) -> int:
@@ -69,18 +87,24 @@ class Figures:
 
     @property
     def words(self) -> str:
-        hour = self.hour
-        text = f"{hour.passed:,} passed, {hour.delayed:,} delayed, {hour.refused:,} refused"
-        return f"{text}, {hour.shadowed:,} would have been refused" if hour.shadowed else text
+        return in_words(self.hour)
 
     @property
     def rows(self) -> list[tuple[datetime, Totals]]:
         """The minutes with decisions, the most recent first."""
-        return [(timezone.localtime(when(minute)), minute.totals) for minute in reversed(self.minutes) if busy(minute)]
+        return _rows(self.minutes)
+
+    @property
+    def hour_rows(self) -> list[tuple[datetime, Totals]]:
+        """The hours with decisions, the most recent first."""
+        return _rows(self.hours)
 
 
-def figures(names: Sequence[str], *, top: bool = False) -> Iterator[Figures]:
-    """Yield the figures of several names. Never raise; after the first failure, do not read the store again."""
+def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> Iterator[Figures]:
+    """Yield the figures of several names. Never raise; after the first failure, do not read the store again.
+
+    `top`: with the most refused keys. `days`: with the last two days.
+    """
     error = ""
     try:
         stats.flush()
@@ -91,7 +115,8 @@ def figures(names: Sequence[str], *, top: bool = False) -> Iterator[Figures]:
             try:
                 minutes = stats.minutes(name)
                 keys = [RefusedKey.of(entry) for entry in stats.top(name)] if top else []
-                yield Figures(name, minutes, keys, hour=summed(minutes))
+                hours = stats.hours(name) if days else []
+                yield Figures(name, minutes, hours, keys, hour=summed(minutes), days=summed(hours))
                 continue
             except Exception as fault:
                 error = why(fault)
@@ -114,10 +139,23 @@ def troubles() -> list[Trouble]:
             printable(outage.store, 200),
             datetime.fromtimestamp(outage.since, tz=timezone.get_current_timezone()),
             printable(outage.error, 500),
-            outage.decisions,
+            outage.calls,
         )
         for outage in circuit_breaker.current_outages()
     ]
+
+
+def in_words(totals: Totals) -> str:
+    text = f"{totals.passed:,} passed, {totals.delayed:,} delayed, {totals.refused:,} refused"
+    return f"{text}, {totals.shadowed:,} would have been refused" if totals.shadowed else text
+
+
+def in_digits(totals: Totals) -> dict[str, str]:
+    return {kind: f"{count:,}" for kind, count in totals._asdict().items()}
+
+
+def _rows(spans: Sequence[Minute]) -> list[tuple[datetime, Totals]]:
+    return [(timezone.localtime(when(span)), span.totals) for span in reversed(spans) if busy(span)]
 
 
 def when(minute: Minute) -> datetime:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -23,9 +23,6 @@ from ..limiters.combined import acombine, combine
 from . import keys
 from .request_limits import LimitCheck, RequestLimit
 from .settings import request_settings
-
-SHORTEST_SLEEP: Final = 0.001
-"""Seconds; shorter delays are ignored."""
 
 KeyedLimits: TypeAlias = list[tuple[RequestLimit, str]]
 
@@ -39,7 +36,7 @@ class Enforcer:
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
         self._limits = sorted(limits, key=lambda limit: limit.holds_slot)
-        self._shadowing = any(limit.shadow for limit in self._limits)
+        self._advising = any(limit.advises for limit in self._limits)
         self._selecting = any(limit.methods or limit.when for limit in self._limits)
         self._exempting = any(limit.exemption for limit in self._limits)
         self._needs_user = any(
@@ -48,8 +45,15 @@ class Enforcer:
         self._needs_session = any(limit.key.needs_session for limit in self._limits)
         self._holding = any(limit.holds_slot for limit in self._limits)
         self._priced = any(limit.cost != 1 for limit in self._limits)
+        self._banning = any(limit.ban and not limit.shadow for limit in self._limits)
+        self._together = not (self._advising or self._priced or self._banning)
         self.plain = self._limits[0] if len(self._limits) == 1 and self._limits[0].plain else None
         """The only limit, if just its key determines whether it applies and it only has to decide; else None."""
+        decides_all = len(self._limits) == 1 and not (
+            self._selecting or self._exempting or self._priced or self._banning
+        )
+        self._single = self._limits[0] if decides_all else None
+        """The only limit, if just its key determines whether it applies, and each request costs 1; else None."""
         self._check_costs([limit for limit in self._limits if isinstance(limit.cost, int) and limit.cost != 1])
 
     def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
@@ -57,6 +61,14 @@ class Enforcer:
 
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
+        single = self._single
+        if single is not None and request_settings().exempt is None:  # the steps take longer than the decision
+            only_key = single.key.of(request, kwargs)
+            if only_key is None:
+                return None
+            check = LimitCheck(request)
+            check.add(single, only_key, single.limiter.hit(only_key))
+            return check
         limits = self._applicable(request)
         if self._exempting and limits:
             limits = run(_not_exempt(limits, request))
@@ -67,7 +79,10 @@ class Enforcer:
         if self._priced:
             keyed = self._payable(check, keyed)
         try:
-            run(self._deciding(check, keyed))
+            if self._together and len(keyed) > 1:
+                _add_combined(check, keyed, combine(*_limiters_and_keys(keyed)))
+            else:
+                run(self._deciding(check, keyed))
         except BaseException:
             check.release()
             raise
@@ -128,22 +143,41 @@ class Enforcer:
                 limit.limiter.check(check.cost_of(limit))
             except CostTooHigh:
                 check.add(limit, key, _never(limit))
-                if not limit.shadow:
+                if not limit.advises:
                     return []
             else:
                 payable.append((limit, key))
         return payable
 
     def _deciding(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
-        if self._shadowing:
-            return self._deciding_shadows_first(check, keyed)
+        if self._banning:
+            return self._deciding_with_bans(check, keyed)
+        return self._deciding_on_limits(check, keyed)
+
+    def _deciding_on_limits(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        if self._advising:
+            return self._deciding_advice_first(check, keyed)
         return self._deciding_together(check, keyed)
 
-    def _deciding_shadows_first(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+    def _deciding_with_bans(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        """Refuse a banned key without a decision of the limits, else decide, and count a refusal for its ban."""
+        for limit, key in dict(_banning_once(keyed)).values():
+            decision = yield from limit.ban.refusing(key)
+            if decision is not None:
+                check.add(limit, key, decision._replace(limit=limit.limiter.shown_limit))
+                return
+        yield from self._deciding_on_limits(check, keyed)
+        refused = check.refused
+        if refused is not None and refused.limit.ban is not None and not refused.decision.failed:
+            ban = yield from refused.limit.ban.counting(refused.key, f"over {refused.limit.limiter.describe()}")
+            if ban is not None:
+                check.extend_refusal(ban.until - ban.since)
+
+    def _deciding_advice_first(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
         for limit, key in keyed:
-            if limit.shadow:
+            if limit.advises:
                 check.add(limit, key, (yield _hit(limit, key, check.cost_of(limit))))
-        yield from self._deciding_together(check, [(limit, key) for limit, key in keyed if not limit.shadow])
+        yield from self._deciding_together(check, [(limit, key) for limit, key in keyed if not limit.advises])
 
     def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
         if len(keyed) == 1:
@@ -152,8 +186,7 @@ class Enforcer:
         elif self._priced and any(check.cost_of(limit) != 1 for limit, _ in keyed):
             yield from _deciding_in_turn(check, keyed)
         elif keyed:
-            limiters, names = [limit.limiter for limit, _ in keyed], [key for _, key in keyed]
-            _add_combined(check, keyed, (yield Step(combine, acombine, (limiters, names))))
+            _add_combined(check, keyed, (yield Step(combine, acombine, _limiters_and_keys(keyed))))
 
 
 class EitherEnforcer(Enforcer):
@@ -161,7 +194,8 @@ class EitherEnforcer(Enforcer):
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
         super().__init__(limits)
-        self._shadowing = False  # a shadow limit is decided together with the other one
+        self._advising = False  # a limit that refuses nothing is decided together with the other one
+        self._together = False
 
     @staticmethod
     def _check_costs(limits: Sequence[RequestLimit]) -> None:
@@ -189,6 +223,13 @@ def _keyed(limits: Iterable[RequestLimit], request: Any, kwargs: Mapping[str, An
     return [(limit, key) for limit in limits if (key := limit.key.of(request, kwargs)) is not None]
 
 
+def _banning_once(keyed: KeyedLimits) -> Iterator[tuple[tuple[str, str], tuple[Any, str]]]:
+    """Yield the limits with bans, and before each its name and key: the limits of several rates share their bans."""
+    for limit, key in keyed:
+        if limit.ban is not None and not limit.shadow:
+            yield (limit.name, key), (limit, key)
+
+
 def _not_exempt(limits: Iterable[RequestLimit], request: Any) -> Steps[list[RequestLimit]]:
     applicable = []
     for limit in limits:
@@ -213,6 +254,10 @@ def _can_pass(limit: RequestLimit, cost: Any) -> bool:
 def _never(limit: RequestLimit) -> Decision:
     """Return the decision on a request whose cost can never pass."""
     return Decision.refused(limit=limit.limiter.shown_limit, retry_after=inf)
+
+
+def _limiters_and_keys(keyed: KeyedLimits) -> tuple[list[Any], list[str]]:
+    return [limit.limiter for limit, _ in keyed], [key for _, key in keyed]
 
 
 def _add_combined(check: LimitCheck, keyed: KeyedLimits, combined: CombinedDecision) -> None:

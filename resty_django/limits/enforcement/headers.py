@@ -11,6 +11,7 @@ from math import ceil, inf
 from typing import Any
 
 from ..algorithms.decision import Decision
+from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
 
@@ -30,7 +31,9 @@ def policy_parameters(limiter: Any) -> str:
     if isinstance(limiter, TokenBucket):
         refill = limiter.interval_ms / limiter.quantum / 1000
         return f";q={int(limiter.capacity)};w={_whole(limiter.capacity * refill)}"
-    return f';q={int(limiter.max + limiter.burst)};qu="concurrent-requests"'
+    if isinstance(limiter, Concurrency):
+        return f';q={int(limiter.max + limiter.burst)};qu="concurrent-requests"'
+    return str(limiter.policy_parameters())  # a quota
 
 
 def _whole(seconds: float) -> int:
@@ -63,9 +66,9 @@ def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -
     """
     if advertised.numbers is not advertised.limiter.numbers:
         advertised.refresh()
-    quota_left, seconds = decision.remaining, decision.reset_after
-    if not decision.allowed:  # no request of this cost passes before `retry_after`, if ever
-        quota_left, seconds = 0, decision.retry_after if decision.retry_after < inf else seconds
+    allowed, _, _, total, quota_left, seconds, wait, _, _ = decision
+    if not allowed:  # no request of this cost passes before `retry_after`, if ever
+        quota_left, seconds = 0, wait if wait < inf else seconds
     remaining = str(quota_left)
     reset = str(ceil(seconds))
     item = f"{advertised.name};r={remaining};t={reset}"
@@ -80,14 +83,14 @@ def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -
         headers["RateLimit"] = item
         headers["RateLimit-Policy"] = policy
         if tightest:
-            headers["X-RateLimit-Limit"] = str(decision.limit)
+            headers["X-RateLimit-Limit"] = str(total)
             headers["X-RateLimit-Remaining"] = remaining
             headers["X-RateLimit-Reset"] = reset
         return
     store["ratelimit"] = ("RateLimit", item)
     store["ratelimit-policy"] = ("RateLimit-Policy", policy)
     if tightest:
-        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(decision.limit))
+        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
         store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
         store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
 

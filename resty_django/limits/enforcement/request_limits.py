@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.http import HttpResponseBase
 
@@ -16,7 +16,9 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
 from ..algorithms.decision import Decision
-from ..errors import LimitError
+from ..bans.banning import Banning
+from ..bans.rule import BanRule
+from ..errors import LimitError, NotFound
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import LeakyBucket, TokenBucket
 from . import keys
@@ -26,6 +28,11 @@ from .response import Refusal, aannounce, announce, response_to, would_refuse
 from .settings import request_settings
 
 log = logger("resty_django.limits")
+
+_new_tuple = tuple.__new__
+
+SHORTEST_SLEEP: Final = 0.001
+"""Seconds; shorter delays are ignored."""
 
 
 def limited_methods(methods: Iterable[str]) -> frozenset[str]:
@@ -40,14 +47,20 @@ class RequestLimit:
     `name`: the name in logs and signals. `label`: the name that clients see (default: `name`). `key`: how requests are
     grouped. `cost`: a number, or a function of the request. `methods`: limited methods (empty: all; GET includes HEAD).
     `when`: a function of the request that returns whether the limit applies. `exemption`: exempt requests. `shadow`:
-    decide and log, but let all requests pass. `status`: the status of refusals (None: the setting STATUS). `nodelay`:
-    ignore delays. `undelayed`: the number of requests of a leaky bucket's burst that pass without a delay (nginx's
-    `delay=`). `record`: called with key and decision.
+    decide and log, but let all requests pass. `block`: whether requests are refused; else the view decides, with
+    `request.limits`. `count_when`: a function of the response that returns whether the request counts (None: always).
+    `status`: the status of refusals (None: the setting STATUS). `nodelay`: ignore delays. `undelayed`: the number of
+    requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`). `record`: called with key and
+    decision. `ban`: the rule by which refused keys are banned, or None.
     """
 
     __slots__ = (
+        "acts_on_passes",
         "advertised",
+        "ban",
+        "block",
         "cost",
+        "count_when",
         "exemption",
         "holds_slot",
         "key",
@@ -78,7 +91,10 @@ class RequestLimit:
         status: int | None = None,
         nodelay: bool = False,
         undelayed: float = 0,
+        block: bool = True,
+        count_when: Callable[[Any], object] | None = None,
         record: Callable[[str, Decision], object] | None = None,
+        ban: BanRule | None = None,
     ) -> None:
         self.name = name
         self.label = label or name
@@ -92,24 +108,50 @@ class RequestLimit:
         self.status = status
         self.nodelay = nodelay
         self.undelayed = undelayed
+        self.block = block
+        self.count_when = count_when
         self.record = record
         self.holds_slot = isinstance(limiter, Concurrency)
+        if count_when is not None and self.holds_slot:
+            raise TypeError("A concurrency limit has no count_when: each request holds its slot until it ends.")
+        self.ban = None if ban is None else self._banning(ban)
+        self.acts_on_passes = self.holds_slot or count_when is not None or not block
+        """Whether a request that passes at once needs more than being recorded."""
         self.advertised = AdvertisedLimit(self.label, limiter)
+
+    def _banning(self, rule: BanRule) -> Banning:
+        if not self.block:
+            raise TypeError("A limit with block=False refuses nothing, so it cannot ban. Remove ban= or block=.")
+        limiter = self.limiter
+        return Banning(
+            rule,
+            self.name,
+            prefix=limiter.prefix,
+            store=limiter._store,
+            on_error=limiter._on_error,
+            clock=limiter.clock,
+        )
 
     @property
     def plain(self) -> bool:
         """Whether the limit applies to every request and only has to decide."""
-        selective = self.methods or self.when or self.exemption
-        unbounded = self.queues and self.limiter.max_wait is None
-        return self.cost == 1 and not (selective or self.holds_slot or self.shadow or self.record or unbounded)
+        selective = self.methods or self.when or self.exemption or self.count_when or self.ban or not self.block
+        return self.cost == 1 and not (selective or self.holds_slot or self.shadow or self.obeys_max_wait)
+
+    @property
+    def advises(self) -> bool:
+        """Whether the limit refuses nothing, and so must not affect the decisions of other limits."""
+        return self.shadow or not self.block
 
     @property
     def queues(self) -> bool:
-        """Whether the setting MAX_WAITING limits the number of waiting requests.
+        """Whether the setting MAX_WAITING limits the number of waiting requests: unless `max_wait` is infinite."""
+        return not (isinstance(self.limiter, TokenBucket) and self.limiter.max_wait == inf)
 
-        This is the case for token buckets, which have no `burst` to limit it, unless `max_wait` is infinite.
-        """
-        return isinstance(self.limiter, TokenBucket) and self.limiter.max_wait != inf
+    @property
+    def obeys_max_wait(self) -> bool:
+        """Whether the setting MAX_WAIT limits the time that a request waits: for token buckets without a `max_wait`."""
+        return isinstance(self.limiter, TokenBucket) and self.limiter.max_wait is None
 
     def applies_to(self, request: Any) -> bool:
         """Return whether the limit applies to the request's method and according to `when`, for any client."""
@@ -138,6 +180,54 @@ class LimitResult(NamedTuple):
         return Refusal(limit.name, limit.label, type(limit.limiter), self.key, self.decision, limit.status)
 
 
+class RequestLimits(list[LimitResult]):
+    """`request.limits`: the results of limits with `block=False`, in the order of their decisions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._costs: list[int] = []
+        self._refunded = 0
+        """The number of results that a refund has processed."""
+
+    def add(self, result: LimitResult, cost: int) -> None:
+        """Add the result of a limit for which the request counts as `cost` requests."""
+        self.append(result)
+        self._costs.append(cost)
+
+    def was_refunded(self, result: LimitResult) -> bool:
+        """Return whether the request no longer counts for the limit of this result."""
+        return any(refunded is result for refunded in self[: self._refunded])
+
+    def refund(self) -> None:
+        """Undo the recording of the request by these limits. A second call changes nothing.
+
+        Limits that the request exceeds have not recorded it, and a concurrency limit holds its slot until the end.
+        Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
+        """
+        run(self._refunding())
+
+    async def arefund(self) -> None:
+        """Run `refund` without blocking the event loop."""
+        await arun(self._refunding())
+
+    def _refunding(self) -> Steps[None]:
+        start, self._refunded = self._refunded, len(self)
+        for (limit, key, decision), cost in zip(self[start:], self._costs[start:], strict=True):
+            if decision.allowed and not (limit.holds_slot or decision.failed):
+                with contextlib.suppress(NotFound):  # the state has expired or was evicted
+                    yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, cost))
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the request is over one of these limits."""
+        return any(not result.decision.allowed for result in self)
+
+    @property
+    def retry_after(self) -> float:
+        """The seconds until all of these limits would let the request pass; 0 if they do."""
+        return max((result.decision.retry_after for result in self if not result.decision.allowed), default=0.0)
+
+
 class HeldSlot:
     """A slot of a concurrency limiter, released only once.
 
@@ -153,7 +243,7 @@ class HeldSlot:
         self._token = token
         self._cost = cost
         self._pid = os.getpid()
-        self._started = time.monotonic()
+        self._started: float | None = time.monotonic()
 
     def __reduce__(self) -> tuple[type[HeldSlot], tuple[()]]:
         return HeldSlot, ()
@@ -162,12 +252,19 @@ class HeldSlot:
         """Measure the latency of the request from now on."""
         self._started = time.monotonic()
 
+    def discard_timing(self) -> None:
+        """Report no latency, because the request does not run."""
+        self._started = None
+
+    def _latency(self) -> float | None:
+        return None if self._started is None else time.monotonic() - self._started
+
     def release(self) -> None:
         """Release the slot, and report the latency of the request."""
         limiter, self._limiter = self._limiter, None
         if limiter is not None:
             try:
-                limiter.leaving(self._key, time.monotonic() - self._started, self._token, self._cost)
+                limiter.leaving(self._key, self._latency(), self._token, self._cost)
             except LimitError as error:
                 log.warning("A slot of %s could not be released: %s", self._key, error)
 
@@ -176,7 +273,7 @@ class HeldSlot:
         limiter, self._limiter = self._limiter, None
         if limiter is not None:
             try:
-                await limiter.aleaving(self._key, time.monotonic() - self._started, self._token, self._cost)
+                await limiter.aleaving(self._key, self._latency(), self._token, self._cost)
             except LimitError as error:
                 log.warning("A slot of %s could not be released: %s", self._key, error)
 
@@ -193,82 +290,118 @@ class LimitCheck:
     `queued`: the longest wait among the limits to which MAX_WAITING applies, or None.
     """
 
-    __slots__ = ("_costs", "_request", "_slots", "_unrecorded", "delay", "queued", "refused", "results")
+    __slots__ = (
+        "_costs",
+        "_counted_later",
+        "_request",
+        "_slots",
+        "_unrecorded",
+        "delay",
+        "queued",
+        "refused",
+        "results",
+    )
 
     def __init__(self, request: Any) -> None:
         self._request = request
-        self._slots: list[HeldSlot] = []
+        self._slots: Sequence[HeldSlot] = ()
         self.results: list[LimitResult] = []
         self.refused: LimitResult | None = None
         self.queued: LimitResult | None = None
-        self._unrecorded: list[LimitResult] = []
-        self._costs: dict[RequestLimit, int] = {}
+        self._unrecorded: Sequence[LimitResult] = ()
+        self._counted_later: Sequence[LimitResult] = ()
+        self._costs: dict[RequestLimit, int] | None = None
         self.delay = 0.0
 
     def cost_of(self, limit: RequestLimit) -> int:
         """Return the cost of the request for the limit. A cost function is called once."""
         if isinstance(limit.cost, int):
             return limit.cost
+        if self._costs is None:
+            self._costs = {}
         if limit not in self._costs:
             self._costs[limit] = limit.cost(self._request)
         return self._costs[limit]
 
     def add(self, limit: RequestLimit, key: str, decision: Decision) -> None:
         """Add the decision of a limit."""
-        result = LimitResult(limit, key, decision)
+        result = _new_tuple(LimitResult, (limit, key, decision))
         self.results.append(result)
-        delay = limit.delay_of(decision) if decision.delay and not limit.shadow else 0.0
+        waits = decision.delay and (decision.delay >= SHORTEST_SLEEP or limit.obeys_max_wait)
+        if decision.allowed and not (waits or limit.acts_on_passes):
+            if limit.record is not None:
+                limit.record(key, decision)
+            return
+        delay = limit.delay_of(decision) if waits and not limit.advises else 0.0
+        if not limit.block:
+            _limits_of(self._request).add(result, self.cost_of(limit))
+        if limit.count_when is not None and decision.allowed and not decision.failed:
+            self._counted_later = [*self._counted_later, result]
         if limit.record is not None:
             if delay:  # recorded by `admit`, when it is known whether the request may wait
-                self._unrecorded.append(result)
+                self._unrecorded = [*self._unrecorded, result]
             else:
                 limit.record(key, decision)
         if not decision.allowed:
             if limit.shadow:
                 would_refuse(self._request, result.refusal())
-            elif self.refused is None:
+            elif limit.block and self.refused is None:
                 self.refused = result
             return
         if limit.holds_slot and (decision.token or not decision.failed):
             cost = 1 if decision.token else self.cost_of(limit)
-            self._slots.append(HeldSlot(limit.limiter, key, decision.token, cost))
+            self._slots = [*self._slots, HeldSlot(limit.limiter, key, decision.token, cost)]
         if delay:
             self.delay = max(self.delay, delay)
             if limit.queues and (self.queued is None or delay > self.queued.decision.delay):
                 self.queued = result
 
+    def extend_refusal(self, retry_after: float) -> None:
+        """Report a longer time after a refusal, because it caused a ban."""
+        refused = self.refused
+        if refused is not None and refused.decision.retry_after < retry_after:
+            longer = refused._replace(decision=refused.decision._replace(retry_after=retry_after))
+            self.refused = longer
+            self.results = [longer if result is refused else result for result in self.results]
+
     def admit(self) -> None:
         """Record that the request may wait for its delay, or does not need to wait."""
-        unrecorded, self._unrecorded = self._unrecorded, []
+        unrecorded, self._unrecorded = self._unrecorded, ()
         for limit, key, decision in unrecorded:
             if limit.record is not None:
                 limit.record(key, decision)
 
-    def reject_queued(self) -> None:
-        """Refuse the request because the queue of a limit is full, and undo its decisions."""
+    def reject_queued(self, queued: LimitResult) -> None:
+        """Refuse the request because it may not wait for the limit of this result, and undo its decisions."""
+        self._discard_timing()
         self.release()
         run(self._uncommitting())
-        self._refuse_queued()
+        self._refuse_queued(queued)
 
-    async def areject_queued(self) -> None:
+    async def areject_queued(self, queued: LimitResult) -> None:
         """Run `reject_queued` without blocking, to completion even if the task is cancelled."""
+        self._discard_timing()
         await self.arelease()
         await asyncio.shield(asyncio.ensure_future(arun(self._uncommitting())))
-        self._refuse_queued()
+        self._refuse_queued(queued)
+
+    def _discard_timing(self) -> None:
+        for slot in self._slots:
+            slot.discard_timing()
 
     def _uncommitting(self) -> Steps[None]:
         """Undo the decisions of all limits except concurrency limits, whose slots are released."""
         for limit, key, decision in self.results:
-            if decision.allowed and not (limit.shadow or limit.holds_slot or decision.failed):
+            if decision.allowed and not (limit.advises or limit.holds_slot or decision.failed):
                 with contextlib.suppress(LimitError):
                     yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, self.cost_of(limit)))
 
-    def _refuse_queued(self) -> None:
-        assert self.queued is not None  # noqa: S101 (for the type checker)
-        limit, key, decision = self.queued
+    def _refuse_queued(self, queued: LimitResult) -> None:
+        limit, key, decision = queued
         refused = decision._replace(allowed=False, delay=0.0, state=None, remaining=0, retry_after=decision.delay)
-        self._unrecorded = []
-        self.results = [result for result in self.results if result.limit.shadow]
+        self._unrecorded = ()
+        self._counted_later = [result for result in self._counted_later if result.limit.advises]
+        self.results = [result for result in self.results if result.limit.advises]
         self.add(limit, key, refused)
 
     def start_timing(self) -> None:
@@ -278,13 +411,13 @@ class LimitCheck:
 
     def release(self) -> None:
         """Release all slots."""
-        slots, self._slots = self._slots, []
+        slots, self._slots = self._slots, ()
         for slot in slots:
             slot.release()
 
     async def arelease(self) -> None:
         """Run `release` without blocking, to completion even if the task is cancelled."""
-        slots, self._slots = self._slots, []
+        slots, self._slots = self._slots, ()
         if slots:
             await asyncio.shield(asyncio.ensure_future(_release_all(slots)))
 
@@ -293,10 +426,41 @@ class LimitCheck:
         """Whether the request holds slots."""
         return bool(self._slots)
 
+    def abandon(self) -> None:
+        """Release all slots, and undo what counts only after certain responses, because the view raised."""
+        self.release()
+        if self._counted_later:
+            run(self._giving_back(None))
+
+    async def aabandon(self) -> None:
+        """Run `abandon` without blocking, to completion even if the task is cancelled."""
+        await self.arelease()
+        if self._counted_later:
+            await asyncio.shield(asyncio.ensure_future(arun(self._giving_back(None))))
+
+    def _giving_back(self, response: Any) -> Steps[None]:
+        """Undo the decisions of limits for which the response does not count (None: there is none)."""
+        counted_later, self._counted_later = self._counted_later, ()
+        for result in counted_later:
+            limit, key, decision = result
+            if not limit.block and _limits_of(self._request).was_refunded(result):
+                continue
+            if response is not None and limit.count_when is not None and limit.count_when(response):
+                continue
+            cost = self.cost_of(limit)
+            with contextlib.suppress(LimitError):
+                yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, cost))
+                regained = decision._replace(remaining=decision.remaining + cost)
+                self.results = [
+                    LimitResult(limit, key, regained) if other is result else other for other in self.results
+                ]
+
     def finish(self, response: HttpResponseBase) -> HttpResponseBase:
         """Set the header fields, and release the slots: now, or when a streamed response is closed."""
         if self._slots:
             self.release_after(response)
+        if self._counted_later:
+            run(self._giving_back(response))
         self.set_headers(response.headers)
         return response
 
@@ -304,6 +468,8 @@ class LimitCheck:
         """Run `finish` without blocking the event loop."""
         if self._slots and not self._release_on_close(response):
             await self.arelease()
+        if self._counted_later:
+            await asyncio.shield(asyncio.ensure_future(arun(self._giving_back(response))))
         self.set_headers(response.headers)
         return response
 
@@ -316,7 +482,7 @@ class LimitCheck:
         """Release the slots when the response is closed. Return False if its content is already complete."""
         if not response.streaming and getattr(response, "is_rendered", True):
             return False
-        slots, self._slots = self._slots, []
+        slots, self._slots = self._slots, ()
         response._resource_closers.extend(slot.release for slot in slots)  # type: ignore[attr-defined]
         return True
 
@@ -346,6 +512,14 @@ class LimitCheck:
     def _refusal(self) -> Refusal:
         assert self.refused is not None  # noqa: S101 (for the type checker)
         return self.refused.refusal()
+
+
+def _limits_of(request: Any) -> RequestLimits:
+    """Return `request.limits`."""
+    if not isinstance(getattr(request, "limits", None), RequestLimits):
+        request.limits = RequestLimits()
+    limits: RequestLimits = request.limits
+    return limits
 
 
 async def _release_all(slots: Sequence[HeldSlot]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +15,7 @@ from django.utils.translation import get_language, gettext, ngettext
 from resty_django.text import logger
 
 from ..algorithms.decision import Decision
-from ..signals import limited
+from ..signals import request_refused
 from .headers import retry_after
 from .settings import request_settings
 
@@ -63,15 +64,15 @@ class Refusal(NamedTuple):
 def announce(request: Any, refusal: Refusal) -> None:
     """Log a refusal and send the signal."""
     _log(request, refusal)
-    if limited.has_listeners(refusal.sender):
-        limited.send_robust(**_signal(request, refusal))
+    if request_refused.has_listeners(refusal.sender):
+        request_refused.send_robust(**_signal(request, refusal))
 
 
 async def aannounce(request: Any, refusal: Refusal) -> None:
     """Run `announce` without blocking on receivers of the signal."""
     _log(request, refusal)
-    if limited.has_listeners(refusal.sender):
-        await limited.asend_robust(**_signal(request, refusal))
+    if request_refused.has_listeners(refusal.sender):
+        await request_refused.asend_robust(**_signal(request, refusal))
 
 
 def would_refuse(request: Any, refusal: Refusal) -> None:
@@ -140,6 +141,10 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
 
 
 def _log(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
+    """Log a refusal, or only the share LOG_REFUSALS of them."""
+    share = request_settings().section.log_refusals
+    if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
+        return
     txid = getattr(request, "txid", None)
     never = refusal.decision.retry_after == inf
     log.warning(

@@ -13,8 +13,8 @@ class RequestSettings:
 
     `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: whether responses report
     their limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a request may wait for a
-    token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this process that wait for
-    token buckets at the same time.
+    token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this process that wait at the
+    same time.
     """
 
     __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")

@@ -3,9 +3,9 @@
     if not wait_turn(check, longest):
         return check.refuse()
 
-The `burst` of a limit also limits the number of waiting requests. A token bucket has no `burst`, so at most MAX_WAITING
-requests, sync and async together, wait for token buckets at the same time; further ones are refused and not counted by
-any limit.
+The `burst` of a limit limits the number of waiting requests of a key, and a client that forges its key has any number
+of keys. So at most MAX_WAITING requests, sync and async together, wait at the same time; further ones are refused, and
+no limit counts them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import time
 from resty_django.forks import after_fork
 from resty_django.sansio import Step, Steps, arun, run
 
-from .enforcer import SHORTEST_SLEEP
-from .request_limits import LimitCheck
+from .request_limits import SHORTEST_SLEEP, LimitCheck, LimitResult
 from .settings import request_settings
 
 
 class WaitingRequests:
-    """Counts the requests of this process that wait for a token bucket."""
+    """Counts the requests of this process that wait for their turn."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,8 +59,11 @@ def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
     seconds = min(check.delay, longest)
     queues = check.queued is not None and seconds >= SHORTEST_SLEEP
     requests = waiting_requests  # a forked child has a new object
-    if _too_long(check) or (queues and not requests.enter()):
-        yield Step(check.reject_queued, check.areject_queued)
+    refused = _too_long(check)
+    if refused is None and queues and not requests.enter():
+        refused = check.queued
+    if refused is not None:
+        yield Step(check.reject_queued, check.areject_queued, (refused,))
         return False
     check.admit()
     if seconds >= SHORTEST_SLEEP:
@@ -74,12 +76,18 @@ def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
     return True
 
 
-def _too_long(check: LimitCheck) -> bool:
-    """Return whether the request would wait longer than MAX_WAIT, for a limiter without a `max_wait`."""
-    queued = check.queued
-    if queued is None or queued.limit.limiter.max_wait is not None:
-        return False
-    return queued.decision.delay > request_settings().max_wait
+def _too_long(check: LimitCheck) -> LimitResult | None:
+    """Return the result of a limit for which the request would wait longer than MAX_WAIT, or None."""
+    for result in check.results:
+        limit, _, decision = result
+        if (
+            limit.obeys_max_wait
+            and not limit.advises
+            and limit.delay_of(decision)
+            and decision.delay > request_settings().max_wait
+        ):
+            return result
+    return None
 
 
 def _after_fork() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar, cast
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
-from .enforcer import SHORTEST_SLEEP, Enforcer
+from .enforcer import Enforcer
 from .headers import add_headers
-from .request_limits import LimitCheck, RequestLimit
+from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
 from .settings import request_settings
 from .waiting import await_turn, wait_turn
 
@@ -78,6 +78,7 @@ def _fast_path(
 ) -> Callable[..., Any]:
     """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
     key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
+    record = limit.record
 
     def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
         request = args[0] if hasattr(args[0], "META") else args[1]
@@ -90,6 +91,8 @@ def _fast_path(
         decision = hit(key)
         may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
         if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
+            if record is not None:
+                record(key, decision)
             response: HttpResponseBase = view(*args, **kwargs)
             if settings.headers and response is not None:  # None is a mistake that Django explains
                 add_headers(response.headers, advertised, decision)
@@ -125,7 +128,7 @@ def _respond(
             return check.refuse()
         response = view(*args, **kwargs)
     except BaseException:
-        check.release()
+        check.abandon()
         raise
     return check.finish(response)
 
@@ -148,7 +151,7 @@ async def acall(
             return await check.arefuse()
         response = await _awaited(view(*args, **kwargs))
     except BaseException:
-        await check.arelease()
+        await check.aabandon()
         raise
     return await check.afinish(response)
 

@@ -344,7 +344,7 @@ class Limiter(ABC, Generic[N]):
 
     def _decide_without_store(self, breaker: CircuitBreaker, key: object, commit: bool, cost: int) -> Decision:
         """Return the decision while the store cannot be used."""
-        breaker.decisions += 1
+        breaker.calls += 1
         on_error = self.on_error
         if on_error == "local":
             decision = self.local.decide(self, self.key(key), commit, cost)

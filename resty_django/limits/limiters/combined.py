@@ -76,8 +76,7 @@ def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple
         return None, []
     names: list[object] = []
     common = limiters[0].store
-    for index, key in enumerate(keys):
-        limiter = limiters[index]
+    for limiter, key in zip(limiters, keys, strict=True):
         if limiter._stores[limiter._store] is not common:
             return None, names
         names.append(limiter.prefix + key if type(key) is str else limiter.key(key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 from time import time_ns
 from typing import Any, ClassVar, Unpack
 
@@ -69,11 +70,9 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return concurrency.Numbers(self.max, self.burst, self.unit_delay, lease, b"")
 
     def call_numbers(self) -> concurrency.Numbers:
-        numbers = self.numbers
-        most, burst, unit, lease, _ = numbers
-        if not lease:
-            return numbers
-        return _new_tuple(concurrency.Numbers, (most, burst, unit, lease, _bits(64).to_bytes(8, "little")))
+        most, burst, _, lease, _ = self.numbers  # reported latencies change only `unit_delay`
+        token = _bits(64).to_bytes(8, "little") if lease else b""
+        return _new_tuple(concurrency.Numbers, (most, burst, self.unit_delay, lease, token))
 
     def _decide_hit(self, state: Any) -> Decided:
         now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
@@ -168,16 +167,20 @@ class Concurrency(Limiter[concurrency.Numbers]):
         """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
         count: int = self._or_not_found(result, key)
         if latency is not None:
-            self._set(unit_delay=(latency + self.unit_delay) / 2)
+            unit_delay = (latency + self.unit_delay) / 2
+            if 0 < unit_delay < inf:
+                self.unit_delay = unit_delay
+            else:
+                self._set(unit_delay=unit_delay)  # raises
         return count
 
     def _with_token(self, token: str) -> concurrency.Numbers:
-        most, burst, unit, lease, _ = self.numbers
+        most, burst, _, lease, _ = self.numbers
         try:
             slot = bytes.fromhex(token.removeprefix(LOCAL))
         except ValueError:
             raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
-        return _new_tuple(concurrency.Numbers, (most, burst, unit, lease, slot))
+        return _new_tuple(concurrency.Numbers, (most, burst, self.unit_delay, lease, slot))
 
     def set_conn(self, max: int) -> None:
         """Change the maximum number of concurrent requests."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
+from resty_django.durations import parse_duration
 
 from ..algorithms import fixed_window, leaky_bucket, sliding_window, token_bucket
 from ..algorithms.decision import Decision
 from . import descriptions
 from .base import Algorithm, Limiter, LimiterOptions, Operation
-from .units import parse_duration, refill_of
+from .units import refill_of
 from .validation import check_cost, not_negative, positive, whole_limit, window_ms
 
 LONGEST: Final = 1e9
@@ -319,7 +320,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
     ) -> Any:
         if operation is not self._take_available:
             return 0
-        self.store.breaker.decisions += 1
+        self.store.breaker.calls += 1
         if self.on_error == "local":
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return cost if self.on_error == "open" else 0

@@ -1,32 +1,20 @@
-"""Parsers for rates and durations: "200/s", "30 per minute", "10/30s", "1h", "1h30m". Pure."""
+"""Parser for rates: "200/s", "30 per minute", "10/30s". Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
-UNITS: Final = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("d", "day", "days"), 86_400.0),
-    **dict.fromkeys(("w", "week", "weeks"), 604_800.0),
-}
-"""The number of seconds in each unit. "m" is a minute, as in nginx's `30r/m`."""
-
-LONGEST_TEXT: Final = 60
-"""The maximum number of characters of a rate or duration."""
+from resty_django.durations import LONGEST_TEXT, parse_duration
 
 MAX_LOSS: Final = 0.001
 """The share by which a token bucket may be slower than its rate, so that tokens are evenly spaced."""
 
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
-_SPAN: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
+_AMOUNT: Final = re.compile(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*")
 
 
 def parse_rate(rate: str | float) -> float:
@@ -60,6 +48,33 @@ def split_rate(rate: str) -> tuple[float, float]:
     return count, seconds
 
 
+def whole_rate(rate: str | float) -> tuple[int, float]:
+    """Return the requests and the seconds of a rate with a whole number: (5000, 3600) for "5000/h".
+
+    Raise `ValueError`, or `TypeError` if it is not a string.
+    """
+    if not isinstance(rate, str):
+        raise TypeError(f'{rate!r} is not a number of requests in a time. Write "5000/h", or pass per= as well.')
+    count, seconds = split_rate(rate)
+    if not count.is_integer():
+        raise ValueError(f'{rate!r} is not a whole number of requests in a time, such as "5000/h".')
+    return int(count), seconds
+
+
+def split_amount(rate: str | float, name: str) -> tuple[str | float, int | None]:
+    """Return a rate and the number after its `burst=` or `capacity=`: ("60/m", 20) for "60/m burst=20".
+
+    `name`: the word that the rate may contain; empty: none. Raise `ValueError` for another one.
+    """
+    match = _AMOUNT.fullmatch(rate) if isinstance(rate, str) else None
+    if match is None:
+        return rate, None
+    if match[2] != name:
+        instead = f"Use {name}=." if name else "Remove it."
+        raise ValueError(f"{rate!r}: this limit has no {match[2]}=. {instead}")
+    return match[1], int(match[3])
+
+
 def refill_of(rate: str | float, capacity: int | None = None) -> tuple[int, int, int]:
     """Return the interval (milliseconds), capacity and quantum of a token bucket for a rate.
 
@@ -79,37 +94,3 @@ def refill_of(rate: str | float, capacity: int | None = None) -> tuple[int, int,
         if least_loss <= MAX_LOSS:
             break
     return math.ceil(per_token * best), tokens, best
-
-
-def parse_duration(span: str | float | timedelta) -> float:
-    """Return the seconds of "1h", "90s", "500ms", "1h30m", "hour", a `timedelta`, or a number of seconds.
-
-    Raise `ValueError` if it is not a duration of at least 0, and `TypeError` for other types.
-    """
-    if isinstance(span, timedelta):
-        seconds = span.total_seconds()
-    elif isinstance(span, str):
-        seconds = _seconds(span)
-    elif isinstance(span, bool) or not isinstance(span, int | float):
-        raise TypeError(f'A duration must be a string such as "1h", a number of seconds or a timedelta, not {span!r}.')
-    else:
-        seconds = float(span)
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"A duration must be at least 0, not {span!r}.")
-    return seconds
-
-
-def _seconds(text: str) -> float:
-    unit = UNITS.get(text.strip().lower())
-    if unit is not None:
-        return unit
-    total, end = 0.0, 0
-    stripped = text.rstrip() if len(text) <= LONGEST_TEXT else ""
-    while match := _SPAN.match(stripped, end):
-        if match[2].lower() not in UNITS:
-            raise ValueError(f"{text!r}: {match[2]!r} is not a unit of time. Use ms, s, m, h, d or w.")
-        total += float(match[1]) * UNITS[match[2].lower()]
-        end = match.end()
-    if not end or end < len(stripped):
-        raise ValueError(f'{text[:LONGEST_TEXT]!r} is not a duration such as "1h", "90s" or "500ms".')
-    return total

@@ -8,7 +8,7 @@ from typing import Any
 
 from resty_django.suggestions import did_you_mean
 
-_CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def unknown_option(title: str, name: str, call: Callable[..., Any], options: Iterable[str]) -> str:
@@ -17,7 +17,7 @@ def unknown_option(title: str, name: str, call: Callable[..., Any], options: Ite
     `title`: the call as users write it. `options`: the accepted names in addition to the parameters of `call`.
     """
     parameters = inspect.signature(call).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind not in _CATCH_ALL] + sorted(options)
+    names = [parameter.name for parameter in parameters if parameter.kind not in _UNNAMED] + sorted(options)
     hint = did_you_mean(name, names, f"Use {', '.join(names)}.")
     return f"{title} has no option {name!r}. {hint}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -35,6 +36,13 @@ class Match:
         return self._view is None or (match is not None and self._view(dotted(match.func)) is not None)
 
 
+def any_pattern(texts: Sequence[str]) -> Any:
+    """Return a function that tests strings against all patterns at once; None for a single pattern, or if one is ""."""
+    if len(texts) < 2 or not all(texts):
+        return None
+    return re.compile("|".join(_expression(text) for text in texts)).match
+
+
 @functools.lru_cache(maxsize=1024)
 def pattern(text: str) -> Any:
     """Return a function that tests strings against a pattern, or None for "". * matches any characters.
@@ -43,8 +51,11 @@ def pattern(text: str) -> Any:
     """
     if not text:
         return None
-    quoted = re.sub(r"[?[]", lambda special: f"[{special[0]}]", text)
-    return re.compile(fnmatch.translate(quoted)).match
+    return re.compile(_expression(text)).match
+
+
+def _expression(text: str) -> str:
+    return fnmatch.translate(re.sub(r"[?[]", lambda special: f"[{special[0]}]", text))
 
 
 def dotted(view: Any) -> str:

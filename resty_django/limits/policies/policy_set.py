@@ -12,7 +12,7 @@ from ..algorithms.decision import Decision
 from ..enforcement import keys
 from ..limiters.base import Limiter
 from ..statistics.reporter import stats
-from .matching import Match
+from .matching import Match, any_pattern
 from .spec import FIELDS, BadPolicy, PolicySpec, build, state_prefix, validate
 
 log = logger("resty_django.limits")
@@ -61,6 +61,8 @@ class PolicySet:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     matching: tuple[Policy, ...] = ()
     rows: tuple[Any, ...] | None = None
+    paths: Any = None
+    """Returns whether a path fits any policy in `matching`; None: test each of them instead."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Invalid policies in the database, with their problems."""
 
@@ -91,7 +93,8 @@ def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Map
             policies[name] = _policy(old.policies.get(name), spec, name in stored)
     ordered = sorted(policies.values(), key=lambda policy: (policy.spec.order, policy.name))
     matching = tuple(policy for policy in ordered if policy.match.any and policy.mode != "off")
-    return PolicySet({policy.name: policy for policy in ordered}, matching, rows, faults)
+    paths = any_pattern([policy.spec.path for policy in matching])
+    return PolicySet({policy.name: policy for policy in ordered}, matching, rows, paths, faults)
 
 
 def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:

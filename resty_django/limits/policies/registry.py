@@ -21,7 +21,7 @@ from django.urls import ResolverMatch
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.database import limit_connection
+from resty_django.database import LimitedConnection, limit_connection
 from resty_django.forks import after_fork
 from resty_django.text import logger
 
@@ -42,6 +42,8 @@ declarations: dict[str, PolicySpec] = {}
 _policies: PolicySet | None = None
 refresh_lock = threading.RLock()
 _failing = False
+_of_thread = threading.local()
+"""`connection`: the `LimitedConnection` of the background thread."""
 
 
 # --- lookup ----------------------------------------------------------------------------------------------------------
@@ -60,6 +62,8 @@ def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list
     policy_set = _policies
     if policy_set is None or not background.running:
         policy_set = _start()
+    if policy_set.paths is not None and policy_set.paths(request.path_info) is None:
+        return []
     return [policy for policy in policy_set.matching if policy.match.fits(request, match)]
 
 
@@ -178,7 +182,7 @@ def _start() -> PolicySet:
 def _load_in_thread() -> None:
     """Read the policies in a separate thread, without leaving a connection open."""
     try:
-        _limit_connection()
+        limit_connection(_alias(), DATABASE_TIMEOUT)
         _start()
     finally:
         connections.close_all()
@@ -188,18 +192,26 @@ def _work() -> float:
     """Refresh the policies: the task of the background thread, every REFRESH seconds."""
     if _policies is not None:
         try:
-            _limit_connection()
-            refresh_policies()
+            with _limited_connection().watched():
+                refresh_policies()
         finally:
             connections.close_all()
     return conf.limits.refresh
 
 
-def _limit_connection() -> None:
-    """Set a timeout in the background threads, so that a silent database does not block them indefinitely."""
+def _limited_connection() -> LimitedConnection:
+    """Return the connection of the background thread. A silent database does not block it indefinitely."""
+    limited: LimitedConnection | None = getattr(_of_thread, "connection", None)
+    alias = _alias()
+    if limited is None or not limited.fits(alias):
+        limited = _of_thread.connection = LimitedConnection(alias, DATABASE_TIMEOUT)
+    return limited
+
+
+def _alias() -> str:
     from ..models import LimitPolicy
 
-    limit_connection(router.db_for_write(LimitPolicy), DATABASE_TIMEOUT)
+    return router.db_for_write(LimitPolicy)
 
 
 def _in_loop() -> bool:

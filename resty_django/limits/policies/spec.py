@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
+from resty_django.durations import parse_duration
 from resty_django.suggestions import did_you_mean
 
 from ..enforcement import keys
@@ -18,7 +19,7 @@ from ..errors import CostTooHigh
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from ..limiters.units import parse_duration, parse_rate, refill_of
+from ..limiters.units import parse_rate, refill_of
 
 ALGORITHMS: Final[Mapping[str, str]] = {
     "leaky_bucket": "Leaky bucket",

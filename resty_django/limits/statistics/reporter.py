@@ -1,4 +1,4 @@
-"""Statistics of decisions: per minute in the last hour, since the store was created, and the most refused keys.
+"""Statistics of decisions: in the last hour and two days, since the store was created, and the most refused keys.
 
 Each process counts its decisions in memory. About once a second, a thread flushes the counts to the shared dictionary
 of the limits, which sums up all processes on a machine (or all that use the same Redis). If that fails, the counts are
@@ -11,6 +11,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from resty_django.conf import conf
@@ -24,6 +25,7 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from .background import background
+from .catalog import Description, counted_limit
 from .top_keys import FrequentKey, TopKeys, merged
 
 log = logger("resty_django.limits")
@@ -44,6 +46,8 @@ SHORTEST_DELAY: Final = 0.001
 OWN: Final = "resty:stats:"
 """The prefix of the keys of statistics."""
 NAMES: Final = f"{OWN}names"
+DESCRIPTION_PERIOD: Final = 600.0
+"""Seconds after which a process writes an unchanged description of a limit again."""
 KEYS_LIFE: Final = 2 * 3600
 """Seconds for which a list of the most refused keys is kept."""
 
@@ -73,7 +77,7 @@ WIDTH: Final = len(Totals._fields)
 
 
 class Minute(NamedTuple):
-    """The decisions in one minute; `start` is in epoch seconds."""
+    """The decisions in one minute, or one hour; `start` is in epoch seconds."""
 
     start: int
     totals: Totals
@@ -124,6 +128,7 @@ class StatsReporter:
         self._series = MinuteSeries(
             f"{OWN}counts", dictionary, clock, life=LIFE, names_key=NAMES, most_names=MOST_NAMES, others=OTHERS
         )
+        self._described: dict[str, tuple[float, Description]] = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._failing = False
@@ -179,7 +184,21 @@ class StatsReporter:
             key = _top_key(run(self._series.listed_as(name)), self._clock())
             self._dictionary().update(key, lambda stored: _with_keys(stored, tally.unsent))
             tally.unsent = []
-        run(self._series.flush(name, totals))
+        self._describe(name)
+        run(self._series.flush(name, totals, partial(records.added, hours=True)))
+
+    def _describe(self, name: str) -> None:
+        """Store the description of a limit, for processes that have not declared it."""
+        limit, now = counted_limit(name), self._clock()
+        if limit is None:
+            return
+        description = limit.describe()
+        written, former = self._described.get(name, (0.0, None))
+        if description != former or abs(now - written) >= DESCRIPTION_PERIOD:
+            listed = run(self._series.listed_as(name))
+            if listed == name:
+                self._dictionary().set(_description_key(name), [list(part) for part in description], LIFE)
+            self._described[name] = now, description
 
     def _work(self) -> float:
         return self._pause.after(self.flush())
@@ -198,6 +217,18 @@ class StatsReporter:
         """Return the last hour, with the current minute at the end."""
         spans = records.minutes(self._load(name), WIDTH, self._clock())
         return [Minute(start, Totals(*counts)) for start, counts in spans]
+
+    def hours(self, name: str) -> list[Minute]:
+        """Return the last two days by hour, with the current hour at the end."""
+        spans = records.hours(self._load(name), WIDTH, self._clock())
+        return [Minute(start, Totals(*counts)) for start, counts in spans]
+
+    def description(self, name: str) -> Description:
+        """Return the rates and locations of a limit, as the processes that use it have described it."""
+        limit = counted_limit(name)
+        if limit is not None:
+            return limit.describe()
+        return Description.read(self._dictionary().get(_description_key(name)))
 
     def top(self, name: str) -> list[FrequentKey]:
         """Return the most refused keys of the last hour, the most frequent first. Long keys are shortened."""
@@ -224,11 +255,13 @@ class StatsReporter:
         """Discard all unflushed counts of this process, as if it had just started."""
         with self._flushing:
             self.tallies = {}
+            self._described = {}
             self._series.reset()
 
     def after_fork(self) -> None:
         """Discard the counts of the parent, which flushes them itself."""
         self.tallies = {}
+        self._described = {}
         self._series.reset()
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
@@ -236,6 +269,10 @@ class StatsReporter:
 
 def _top_key(name: str, now: float) -> str:
     return f"{OWN}top:{int(now // SLICE)}:{name}"
+
+
+def _description_key(name: str) -> str:
+    return f"{OWN}limit:{name}"
 
 
 def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:

@@ -10,7 +10,7 @@ from resty_django.limits.policies import registry
 from tests.limiting import every, stored  # noqa: F401 - fixtures
 
 from .policy_tools import limits_site, worker  # noqa: F401 - fixtures
-from .view_tools import empty_limits, limits_store, site  # noqa: F401 - fixtures
+from .view_tools import bans_store, empty_limits, limits_store, site  # noqa: F401 - fixtures
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def make_policy(name: str = "pay", algorithm: str = "fixed_window", **fields: An
 def limits_site(settings: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A site with dictionaries of its own, whose policies, figures and events begin and end with the test."""
     site = {
-        "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events", "limits")},
+        "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "bans", "events", "limits")},
         "LIMITS": {"REFRESH": 60.0},
     }
     clean_up()

@@ -23,7 +23,7 @@ from rest_framework.views import APIView
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
-from resty_django.limits.signals import limited
+from resty_django.limits.signals import request_refused
 from resty_django.limits.throttling import (
     ConcurrencyThrottle,
     FixedWindowThrottle,
@@ -126,10 +126,10 @@ def test_headers_wait_and_signal() -> None:
     def receiver(**kwargs: Any) -> None:
         heard.append(kwargs)
 
-    limited.connect(receiver)
+    request_refused.connect(receiver)
     drf_view = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
     passed, refused = ask(drf_view), ask(drf_view)
-    limited.disconnect(receiver)
+    request_refused.disconnect(receiver)
     assert passed["RateLimit"] == '"uploads";r=0;t=3600'
     assert passed["X-RateLimit-Limit"] == "1"
     assert refused["RateLimit-Policy"] == '"uploads";q=1;w=3600'

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from resty_django import circuit_breaker as circuit_breaker_module
 from resty_django.limits import (
     Concurrency,
     Decision,
@@ -69,7 +70,7 @@ async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureF
     outage = store_of(store).breaker.outage()
     assert outage is not None
     assert outage in circuit_breaker.current_outages()
-    assert (outage.store, outage.decisions) == ("limits", 4)
+    assert (outage.store, outage.calls) == ("limits", 4)
     assert outage.error
     assert abs(time.time() - outage.since) < 60
     server.start()
@@ -156,7 +157,7 @@ async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Serv
     decide, adecide = type(kept_store).decide, type(kept_store).adecide
     monkeypatch.setattr(type(kept_store), "decide", lambda *args: tries.append(1) or decide(*args))
     monkeypatch.setattr(type(kept_store), "adecide", lambda *args: tries.append(1) or adecide(*args))
-    monkeypatch.setattr(circuit_breaker, "PAUSE", 3600.0)
+    monkeypatch.setattr(circuit_breaker_module, "PAUSE", 3600.0)
     server.kill()
     for _ in range(20):
         count.hit("k")
@@ -166,7 +167,7 @@ async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Serv
     for _ in range(5):
         count.hit("k")
     assert len(tries) == 2
-    assert kept_store.breaker.decisions == 45
+    assert kept_store.breaker.calls == 45
 
 
 @pytest.mark.redis

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from resty_django.limits.policies import registry
 from tests.integration.limits.policy_tools import make_policy
@@ -29,15 +31,40 @@ def eventually(check: Any, seconds: float = 60.0) -> None:
 def test_policies_are_read_again_after_a_silence(
     silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.RESTY_DJANGO["LIMITS"]["REFRESH"] = 0.1
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 0.1}}
     monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
     row = make_policy("pay", description="before")
     registry.refresh_policies()
     registry.refresh_soon()
     eventually(lambda: silent_database.accepted >= 2)  # the thread of the limits reads again and again
-    silent_database.silence(new=True)
+    with registry.refresh_lock:  # between two reads
+        silent_database.silence(new=True)
     accepted = silent_database.accepted
-    eventually(lambda: silent_database.accepted >= accepted + 2)  # it gave up on the silent connection, and tries again
+    eventually(lambda: silent_database.accepted >= accepted + 2)  # it gives up on silent connections, and tries again
     silent_database.silence()
+    type(row).objects.filter(pk=row.pk).update(description="after")
+    eventually(lambda: registry.get_policy("pay").spec.description == "after")
+
+
+def test_a_read_that_the_silence_interrupts_is_given_up(
+    silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy acknowledges what it receives, so keep-alives and the like find no fault."""
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 0.1}}
+    monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
+    row = make_policy("pay", description="before")
+    registry.refresh_policies()
+    read, silenced = registry._rows, threading.Event()
+
+    def read_in_silence() -> Any:
+        if not silenced.is_set():
+            connection.ensure_connection()
+            silent_database.silence()
+            silenced.set()
+        return read()
+
+    monkeypatch.setattr(registry, "_rows", read_in_silence)
+    registry.refresh_soon()
+    assert silenced.wait(60)
     type(row).objects.filter(pk=row.pk).update(description="after")
     eventually(lambda: registry.get_policy("pay").spec.description == "after")

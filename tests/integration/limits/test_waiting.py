@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 
-from resty_django.limits import Concurrency, FixedWindow, TokenBucket
+from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, TokenBucket
 from resty_django.limits.decorators import limit, limit_rate, limit_rate_either, limit_req
 from resty_django.limits.enforcement import waiting
 from resty_django.limits.models import LimitPolicy
@@ -37,13 +37,13 @@ def change(settings: Any, **section: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 60.0, **section}}
 
 
-def at_once(site: Site, view: Any, count: int = MANY) -> list[int]:
+def at_once(site: Site, view: Any, count: int = MANY, **options: Any) -> list[int]:
     """The statuses of requests that come at the same time, in order of their numbers."""
     if site.asynchronous:
 
         async def ask() -> list[int]:
             await registry.aload_policies()
-            responses = await asyncio.gather(*(site.get(view) for _ in range(count)))
+            responses = await asyncio.gather(*(site.get(view, **options) for _ in range(count)))
             return [response.status_code for response in responses]
 
         return sorted(asyncio.run(ask()))
@@ -51,7 +51,7 @@ def at_once(site: Site, view: Any, count: int = MANY) -> list[int]:
 
     def ask_in_thread() -> int:
         barrier.wait(30)
-        return asyncio.run(site.get(view)).status_code  # type: ignore[no-any-return]
+        return asyncio.run(site.get(view, **options)).status_code  # type: ignore[no-any-return]
 
     with ThreadPoolExecutor(count) as threads:
         return sorted(done.result() for done in [threads.submit(ask_in_thread) for _ in range(count)])
@@ -135,10 +135,38 @@ async def test_a_limiter_of_a_view_is_bounded_unless_it_says_otherwise(
     assert await site.statuses(view, 4) == [200] * passing + [429] * (4 - passing)
 
 
-def test_what_has_a_burst_is_bounded_by_it(site: Site, settings: Any) -> None:
-    change(settings, MAX_WAITING=0)
+def test_what_has_a_burst_is_bounded_by_it(site: Site) -> None:
     view = site.view(limit_req("1/h", burst=5, max_delay=0.01))
     assert at_once(site, view) == [200] * 6 + [429] * (MANY - 6)
+
+
+def test_keys_with_a_burst_share_the_places_of_the_process(site: Site, settings: Any) -> None:
+    """Spoofed addresses: each has a burst, and all together could fill the process with waiting requests."""
+    change(settings, MAX_WAITING=0, MAX_DELAY=5.0)
+    view = site.view(limit_req("1/h", burst=5, key="header:X-Client"))
+    for client in ("one", "other"):
+        assert at_once(site, view, 3, headers={"X-Client": client}) == [200, 429, 429]
+
+
+async def test_a_request_refused_for_want_of_a_place_leaves_no_trace(site: Site, settings: Any) -> None:
+    change(settings, MAX_WAITING=0, MAX_DELAY=5.0)
+    bucket = LeakyBucket(1 / 3600, 5, prefix="leaky:")
+    slots = Concurrency(1, 5, 3600.0, prefix="slots:")
+    leaky, busy = site.view(limit(bucket)), site.view(limit(slots))
+    assert await site.statuses(leaky, 2) == [200, 429]
+    assert bucket.peek("192.0.2.1").remaining == 5
+    assert slots.hit("192.0.2.1")
+    refused = await site.get(busy)
+    assert (refused.status_code, refused["Retry-After"]) == (429, "3600")
+    assert slots.peek("192.0.2.1").remaining == 5
+    assert slots.unit_delay == 3600  # a request that does not run has no latency
+
+
+async def test_the_longest_wait_of_the_site_counts_next_to_a_longer_wait(site: Site, settings: Any) -> None:
+    change(settings, MAX_WAIT=1.0)
+    bucket = TokenBucket.from_interval(3_600_000, 1, prefix="tokens:")
+    view = site.view(limit(LeakyBucket(1 / 86_400, 5, prefix="leaky:"), bucket, max_delay=0.01))
+    assert await site.statuses(view, 2) == [200, 429]
 
 
 async def test_a_request_that_goes_away_gives_its_place_back(settings: Any) -> None:

@@ -12,6 +12,7 @@ from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
 
+from resty_django.limits.bans.registry import dictionary
 from resty_django.shdict import shdicts
 from tests.dictionaries import ALIAS
 
@@ -30,6 +31,17 @@ def limits_store(request: pytest.FixtureRequest) -> Iterator[str]:
         shdicts["limits"].flush_all()
         yield request.param
         shdicts["limits"].close()
+
+
+@pytest.fixture
+def bans_store(limits_store: str) -> Iterator[str]:
+    """Dictionaries for limits and bans of the site, empty: on each engine."""
+    redis = {"ENGINE": "redis", "ALIAS": ALIAS}
+    section = {"SHARED_DICTS": {"bans": redis, "limits": redis}} if limits_store == "redis" else {}
+    with override_settings(RESTY_DJANGO=section):
+        dictionary().flush_all()
+        yield limits_store
+        dictionary().flush_all()
 
 
 @pytest.fixture

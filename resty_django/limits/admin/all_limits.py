@@ -1,0 +1,198 @@
+"""All limits with their statistics: policies, decorators, throttles, functions, outgoing calls and WebSockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page, Paginator
+from django.db import router
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
+
+from resty_django.admin.base import PageAdmin
+from resty_django.admin.statistics import why
+from resty_django.text import printable
+
+from ..models import LimitPolicy
+from ..policies import registry
+from ..statistics import catalog
+from ..statistics.reporter import OTHERS, Totals, stats, summed
+from .statistics import Figures, RefusedKey, figures, in_digits, troubles
+
+TEMPLATES: Final = "admin/resty_limits/limitpolicy"
+PER_PAGE: Final = 50
+SHOWN_KEYS: Final = 3
+"""The number of most refused keys in a row of the list."""
+RELOAD: Final = 5
+"""Seconds between automatic reloads of a page of figures."""
+LABELS: Final = {
+    catalog.POLICY: _("Policy"),
+    catalog.DECORATOR: _("Decorator"),
+    catalog.THROTTLE: _("Throttle"),
+    catalog.FUNCTION: _("Function"),
+    catalog.OUTGOING: _("Outgoing calls"),
+    catalog.WEBSOCKET: _("WebSockets"),
+    OTHERS: _("Several"),
+}
+
+
+@dataclass
+class ListedLimit:
+    """A limit in the list. `url`: its page of figures. `policy_url`: the page of a policy, else ""."""
+
+    series: str
+    rates: tuple[str, ...]
+    locations: tuple[str, ...]
+    url: str
+    policy_url: str = ""
+
+    @property
+    def kind(self) -> str:
+        return OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]
+
+    @property
+    def kind_label(self) -> Any:
+        return LABELS[self.kind]
+
+    @property
+    def name(self) -> str:
+        """The name, with invisible characters escaped."""
+        return printable(catalog.kind_and_name(self.series)[1], 200)
+
+    @property
+    def rate(self) -> str:
+        return printable("; ".join(self.rates), 400)
+
+    @property
+    def places(self) -> list[str]:
+        return [printable(location, 200) for location in self.locations]
+
+    @cached_property
+    def hour(self) -> Totals:
+        """The last hour. Like `days` and `top`, read the store once, and raise its errors."""
+        return summed(stats.minutes(self.series))
+
+    @cached_property
+    def days(self) -> Totals:
+        return summed(stats.hours(self.series))
+
+    @property
+    def hour_numbers(self) -> dict[str, str]:
+        return in_digits(self.hour)
+
+    @property
+    def day_numbers(self) -> dict[str, str]:
+        return in_digits(self.days)
+
+    @cached_property
+    def top(self) -> list[RefusedKey]:
+        return [RefusedKey.of(entry) for entry in stats.top(self.series)[:SHOWN_KEYS]]
+
+    def matches(self, text: str) -> bool:
+        """Return whether the kind, the name or a location contains the text, in any case."""
+        parts = (str(self.kind_label), self.name, *self.locations)
+        return any(text.casefold() in part.casefold() for part in parts)
+
+
+class AllLimitsAdmin(PageAdmin[LimitPolicy]):
+    """Pages about all limits, for users who may view policies."""
+
+    def all_limits_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("all_limits", self.all_limits_view, "limits/"),
+            self.page_url("limit_figures", self.limit_figures_view, "limits/figures/"),
+        ]
+
+    @method_decorator(require_safe)
+    def all_limits_view(self, request: HttpRequest) -> HttpResponse:
+        """List all limits, those with the most refusals in the last hour first; `q` searches."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        text = request.GET.get("q", "").strip()[:200]
+        page: Page[ListedLimit] | None = None
+        error = ""
+        try:
+            limits = [limit for limit in self.listed_limits() if limit.matches(text)]
+            limits.sort(key=_most_refused)
+            page = Paginator(limits, PER_PAGE).get_page(request.GET.get("page"))
+            for limit in page:
+                limit.days, limit.top  # noqa: B018 (reads the store here, where errors are handled)
+        except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
+            page, error = None, why(fault)
+        context = {
+            "title": _("All limits"),
+            "page_of_limits": page,
+            "error": error,
+            "q": text,
+            "query": urlencode({"q": text}) if text else "",
+            "outages": troubles(),
+        }
+        return self.page(request, f"{TEMPLATES}/all_limits.html", context)
+
+    @method_decorator(require_safe)
+    def limit_figures_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the statistics of the limit in the query. With `live` in the query, the page reloads automatically."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        series = request.GET.get("limit", "")
+        try:
+            stats.flush()
+            limit = next((limit for limit in self.listed_limits() if limit.series == series), None)
+            limit_figures = None
+        except Exception as fault:
+            limit = ListedLimit(series, (), (), "")
+            limit_figures = Figures(series, error=why(fault))
+        if limit is None:
+            raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
+        if limit_figures is None:
+            (limit_figures,) = figures([series], top=True, days=True)
+        live = "live" in request.GET
+        query = urlencode({"limit": series})
+        context = {
+            "title": _("Figures"),
+            "subtitle": limit.name,
+            "limit": limit,
+            "figures": limit_figures,
+            "outages": troubles(),
+            "live": live,
+            "live_url": f"?{query}" if live else f"?{query}&live",
+            "every": RELOAD,
+        }
+        response = self.page(request, f"{TEMPLATES}/limit_figures.html", context)
+        if live:
+            response["Refresh"] = str(RELOAD)
+        return response
+
+    def listed_limits(self) -> list[ListedLimit]:
+        """Return all limits: policies, limits of this process, and limits that other processes have counted.
+
+        Raise `SharedDictError` if the store does not answer.
+        """
+        stats.flush()
+        rows = dict(LimitPolicy.objects.using(router.db_for_write(LimitPolicy)).values_list("name", "pk"))
+        policies = registry.all_policies()
+        names = dict.fromkeys((*rows, *policies, *catalog.counted_limits(), *stats.names()))
+        limits = []
+        for series in names:
+            url = f"{reverse(self.url_name('limit_figures'))}?{urlencode({'limit': series})}"
+            if series in rows or series in policies:
+                policy = policies.get(series)
+                rates = (policy.describe(),) if policy is not None else ()
+                policy_url = reverse(self.url_name("change"), args=[rows[series]]) if series in rows else ""
+                if series in rows:
+                    url = reverse(self.url_name("figures"), args=[rows[series]])
+                limits.append(ListedLimit(series, rates, (), url, policy_url))
+            else:
+                limits.append(ListedLimit(series, *stats.description(series), url))
+        return limits
+
+
+def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:
+    return -(limit.hour.refused + limit.hour.shadowed), -limit.hour.all, limit.series

@@ -1,0 +1,213 @@
+"""The admin of bans: the list, one ban, and the actions that ban a key and lift a ban."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final, Self
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_safe
+
+from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.statistics import Key, key_of, why
+from resty_django.durations import parse_duration
+from resty_django.shdict import NotFound, SharedDictError
+from resty_django.text import printable
+
+from ..bans import registry
+from ..bans.registry import LONGEST_KEY, LONGEST_REASON, Ban
+from ..models import KeyBan
+
+TEMPLATES: Final = "admin/resty_limits/keyban"
+MAX_LISTED: Final = 500
+"""The maximum number of bans on the page."""
+LONGEST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A ban as the pages show it. `token` identifies it in URLs; "" if its key is too long."""
+
+    key: str
+    token: str
+    limit: str
+    since: datetime
+    until: datetime
+    number: int
+    reason: str
+    ended: bool
+
+    @classmethod
+    def of(cls, ban: Ban) -> Self:
+        zone = timezone.get_current_timezone()
+        return cls(
+            key=Key.of(ban.key).text,
+            token=Key.of(ban.name).token,
+            limit=printable(ban.limit, LONGEST_TEXT) or _("all limits"),
+            since=datetime.fromtimestamp(ban.since, zone),
+            until=datetime.fromtimestamp(ban.until, zone),
+            number=ban.number,
+            reason=printable(ban.reason, LONGEST_REASON),
+            ended=ban.until <= registry.now(),
+        )
+
+
+class BanForm(forms.Form):
+    """A key to ban."""
+
+    key = forms.CharField(
+        label=gettext_lazy("Key"),
+        strip=False,
+        max_length=LONGEST_KEY,
+        help_text=gettext_lazy("As in the log, for example 192.0.2.7, 2001:db8::/64 or user:7. Case-sensitive."),
+    )
+    limit = forms.CharField(
+        label=gettext_lazy("Limit"),
+        required=False,
+        max_length=LONGEST_TEXT,
+        help_text=gettext_lazy("The name of the limit. Empty: all limits with bans, and log-ins."),
+    )
+    length = forms.CharField(
+        label=gettext_lazy("Duration"),
+        initial="1h",
+        max_length=32,
+        help_text=gettext_lazy("For example 15m, 1h or 7d."),
+    )
+    reason = forms.CharField(label=gettext_lazy("Reason"), required=False, max_length=LONGEST_REASON)
+
+    def clean_length(self) -> float:
+        try:
+            seconds = parse_duration(self.cleaned_data["length"])
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
+        if not seconds > 0:
+            raise ValidationError(_("Enter a duration that is longer than 0."))
+        return seconds
+
+
+class BanAdmin(ReadOnlyAdmin[KeyBan]):
+    refusals: ClassVar = (SharedDictError,)
+    object_route = "<path:object_id>"
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> KeyBan | None:
+        """Return the ban that a token identifies, or None if it does not exist or cannot be read."""
+        try:
+            ban = registry.read(key_of(object_id) or "")
+        except SharedDictError:
+            return None
+        return None if ban is None else _model(ban)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("changelist", self.changelist_view, ""),
+            self.page_url("add", self.add_view, "add/"),
+            self.page_url("lift", self.lift_view),
+            self.page_url("history", self.history_view),
+            self.page_url("change", self.change_view),
+        ]
+
+    @method_decorator(require_safe)
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show the bans in force. URL parameter: `find`, a text in the key, the limit or the reason."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        text, error = request.GET.get("find", "")[:LONGEST_TEXT], ""
+        bans: list[Ban] = []
+        not_stored = 0
+        try:
+            bans, not_stored = registry.current_bans(), registry.count_not_stored()
+        except Exception as fault:  # the page has to show any error
+            error = why(fault)
+        sought = text.casefold()
+        matching = [ban for ban in bans if any(sought in part.casefold() for part in (ban.key, ban.limit, ban.reason))]
+        context = {
+            "title": _("Bans"),
+            "rows": [Row.of(ban) for ban in matching[:MAX_LISTED]],
+            "total": len(bans),
+            "text": text,
+            "error": error,
+            "not_stored": not_stored,
+            "may_add": self.may(request, "add_keyban"),
+        }
+        return self.page(request, f"{TEMPLATES}/list.html", context)
+
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show a ban."""
+        token = unquote(object_id)
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        obj = self.get_object(request, token)
+        ban = None if obj is None else registry.read(key_of(token) or "")
+        if obj is None or ban is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, token)
+        context = {
+            "title": str(obj),
+            "object": obj,
+            "row": Row.of(ban),
+            "may_lift": self.may(request, "lift_keyban", obj),
+        }
+        return self.page(request, f"{TEMPLATES}/ban.html", context)
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Ban a key."""
+        if not self.may(request, "add_keyban"):
+            raise PermissionDenied
+        form = BanForm(request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            entered = form.cleaned_data
+            try:
+                ban = registry.add(entered["key"], entered["length"], entered["reason"], entered["limit"])
+            except SharedDictError as error:
+                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+            else:
+                row = Row.of(ban)
+                text = f"Banned by {row.limit} for {entered['length']:g} s. {row.reason}".strip()
+                self.log_addition(request, _model(ban), text)
+                self.message_user(
+                    request, format_html('Banned <code class="resty-id">{}</code>.', row.key), messages.SUCCESS
+                )
+                return HttpResponseRedirect(reverse(self.url_name("changelist")))
+        return self.page(request, f"{TEMPLATES}/add.html", {"title": _("Ban a key"), "object": None, "form": form})
+
+    def lift_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.action_view(
+            request,
+            object_id,
+            permission="lift_keyban",
+            form=lambda data, obj: forms.Form(data),
+            title=_("Lift the ban"),
+            button=_("Lift the ban"),
+            perform=self._lift,
+            explain=lambda obj: {"row": {"key": str(obj)}},
+            template=f"{TEMPLATES}/lift.html",
+        )
+
+    def _lift(self, request: HttpRequest, obj: KeyBan, cleaned_data: dict[str, Any]) -> str:
+        ban = registry.read(key_of(obj.pk) or "")
+        if ban is None:
+            raise NotFound(f"the key “{obj}” is no longer banned.")
+        registry.lift(ban.key, ban.limit)
+        self.log_change(request, obj, f"Lifted the ban by {Row.of(ban).limit}.")
+        return format_html('Lifted the ban of <code class="resty-id">{}</code>.', str(obj))
+
+
+def _model(ban: Ban) -> KeyBan:
+    """Return a ban as an object of the admin; its primary key is the token."""
+    obj = KeyBan(name=Key.of(ban.name).token)
+    obj.title = Key.of(ban.key).text
+    return obj

@@ -1,0 +1,196 @@
+"""One key in all limits: its state, its refusals in the last hour, and its reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from resty_django.admin.base import PageAdmin
+from resty_django.admin.statistics import Key, key_of, why
+from resty_django.shdict import SharedDictError
+from resty_django.text import printable
+
+from ..algorithms.decision import Decision
+from ..erasing import forms_of
+from ..errors import LimitError
+from ..models import LimitPolicy
+from ..policies import registry
+from ..statistics import catalog
+from ..statistics.reporter import stats
+from .all_limits import LABELS
+from .statistics import RefusedKey, troubles
+
+TEMPLATES: Final = "admin/resty_limits/limitpolicy"
+LONGEST_KEY: Final = 500
+MOST_LIMITERS: Final = 300
+"""The maximum number of limiters that a search asks for the state of a key."""
+PREFIXES: Final = ("ip:", "user:")
+"""The prefixes of keys such as `user|ip`, which a search adds."""
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """The state of a key in a limit. `decision`: the next request's, or None if the store does not answer.
+
+    `refused`: the refusals in the last hour as text, "" if the key is not among the most refused ones.
+    """
+
+    series: str
+    key: str
+    rate: str
+    decision: Decision | None
+    refused: str = ""
+
+    @property
+    def kind_label(self) -> Any:
+        return LABELS[catalog.kind_and_name(self.series)[0]]
+
+    @property
+    def name(self) -> str:
+        return printable(catalog.kind_and_name(self.series)[1], 200)
+
+    @property
+    def shown_key(self) -> str:
+        return Key.of(self.key).text
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the next request."""
+        if self.decision is None or self.decision.failed:
+            return "unknown"
+        if not self.decision.allowed:
+            return "refused"
+        return "delayed" if self.decision.delay >= 0.001 else "passed"
+
+    @property
+    def query(self) -> str:
+        """The query that identifies the key and the limit."""
+        return urlencode({"limit": self.series, "k": Key.of(self.key).token})
+
+
+class KeySearchAdmin(PageAdmin[LimitPolicy]):
+    """Pages about one key, for users who may view policies; the reset also needs the permission `reset_key`."""
+
+    def key_search_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("key", self.key_view, "limits/key/"),
+            self.page_url("reset_limit", self.reset_limit_view, "limits/key/reset/"),
+        ]
+
+    @method_decorator(require_safe)
+    def key_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the limits in which the key of the query has a state or refusals. Counts nothing."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        key = request.GET.get("key", "").strip()[:LONGEST_KEY]
+        states: list[KeyState] = []
+        error = ""
+        limiters = list(_limiters())
+        if key:
+            try:
+                states = list(_states(key, limiters[:MOST_LIMITERS]))
+            except SharedDictError as fault:
+                error = why(fault)
+        context = {
+            "title": _("Find a key"),
+            "key": key,
+            "states": states,
+            "outages": troubles(),
+            "error": error,
+            "limiters": min(len(limiters), MOST_LIMITERS),
+            "incomplete": len(limiters) > MOST_LIMITERS,
+            "may_reset": self.may(request, "reset_key"),
+        }
+        return self.page(request, f"{TEMPLATES}/key.html", context)
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def reset_limit_view(self, request: HttpRequest) -> HttpResponse:
+        """Delete the state of a key in one limit, after a confirmation."""
+        if not self.may(request, "reset_key"):
+            raise PermissionDenied
+        series, key = request.GET.get("limit", ""), key_of(request.GET.get("k", ""))
+        limiters = [limiter for name, limiter in _limiters() if name == series]
+        if not limiters or not key:
+            raise Http404("This process has not loaded the limit, or the key is not valid.")
+        shown = Key.of(key).text
+        if request.method == "POST":
+            try:
+                reset = [limiter.reset(key) for limiter in limiters]
+            except (LimitError, SharedDictError) as error:
+                self.message_user(request, format_html("Not done: {}", why(error)), messages.ERROR)
+            else:
+                if any(reset):
+                    self._log_reset(request, series, shown)
+                    text = format_html('Reset the key <code class="resty-id">{}</code>.', shown)
+                    self.message_user(request, text, messages.SUCCESS)
+                else:
+                    text = format_html("Not done: The key “{}” has no stored state. It may have expired.", shown)
+                    self.message_user(request, text, messages.ERROR)
+            return HttpResponseRedirect(f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}")
+        context = {
+            "title": _("Reset a key"),
+            "name": printable(catalog.kind_and_name(series)[1], 200),
+            "key": shown,
+            "back": f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}",
+        }
+        return self.page(request, f"{TEMPLATES}/reset_limit.html", context)
+
+    def _log_reset(self, request: HttpRequest, series: str, shown: str) -> None:
+        """Write a LogEntry: of the policy, or of no object for other limits, which have no row."""
+        row = self.model._default_manager.filter(name=series).first()
+        LogEntry.objects.create(
+            user_id=str(request.user.pk),
+            content_type=ContentType.objects.get_for_model(self.model),
+            object_id=None if row is None else str(row.pk),
+            object_repr=printable(series, 200)[:200],
+            action_flag=CHANGE,
+            change_message=f"Reset the key “{shown}”.",
+        )
+
+
+def _limiters() -> Iterator[tuple[str, Any]]:
+    """Yield the limiters that this process has loaded, with the names of their series: policies first."""
+    for name, policy in sorted(registry.all_policies().items()):
+        yield name, policy.limiter
+    for series, limit in sorted(catalog.counted_limits().items()):
+        for limiter in limit.limiters.values():
+            yield series, limiter
+
+
+def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
+    """Yield the states of a key, in each form in which limits store it. Raise `SharedDictError`."""
+    stats.flush()
+    forms = sorted(forms_of(key))
+    keys = [key, *(form for form in forms if form != key), *(prefix + form for prefix in PREFIXES for form in forms)]
+    names = dict.fromkeys(series for series, _ in limiters)
+    refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
+    for series, limiter in limiters:
+        for form in keys:
+            refused = refusals[series].get(form, "")
+            try:
+                decision = limiter.peek(form)
+                fresh = limiter.step(False, 1, None)[2]
+            except LimitError:
+                decision = fresh = None
+            if refused or decision is None or decision.failed or _is_used(decision, fresh):
+                yield KeyState(series, form, limiter.describe(), decision, refused)
+            if decision is None or decision.failed:
+                break  # the store does not answer for the other forms either
+
+
+def _is_used(decision: Decision, fresh: Decision) -> bool:
+    """Return whether a decision differs from the first one of a key."""
+    return (decision.allowed, decision.remaining) != (fresh.allowed, fresh.remaining) or decision.delay > fresh.delay

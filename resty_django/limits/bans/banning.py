@@ -1,0 +1,103 @@
+"""Bans by one limit: look for the ban of a key, and count refusals until a key is banned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from resty_django.conf import conf
+from resty_django.sansio import Step, Steps
+from resty_django.shdict import SharedDictError
+
+from ..algorithms.decision import Decision
+from ..errors import StoreFailed
+from ..limiters.rate import FixedWindow
+from ..stores.circuit_breaker import PAUSE
+from . import registry
+from .registry import Ban
+from .rule import BanRule
+
+
+class Banning:
+    """The bans by the limit with this `name`, according to a rule.
+
+    `prefix`, `store`, `on_error`, `clock`: as in limiters, for the count of refusals.
+    """
+
+    __slots__ = ("_clock", "_counter", "_on_error", "name", "rule")
+
+    def __init__(
+        self,
+        rule: BanRule,
+        name: str,
+        *,
+        prefix: str,
+        store: Any = None,
+        on_error: str | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.rule = rule
+        self.name = name
+        self._on_error = on_error
+        self._clock = clock
+        self._counter = FixedWindow(
+            rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
+        )
+
+    @property
+    def on_error(self) -> str:
+        """The behaviour while the dictionary cannot be used, as for limits; with "local", keys are not banned."""
+        return self._on_error or conf.limits.on_error
+
+    def refusing(self, key: str, limit: int = 0) -> Steps[Decision | None]:
+        """Return the refusal of a banned key, or None. `limit`: the limit that the decision reports.
+
+        Raise `StoreFailed` if the dictionary cannot be used and `on_error` is "raise".
+        """
+        breaker = registry.breaker()
+        if breaker.down and self.on_error != "raise" and breaker.is_open():
+            return self._without_store(limit)
+        at = self._now()
+        try:
+            ban = yield from registry.finding(self.name, key, at)
+        except SharedDictError as error:
+            breaker.record_failure(error)
+            if self.on_error == "raise":
+                raise StoreFailed(str(error)) from error
+            return self._without_store(limit)
+        if breaker.down:
+            breaker.reset()
+        return None if ban is None else Decision.refused(limit=limit, retry_after=ban.until - at)
+
+    def counting(self, key: str, reason: str) -> Steps[Ban | None]:
+        """Count a refusal of a key. Return the ban if this one caused it.
+
+        The count reaches its maximum in exactly one process, which stores the ban before it resets the count.
+        """
+        counter = self._counter
+        decision: Decision = yield Step(counter.hit, counter.ahit, (key,))
+        if decision.failed or not decision.allowed or decision.remaining:
+            return None
+        try:
+            ban = yield from registry.banning(self.name, key, self.rule, self._now(), reason)
+            yield Step(counter.reset, counter.areset, (key,))
+        except SharedDictError as error:
+            registry.breaker().record_failure(error)
+            return None
+        return ban
+
+    def resetting(self, key: str) -> Steps[None]:
+        """Forget the counted refusals of a key."""
+        try:
+            yield Step(self._counter.reset, self._counter.areset, (key,))
+        except SharedDictError as error:
+            self._counter.store.breaker.record_failure(error)
+
+    def _now(self) -> float:
+        return registry.now() if self._clock is None else self._clock()
+
+    def _without_store(self, limit: int) -> Decision | None:
+        """Return the decision while the dictionary cannot be used."""
+        if self.on_error == "closed":
+            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+        return None

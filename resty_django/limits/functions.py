@@ -1,0 +1,148 @@
+"""A limit for any function, sync or async: outgoing calls, jobs, commands, WebSocket consumers.
+
+@limited("10/s", key=lambda phone, text: phone, wait=5)
+def send_sms(phone, text): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Final, TypeVar
+
+from asgiref.sync import iscoroutinefunction
+
+from resty_django.durations import Duration, parse_duration
+from resty_django.sansio import Step, Steps, arun, run
+
+from .algorithms.decision import CombinedDecision
+from .enforcement.chosen_rates import Rate, split_rates
+from .errors import Limited
+from .limiters.base import Limiter, LimiterOptions
+from .limiters.combined import acombine, combine
+from .limiters.rate import IDLE, TokenBucket
+from .limiters.units import split_amount
+from .limiters.validation import unknown_option
+from .statistics.catalog import FUNCTION
+from .statistics.counting import DecisionCounter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SHORTEST: Final = 0.002
+"""The minimum seconds between two attempts."""
+_OPTIONS: Final = ("store", "on_error")
+
+
+def limited(
+    rate: Rate,
+    /,
+    *,
+    key: str | Callable[..., object] = "",
+    wait: Duration | None = 0,
+    name: str = "",
+    **options: Any,
+) -> Callable[[F], F]:
+    """Return a decorator that limits the calls of a function, over all processes, by token buckets.
+
+    `rate`: a rate such as "10/s" or "10/s capacity=50", or several, as in "10/s;1000/h". `key`: calls with the same key
+    are counted together; a string, or a function of the call's arguments that returns one, or None for no limit.
+    `wait`: the seconds or the duration that a call may wait for its turn (None: indefinitely); a call that would wait
+    longer raises `Limited`. An async function waits without blocking the event loop. `name`: functions with the same
+    name and rate share a limit (default: each function has a separate limit). `options`: `store` and `on_error` of
+    `LimiterOptions`.
+
+    Raise `TypeError` or `ValueError` for wrong arguments. The function raises `Limited`, and `StoreFailed` if
+    `on_error` is "raise".
+    """
+    if callable(rate):
+        raise TypeError('@limited() was given the function in place of its rate. Write @limited("10/s").')
+    for option in options:
+        if option not in _OPTIONS:
+            raise TypeError(unknown_option("@limited()", option, limited, _OPTIONS))
+    if not isinstance(key, str) and not callable(key):
+        raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
+    seconds = inf if wait is None else parse_duration(wait)
+    key_of = key if callable(key) else lambda *args, **kwargs: key
+    buckets_of(rate, "", options)
+
+    def decorate(function: F) -> F:
+        location = f"{function.__module__}.{function.__qualname__}"
+        buckets = buckets_of(rate, name or location, options)
+        counters = counters_of(FUNCTION, buckets, location)
+        wrapper: Callable[..., Any]
+
+        if iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
+                call_key = key_of(*args, **kwargs)
+                if call_key is not None:
+                    await arun(turn(buckets, str(call_key), seconds, counters))
+                return await function(*args, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                call_key = key_of(*args, **kwargs)
+                if call_key is not None:
+                    run(turn(buckets, str(call_key), seconds, counters))
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBucket]:
+    """Return the token buckets of a rate, or of several in one text. Raise `ValueError` or `TypeError`."""
+    buckets = []
+    for one in split_rates(rate):
+        text, capacity = split_amount(one, "capacity")
+        digest = hashlib.blake2b(repr(one).encode(), digest_size=4).hexdigest()
+        own: LimiterOptions = {"prefix": f"function:{name}:{digest}:", "name": name, **options}  # type: ignore[typeddict-item]
+        buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
+    return buckets
+
+
+def counters_of(kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "") -> list[DecisionCounter]:
+    """Return the counters of the decisions of each limiter. `name`: see `DecisionCounter` (default: the limiter's)."""
+    return [
+        DecisionCounter(
+            kind, (name or limiter.name) if position == 1 else f"{name or limiter.name}:{position}", limiter, location
+        )
+        for position, limiter in enumerate(limiters, 1)
+    ]
+
+
+def turn(
+    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter]
+) -> Steps[CombinedDecision]:
+    """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
+    start = time.monotonic()
+    end, keys, waited = start + wait, [key] * len(buckets), False
+    while True:
+        decision: CombinedDecision = yield Step(combine, acombine, (buckets, keys))
+        if decision.allowed:
+            count_together(counters, key, decision, time.monotonic() - start if waited else 0.0)
+            return decision
+        if time.monotonic() + decision.retry_after > end:
+            count_together(counters, key, decision, 0.0)
+            raise Limited(decision)
+        waited = True
+        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, SHORTEST),))
+
+
+def count_together(
+    counters: Sequence[DecisionCounter], key: str, combined: CombinedDecision, delay: float = 0.0
+) -> None:
+    """Count the decisions; of a refusal only the refusing one, because the others were undone.
+
+    `delay`: the seconds that it waited until all of them let it pass.
+    """
+    for counter, decision in zip(counters, combined.decisions, strict=True):
+        if decision is not None and decision.allowed == combined.allowed:
+            counter.record(key, decision._replace(delay=delay) if decision.allowed else decision)

@@ -1,0 +1,96 @@
+"""The authentication backend of the login guard. It must be the first one.
+
+    AUTHENTICATION_BACKENDS = [
+        "resty_django.limits.login.LoginGuard",
+        "django.contrib.auth.backends.ModelBackend",
+    ]
+
+Django asks the backends in turn. This one authenticates nobody: it raises `PermissionDenied` for a refused log-in, so
+Django asks no further one, and no password is hashed. `authenticate()` then returns None, as for a wrong password.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth.backends import BaseBackend
+from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+
+from resty_django.sansio import arun, run
+from resty_django.text import logger
+
+from ..apps import LOGIN_GUARD
+from ..enforcement.names import normalized
+from ..enforcement.response import Refusal, aannounce, announce
+from . import guard
+
+log = logger("resty_django.limits")
+
+REFUSAL: Final = "_resty_login_refusal"
+"""The attribute of a request whose log-in was refused, for the middleware."""
+NAME: Final = "_resty_login_name"
+"""The attribute of a request with the name of its log-in, whose count is reset on success."""
+
+
+class LoginGuard(BaseBackend):
+    """Refuses log-ins of banned addresses and names; authenticates nobody."""
+
+    def authenticate(self, request: Any, **credentials: Any) -> None:
+        """Raise `PermissionDenied` if the log-in is refused, and `StoreFailed` if ON_ERROR is "raise"."""
+        http_request = guard.plain_request(request)
+        refusal = run(guard.refusing(_keys(http_request, credentials)))
+        if refusal is not None:
+            if http_request is not None:
+                announce(http_request, refusal)
+            raise _refused(http_request, refusal)
+
+    async def aauthenticate(self, request: Any, **credentials: Any) -> None:
+        """Run `authenticate` without blocking the event loop."""
+        http_request = guard.plain_request(request)
+        refusal = await arun(guard.refusing(_keys(http_request, credentials)))
+        if refusal is not None:
+            if http_request is not None:
+                await aannounce(http_request, refusal)
+            raise _refused(http_request, refusal)
+
+
+def _keys(request: HttpRequest | None, credentials: dict[str, Any]) -> dict[str, str]:
+    """Return the keys of a log-in that begins."""
+    name = guard.name_in(credentials)
+    if request is not None:
+        setattr(request, NAME, name)
+    return guard.keys_of(request, name)
+
+
+def _refused(request: HttpRequest | None, refusal: Refusal) -> PermissionDenied:
+    """Return the exception that refuses a log-in, and mark its request."""
+    if request is None:
+        log.warning("refused by %s: a log-in of %s without a request", refusal.name, refusal.key)
+    else:
+        setattr(request, REFUSAL, refusal)
+    return PermissionDenied("Too many failed log-ins.")
+
+
+def count_failure(sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:
+    """Count a failed log-in (receiver of `user_login_failed`)."""
+    if LOGIN_GUARD in settings.AUTHENTICATION_BACKENDS:
+        run(guard.counting(guard.keys_of(guard.plain_request(request), guard.name_in(credentials))))
+
+
+def reset_count(sender: Any, request: Any, user: Any, **kwargs: Any) -> None:
+    """Forget the failed log-ins of a name (receiver of `user_logged_in`)."""
+    if LOGIN_GUARD not in settings.AUTHENTICATION_BACKENDS:
+        return
+    http_request = guard.plain_request(request)
+    names = {normalized(user.get_username()), getattr(http_request, NAME, "")}
+    for name in sorted(names - {""}):
+        run(guard.resetting(guard.keys_of(http_request, name)))
+    if hasattr(http_request, REFUSAL):
+        delattr(http_request, REFUSAL)
+
+
+user_login_failed.connect(count_failure, dispatch_uid="resty_django.limits.login.failed")
+user_logged_in.connect(reset_count, dispatch_uid="resty_django.limits.login.logged_in")

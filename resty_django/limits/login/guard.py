@@ -1,0 +1,120 @@
+"""The rules of the login guard: refuse log-ins, count failed ones, and reset counts after successful ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+from resty_django.sansio import Steps
+
+from ..algorithms.decision import Decision
+from ..bans.banning import Banning
+from ..bans.rule import BanRule
+from ..enforcement.names import normalized
+from ..enforcement.response import Refusal
+from ..enforcement.settings import request_settings
+from ..limiters.units import whole_rate
+
+NAMES: Final = {"address_and_name": "login-address-and-name", "address": "login-address", "name": "login-name"}
+"""The names of the bans, by setting, in the order of their checks."""
+LABEL: Final = "login"
+
+
+class Scope(NamedTuple):
+    """One way to count failed log-ins, with its bans."""
+
+    banning: Banning
+    failures: int
+    per: str
+
+
+@cache
+def scopes() -> dict[str, Scope]:
+    """Return the scopes that the settings do not turn off."""
+    section = conf.limits.login
+    found = {}
+    for setting, name in NAMES.items():
+        text = getattr(section, setting)
+        if text is not None:
+            failures, within = whole_rate(text)
+            rule = BanRule(
+                ban=section.ban, after=failures, within=within, longest=section.max_ban, memory=section.ban_memory
+            )
+            found[setting] = Scope(Banning(rule, name, prefix=f"{name}:"), failures, text)
+    return found
+
+
+on_change(scopes.cache_clear, SETTING)
+
+
+def plain_request(request: Any) -> HttpRequest | None:
+    """Return Django's request; a request of Django REST framework wraps it."""
+    return cast("HttpRequest | None", getattr(request, "_request", request))
+
+
+def name_in(credentials: Mapping[str, Any]) -> str:
+    """Return the name in the credentials in the form in which it is counted, or "" if they contain none.
+
+    Names that differ in case, in Unicode compatibility forms or in surrounding spaces are counted together.
+    """
+    for field in (get_user_model().USERNAME_FIELD, "username", "email"):
+        value = credentials.get(field)
+        if value is not None:
+            return normalized(str(value))
+    return ""
+
+
+def keys_of(request: HttpRequest | None, name: str) -> dict[str, str]:
+    """Return the keys of a log-in by scope: without those that need an address or a name that it does not have.
+
+    A log-in from an exempt network has none.
+    """
+    address = ""
+    if request is not None:
+        settings = request_settings()
+        if settings.exempt is not None and settings.clients.address(request) in settings.exempt:
+            return {}
+        address = settings.clients.name(request)
+    keys = {}
+    if address and name:
+        keys["address_and_name"] = f"{address}|{name}"
+    if address:
+        keys["address"] = address
+    if name:
+        keys["name"] = name
+    return {scope: key for scope, key in keys.items() if scope in scopes()}
+
+
+def refusing(keys: Mapping[str, str]) -> Steps[Refusal | None]:
+    """Return the refusal of a log-in, or None."""
+    for setting, key in keys.items():
+        banning, failures, _ = scopes()[setting]
+        decision: Decision | None = yield from banning.refusing(key, failures)
+        if decision is not None:
+            return Refusal(banning.name, LABEL, Banning, key, decision)
+    return None
+
+
+def counting(keys: Mapping[str, str]) -> Steps[None]:
+    """Count a failed log-in, unless it was refused: then its key is still banned."""
+    if (yield from refusing(keys)) is not None:
+        return
+    for setting, key in keys.items():
+        banning, _, per = scopes()[setting]
+        yield from banning.counting(key, f"failed log-ins: {per}")
+
+
+def resetting(keys: Mapping[str, str]) -> Steps[None]:
+    """Forget the failed log-ins with a name after a successful one.
+
+    The count of the address is kept: else an attacker with one account could reset them at will.
+    """
+    for setting, key in keys.items():
+        if setting != "address":
+            yield from scopes()[setting].banning.resetting(key)

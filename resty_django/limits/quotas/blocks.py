@@ -1,0 +1,110 @@
+"""The state of a quota's key in the shared store: units of the current block that nobody has used yet. Pure.
+
+A block is reserved in the database and consumed here. Times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from ..errors import ForeignData
+
+REFILL: Final = 5_000
+"""Milliseconds for which one caller may reserve the next block; until then, others reserve only what they use."""
+RECHECK: Final = 10_000
+"""Milliseconds for which a refusal of the database is remembered, unless units are returned or granted."""
+SHARE: Final = 100
+"""A block has at most this fraction of the limit: 1/100."""
+LEFT: Final = 10
+"""A block has at most this fraction of the units that are left: 1/10. So blocks shrink to 1 near the limit."""
+FOREIGN: Final = "shdict abused by other users: the key holds no block of a quota."
+
+_LAYOUT: Final = Struct("<4s7q")
+_MARK: Final = b"quo1"
+
+
+class Block(NamedTuple):
+    """`available`: units reserved and not used. `used`: units counted in the row, which include them. `granted`: extra
+    units of the row. `refill_until`: when another caller may reserve the next block. `refused_until`: until when a
+    request of `refused_cost` or more with a limit of at most `refused_limit` is refused.
+    """
+
+    available: int = 0
+    used: int = 0
+    granted: int = 0
+    refill_until: int = 0
+    refused_until: int = 0
+    refused_cost: int = 0
+    refused_limit: int = 0
+
+
+class Taken(NamedTuple):
+    """The result of `take`. `allowed`: True, False, or None if the database has to decide, with `held` units taken
+    from the block. `refill`: whether the caller reserves the next block.
+    """
+
+    block: Block
+    allowed: bool | None
+    held: int = 0
+    refill: bool = False
+
+
+def block_size(limit: int, left: int, most: int) -> int:
+    """Return the units to reserve: at most `most`, 1/100 of the limit and 1/10 of the units left; at least 1."""
+    return max(1, min(most, limit // SHARE, left // LEFT))
+
+
+def pack(block: Block) -> bytes:
+    return _LAYOUT.pack(_MARK, *block)
+
+
+def unpack(state: object) -> Block:
+    """Return the block. Raise `ForeignData`."""
+    if state is None:
+        return Block()
+    try:
+        mark, *numbers = _LAYOUT.unpack(state)  # type: ignore[arg-type]
+    except (error, TypeError):
+        raise ForeignData(FOREIGN) from None
+    if mark != _MARK:
+        raise ForeignData(FOREIGN)
+    return Block(*numbers)
+
+
+def take(block: Block, now: int, cost: int, limit: int) -> Taken:
+    """Take `cost` units."""
+    left = limit + block.granted - (block.used - block.available)
+    if cost <= block.available and cost <= left:
+        after = block._replace(available=block.available - cost)
+        return Taken(after, True)
+    if now < block.refused_until and cost >= block.refused_cost and limit <= block.refused_limit:
+        return Taken(block, False)
+    held = min(block.available, cost) if cost <= left else 0
+    refill = now >= block.refill_until
+    after = block._replace(
+        available=block.available - held, refill_until=now + REFILL if refill else block.refill_until
+    )
+    return Taken(after, None, held, refill)
+
+
+def deposit(block: Block, units: int, used: int, granted: int, refill: bool) -> Block:
+    """Add reserved units, and what the row counts. `refill`: whether the caller was to reserve the next block."""
+    available = block.available + units
+    until = 0 if available >= block.refused_cost else block.refused_until
+    return Block(
+        available,
+        used if refill else max(used, block.used),
+        granted,
+        0 if refill else block.refill_until,
+        until,
+        block.refused_cost,
+        block.refused_limit,
+    )
+
+
+def refuse(block: Block, now: int, cost: int, limit: int, held: int, used: int, granted: int, refill: bool) -> Block:
+    """Return the units held, and remember that the database has refused `cost` more."""
+    available = block.available + held
+    until = now + RECHECK if available < cost else 0
+    return Block(available, used, granted, 0 if refill else block.refill_until, until, cost, limit)

@@ -1,0 +1,80 @@
+"""The decorator that limits views by a quota: functions and methods, sync and async, Django and Django REST framework.
+
+@quota("exports", 1000, per="month", timezone="Europe/Berlin")
+@quota("exports", tiers={"free": 100, "pro": 10_000}, tier=plan_of, per="month")
+@quota(exports)                                                       a `Quota` that other code uses, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
+from typing import Any, Unpack, cast
+
+from ..decorators import RequestOptions, _need_brackets, _request_limit, _validated
+from ..enforcement.chosen_rates import ChosenRates, RateFunction
+from ..enforcement.enforcer import Enforcer
+from ..enforcement.wrapper import ViewDecorator
+from .quota import MAX_BLOCK, Anchor, Quota
+
+
+def quota(
+    source: str | Quota,
+    limit: int | RateFunction | None = None,
+    /,
+    *,
+    per: str = "",
+    timezone: str | tzinfo | None = None,
+    anchor: Anchor | None = None,
+    tiers: Mapping[str, int | None] | None = None,
+    tier: RateFunction | str | None = None,
+    max_block: int = MAX_BLOCK,
+    store: Any = None,
+    on_error: str | None = None,
+    clock: Callable[[], float] | None = None,
+    **options: Unpack[RequestOptions],
+) -> ViewDecorator:
+    """Limit a view to the units of a quota per calendar period; a refused request gets a 429 until the period's end.
+
+    Pass a `Quota`, or its name with the arguments of `Quota`: views with the same name are counted together. `limit`
+    may be a function of the request that returns the units, or None for no limit. It has the options of the other
+    decorators; `key` is "user" by default, and belongs to the quota.
+    """
+    _need_brackets(quota, source, '"exports", 1000, per="month"')
+    names = RequestOptions.__annotations__
+    if isinstance(source, Quota):
+        settings = (limit, per or None, timezone, anchor, tiers, tier, store, on_error, clock, options.get("key"))
+        if any(setting is not None for setting in settings) or max_block != MAX_BLOCK:
+            raise TypeError("@quota() was given a Quota, which defines limit, period and key. Set them there.")
+        counted = source
+    else:
+        counted = Quota(
+            source,
+            limit,
+            per=per,
+            timezone=timezone,
+            anchor=anchor,
+            key=options.get("key", "user"),
+            tiers=tiers,
+            tier=tier,
+            max_block=max_block,
+            store=store,
+            on_error=on_error,
+            clock=clock,
+        )
+    valid = cast("RequestOptions", _validated({**options, "key": counted.key}, quota, names))
+    enforcer = enforcer_of(counted, valid)
+    return ViewDecorator(lambda view: enforcer, valid.get("max_delay"))
+
+
+def enforcer_of(counted: Quota, options: RequestOptions) -> Enforcer:
+    """Return the enforcer of a quota, with valid options of a decorator."""
+
+    def limited(limit: int) -> Enforcer:
+        chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
+        return Enforcer([_request_limit(counted.name, counted.name, chosen, options)])
+
+    if counted.choice is None:
+        return limited(counted._limit(None))
+    model: Any = counted.with_limit(0)
+    return ChosenRates(counted.choice, limited, _request_limit(counted.name, counted.name, model, options))

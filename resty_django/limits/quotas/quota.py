@@ -1,0 +1,504 @@
+"""Quotas: a number of units per calendar period, counted in the database.
+
+exports = Quota("exports", 1000, per="month", timezone="Europe/Berlin")
+decision = exports.use(user.pk)
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, tzinfo
+from math import inf
+from time import time_ns
+from typing import Any, Final, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import transaction
+
+from resty_django.conf import conf
+from resty_django.sansio import Step, Steps, arun, run
+from resty_django.shdict import SharedDict
+from resty_django.shdict.codec import decode_key
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from ..enforcement import keys
+from ..enforcement.chosen_rates import RateFunction, Tiers
+from ..errors import StoreFailed
+from ..limiters.base import FAULTS, ON_ERROR, is_foreign
+from ..limiters.validation import check_cost, not_negative, positive, whole
+from ..stores import STORES, LocalStore, Store, store_of
+from ..stores.circuit_breaker import PAUSE, CircuitBreaker
+from . import registry
+from .blocks import Block, Taken
+from .periods import PERIODS, Period, period_at
+from .store import BlockChange, depositing, looking, refunded, refunding, refusing, returning, taking, taking_locally
+from .store import achange as achange_block
+from .store import change as change_block
+
+log = logger("resty_django.limits")
+
+Anchor: TypeAlias = Callable[[str], "date | datetime | None"]
+"""Receives a key, and returns the date on which its periods start, or None for calendar periods."""
+
+MAX_BLOCK: Final = 100
+LONGEST_KEY: Final = 200
+KEPT: Final = 10_000
+"""The number of keys whose anchor a process keeps."""
+DATABASE: Final = CircuitBreaker("database of quotas")
+"""Whether the database with the rows answers."""
+SPARE: Final = 60.0
+"""Seconds for which the store keeps a block after the end of its period."""
+
+
+class Usage(NamedTuple):
+    """The usage of a key in the current period.
+
+    `quota`: the name. `limit`: the units of the period, with extra units. `used`, `remaining`: units. `starts_at`,
+    `resets_at`: the period, as aware datetimes in the time zone of the quota.
+    """
+
+    quota: str
+    key: str
+    limit: int
+    used: int
+    remaining: int
+    starts_at: datetime
+    resets_at: datetime
+
+
+class Quota:
+    """A number of units per calendar period for each key. Safe in threads, tasks and processes.
+
+    `name`: 1 to 64 characters; rows of the same name are counted together. `limit`: the units per period, or a function
+    of the request that returns them (None: unlimited). `tiers`: instead, the units of each tier (None: unlimited).
+    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `per`:
+    "hour", "day", "week" or "month". `timezone`: its name, or a `tzinfo` (None: the setting TIME_ZONE). `anchor`: a
+    function of the key that returns the date on which its weeks or months start, for example the sign-up date; a
+    process keeps the dates. `key`: how requests are grouped. `max_block`: the maximum number of units that are reserved
+    together. `store`, `on_error`, `clock`: as in the limiters; `on_error` decides while the database does not answer.
+    Without the store, each use writes its row.
+
+    Raise `TypeError` or `ValueError` for wrong arguments, also if another quota with this name exists.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limit: int | RateFunction | None = None,
+        *,
+        per: str,
+        timezone: str | tzinfo | None = None,
+        anchor: Anchor | None = None,
+        key: keys.KeySpec = "user",
+        tiers: Mapping[str, int | None] | None = None,
+        tier: RateFunction | str | None = None,
+        max_block: int = MAX_BLOCK,
+        store: str | SharedDict | LocalStore | None = None,
+        on_error: str | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = _checked_name(name)
+        self.choice = _choice(limit, tiers, tier)
+        self.limit: int | None = None if self.choice else checked_limit(limit)
+        if per not in PERIODS:
+            raise ValueError(f"per of a quota must be one of {', '.join(PERIODS)}, not {per!r}.")
+        if anchor is not None and (per not in ("week", "month") or not callable(anchor)):
+            raise ValueError(f'anchor needs per="week" or per="month", and a function of the key, not {anchor!r}.')
+        if on_error is not None and on_error not in ON_ERROR:
+            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        whole("max_block", max_block)
+        positive("max_block", max_block)
+        self.per = per
+        self.key = keys.make(key)
+        self.max_block = max_block
+        self.clock = clock
+        self._timezone = _checked_zone(timezone)
+        self._anchor = anchor
+        self._on_error = on_error
+        self._store = store if store is None or isinstance(store, str) else store_of(store)
+        self._shared = _Shared()
+        registry.register(self)
+
+    def __repr__(self) -> str:
+        return f"<Quota {self.name!r}: {self.describe()}>"
+
+    def describe(self) -> str:
+        """Return the quota in words."""
+        if self.limit is not None:
+            return f"{self.limit:,} per {self.per}"
+        if isinstance(self.choice, Tiers):
+            parts = (f"{tier} {'unlimited' if limit is None else f'{limit:,}'}" for tier, limit in self.tiers.items())
+            return f"{', '.join(parts)} per {self.per}"
+        return f"a limit per request, per {self.per}"
+
+    # --- use ---
+
+    def use(self, key: object, cost: int = 1, *, limit: int | None = None) -> Decision:
+        """Use `cost` units if they are left; true if they were.
+
+        `limit`: the units of this key per period; needed if the quota has tiers or a function. Raise `ValueError` for
+        a `cost` below 1, and `StoreFailed` if the database does not answer and `on_error` is "raise".
+        """
+        return run(self._use(key, check_cost(cost), self._limit(limit)))
+
+    async def ause(self, key: object, cost: int = 1, *, limit: int | None = None) -> Decision:
+        """Run `use` without blocking the event loop."""
+        return await arun(self._use(key, check_cost(cost), self._limit(limit)))
+
+    def refund(self, key: object, cost: int = 1) -> bool:
+        """Return units that were used in the current period. Return False if nothing could be returned.
+
+        Return only what was used: units that were not used would raise the limit.
+        """
+        return run(self._refund(key, check_cost(cost)))
+
+    async def arefund(self, key: object, cost: int = 1) -> bool:
+        """Run `refund` without blocking the event loop."""
+        return await arun(self._refund(key, check_cost(cost)))
+
+    def usage(self, key: object, *, limit: int | None = None) -> Usage:
+        """Return the usage in the current period. Raise `django.db.Error`."""
+        return run(self._usage(key, self._limit(limit)))
+
+    async def ausage(self, key: object, *, limit: int | None = None) -> Usage:
+        """Run `usage` without blocking the event loop."""
+        return await arun(self._usage(key, self._limit(limit)))
+
+    def period(self, key: object) -> Period:
+        """Return the current period of a key, in epoch seconds."""
+        return run(self._period(row_key(key)))
+
+    # --- the interface of limiters, for decorators and throttles ---
+
+    def hit(self, key: object, cost: int = 1) -> Decision:
+        return self.use(key, cost)
+
+    async def ahit(self, key: object, cost: int = 1) -> Decision:
+        return await self.ause(key, cost)
+
+    def uncommit(self, key: object, cost: int = 1) -> bool:
+        return self.refund(key, cost)
+
+    async def auncommit(self, key: object, cost: int = 1) -> bool:
+        return await self.arefund(key, cost)
+
+    def check(self, cost: int) -> None:
+        """Raise `ValueError` if it is not a cost. A cost above the limit may pass with extra units."""
+        check_cost(cost)
+
+    @property
+    def shown_limit(self) -> int:
+        """The limit as decisions report it."""
+        return self._limit(None)
+
+    @property
+    def numbers(self) -> tuple[int | None]:
+        """The numbers that header fields depend on."""
+        return (self.limit,)
+
+    def policy_parameters(self) -> str:
+        """Return `q` for the field `RateLimit-Policy`, and `w` for periods that usually have the same length."""
+        seconds = {"hour": 3600, "day": 86_400, "week": 604_800}.get(self.per)
+        return f";q={self._limit(None)}" + (f";w={seconds}" if seconds else "")
+
+    def with_limit(self, limit: int) -> Quota:
+        """Return this quota with another limit: the same rows and blocks. Raise `TypeError` or `ValueError`."""
+        other = copy.copy(self)
+        other.limit, other.choice = checked_limit(limit), None
+        return other
+
+    # --- limits, zones and stores ---
+
+    @property
+    def tiers(self) -> dict[str, int | None]:
+        """The units of each tier."""
+        return self.choice.rates if isinstance(self.choice, Tiers) else {}
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone of the periods."""
+        return self._timezone or ZoneInfo(settings.TIME_ZONE)
+
+    @property
+    def on_error(self) -> str:
+        """The behaviour while the database does not answer."""
+        return self._on_error or conf.limits.on_error
+
+    @property
+    def store(self) -> Store:
+        """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
+        store = self._store
+        return STORES[store] if store is None or isinstance(store, str) else store
+
+    def same_as(self, other: Quota) -> bool:
+        """Return whether both quotas count alike."""
+        return (self.per, self._timezone, self.key.text, bool(self._anchor)) == (
+            *(other.per, other._timezone, other.key.text),
+            bool(other._anchor),
+        )
+
+    def _limit(self, limit: int | None) -> int:
+        if limit is not None:
+            return checked_limit(limit)
+        if self.limit is None:
+            raise TypeError(
+                f"The limit of the quota {self.name!r} depends on the request. Pass limit= to this call, or use the "
+                "quota as a decorator or throttle."
+            )
+        return self.limit
+
+    def _now(self) -> float:
+        return time_ns() / 1e9 if self.clock is None else self.clock()
+
+    def _period(self, key: str) -> Steps[Period]:
+        now, zone = self._now(), self.zone
+        shared = self._shared
+        if self._anchor is None:
+            period, its_zone = shared.period
+            if not period.start <= now < period.end or its_zone is not zone:
+                period = period_at(self.per, now, zone)
+                shared.period = period, zone
+            return period
+        try:
+            anchor = shared.anchors[key]
+        except KeyError:
+            if len(shared.anchors) >= KEPT:
+                shared.anchors.clear()
+            anchor = _date(self.name, (yield Step(self._anchor, sync_to_async(self._anchor), (key,))), zone)
+            shared.anchors[key] = anchor
+        return period_at(self.per, now, zone, anchor)
+
+    # --- steps ---
+
+    def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        text = row_key(key)
+        period = yield from self._period(text)
+        now = int(self._now() * 1000)
+        taken = yield from self._changed(text, period, taking(now, cost, limit))
+        if taken is not None and taken.allowed is not None:
+            return _decision(taken.allowed, taken.block, cost, limit, period, now)
+        if taken is None:
+            taken = Taken(Block(), None)
+        if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
+            counted = None
+        else:
+            counted = yield from self._counted(text, period, cost - taken.held, limit, taken.refill)
+        if counted is None:
+            if taken.held or taken.refill:
+                yield from self._changed(text, period, returning(taken))
+            return self._decide_without_database(text, period, cost, limit, now)
+        if counted.reserved is None:
+            change = refusing(now, cost, limit, taken, counted.used, counted.granted)
+        else:
+            units = counted.reserved + taken.held - cost
+            change = depositing(units, counted.used, counted.granted, taken.refill)
+        block = yield from self._changed(text, period, change)
+        if block is None:
+            block = Block(0, counted.used, counted.granted)
+        return _decision(counted.reserved is not None, block, cost, limit, period, now)
+
+    def _counted(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Any]:
+        """Reserve units in the row. Return None if the database does not answer."""
+        args = (key, period, need, limit, self.max_block if refill else 0)
+        try:
+            counted = yield Step(self._reserve, sync_to_async(self._reserve), args)
+        except DatabaseError as error:
+            DATABASE.record_failure(error)
+            if self.on_error == "raise":
+                raise StoreFailed(f"The quota {self.name!r} cannot be counted: {error}") from error
+            return None
+        DATABASE.reset()
+        return counted
+
+    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Any:
+        from . import rows  # imports the models, which are not ready when views are imported
+
+        counted = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
+        if most and rows.in_transaction():
+            alias = rows.database()
+            if transaction.get_connection(alias).in_atomic_block:  # else the caller manages transactions itself
+                transaction.on_commit(lambda: self._refill(key, period, limit, most), using=alias)
+        return counted
+
+    def _refill(self, key: str, period: Period, limit: int, most: int) -> None:
+        """Reserve the next block, after the transaction in which its first unit was used."""
+        from . import rows
+
+        try:
+            counted = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
+        except DatabaseError as error:
+            log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
+            return
+        units = counted.reserved or 0
+        run(self._changed(key, period, depositing(units, counted.used, counted.granted, True)))
+
+    def _refund(self, key: object, cost: int) -> Steps[bool]:
+        text = row_key(key)
+        period = yield from self._period(text)
+        deposited = yield from self._changed(text, period, refunding(cost, self.max_block))
+        if deposited:
+            return True
+        returned = yield Step(self._give_back, sync_to_async(self._give_back), (text, period, cost))
+        if returned:
+            yield from self._changed(text, period, refunded(cost))
+        return bool(returned)
+
+    def _give_back(self, key: str, period: Period, units: int) -> bool:
+        from . import rows
+
+        try:
+            return rows.give_back(self.name, key, period, units)
+        except DatabaseError as error:
+            DATABASE.record_failure(error)
+            if self.on_error == "raise":
+                raise StoreFailed(f"The quota {self.name!r} cannot be refunded: {error}") from error
+            return False
+
+    def _usage(self, key: object, limit: int) -> Steps[Usage]:
+        text = row_key(key)
+        period = yield from self._period(text)
+        counted = yield Step(self._read, sync_to_async(self._read), (text, period))
+        block = (yield from self._changed(text, period, looking)) or Block()
+        used = max(counted.used - block.available, 0)
+        total = limit + counted.granted
+        starts_at, resets_at = (datetime.fromtimestamp(second, self.zone) for second in period)
+        return Usage(self.name, text, total, used, max(total - used, 0), starts_at, resets_at)
+
+    def _read(self, key: str, period: Period) -> Any:
+        from . import rows
+
+        return rows.read(self.name, key, period)
+
+    # --- the shared store ---
+
+    def store_key(self, key: str, period: Period) -> str:
+        """Return the key of a block in the store."""
+        return f"quota:{self.name}:{period.start}:{key}"
+
+    def forget_block(self, key: str, start: int) -> None:
+        """Delete the block of a key, and what the store remembers about refusals. Raise `SharedDictError`."""
+        self.store.forget(self.store_key(key, Period(start, start)))
+
+    def _changed(self, key: str, period: Period, change: BlockChange) -> Steps[Any]:
+        """Change the block of a key in the store. Return the result; None if the store cannot be used."""
+        store = self.store
+        if store.breaker.down and store.breaker.is_open():
+            return None
+        ttl = max(period.end - self._now(), 0) + SPARE
+        name = self.store_key(key, period)
+        try:
+            result = yield Step(change_block, achange_block, (store, name, change, ttl))
+        except FAULTS as error:
+            if is_foreign(error):
+                self._log_foreign(error)
+            else:
+                store.breaker.record_failure(error)
+            return None
+        if store.breaker.down:
+            store.breaker.reset()
+        return result
+
+    def _log_foreign(self, error: Exception) -> None:
+        if not self._shared.foreign:
+            self._shared.foreign = True
+            log.error("%r counts without blocks in the store %r: %s", self, self.store.breaker.name, error)
+
+    # --- the database does not answer ---
+
+    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
+        DATABASE.calls += 1
+        if self.on_error == "closed":
+            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+        if self.on_error == "local":
+            local, name = self._shared.local, self.store_key(key, period)
+            taken = change_block(local, name, taking_locally(now, cost, limit), period.end - now / 1000)
+            return _decision(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+        return Decision.passed(limit=limit, remaining=limit, failed=True)
+
+
+class _Shared:
+    """The state that a quota shares with its copies for other limits: the current period, and anchors."""
+
+    def __init__(self) -> None:
+        self.period: tuple[Period, tzinfo | None] = Period(0, 0), None
+        self.anchors: dict[str, date | None] = {}
+        self.foreign = False
+        self.local: Store = store_of(LocalStore(name="quotas"))
+
+
+def row_key(key: object) -> str:
+    """Return the key in rows and blocks; a long one, or one that is not printable, is replaced by a hash.
+
+    Raise `ValueError` for None.
+    """
+    if key is None:
+        raise ValueError("key of a quota must not be None. Pass a string.")
+    text = decode_key(key) if isinstance(key, bytes) else str(key)
+    if text and len(text) <= LONGEST_KEY and text.isprintable():
+        return text
+    return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def checked_limit(limit: Any) -> int:
+    """Return the limit of a quota. Raise `TypeError` or `ValueError`."""
+    whole("limit", limit)
+    not_negative("limit", limit)
+    return limit  # type: ignore[no-any-return]
+
+
+def _choice(limit: Any, tiers: Any, tier: Any) -> RateFunction | Tiers | None:
+    """Return what chooses the limit of a request; None: it is a number. Raise `TypeError` or `ValueError`."""
+    if (limit is None) == (tiers is None):
+        raise TypeError('A quota needs either a limit, such as 1000, or tiers={"free": 100, "pro": 1000}.')
+    if tiers is None:
+        if tier is not None:
+            raise TypeError('tier= needs tiers=, such as tiers={"free": 100, "pro": 1000}.')
+        return limit if callable(limit) else None
+    choice = Tiers(tiers, tier)
+    for units in choice.rates.values():
+        if units is not None:
+            checked_limit(units)
+    return choice
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable() or name.strip() != name:
+        raise ValueError(f"name of a quota must be a text of 1 to 64 characters, not {name!r}.")
+    return name
+
+
+def _checked_zone(zone: Any) -> tzinfo | None:
+    if zone is None or isinstance(zone, tzinfo):
+        return zone
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise ValueError(
+            f'timezone of a quota must be the name of a zone, such as "Europe/Berlin", not {zone!r}.'
+        ) from None
+
+
+def _date(name: str, anchor: Any, zone: tzinfo) -> date | None:
+    """Return the date of an anchor in the time zone of the quota. Raise `TypeError`."""
+    if isinstance(anchor, datetime):
+        return (anchor if anchor.tzinfo is None else anchor.astimezone(zone)).date()
+    if anchor is None or isinstance(anchor, date):
+        return anchor
+    raise TypeError(f"anchor of the quota {name!r} returned {anchor!r}. Return a date, a datetime or None.")
+
+
+def _decision(allowed: bool, block: Block, cost: int, limit: int, period: Period, now: int) -> Decision:
+    total = limit + block.granted
+    left = max(total - max(block.used - block.available, 0), 0)
+    seconds = max(period.end - now / 1000, 0.0)
+    if allowed:
+        return Decision.passed(limit=total, remaining=left, state=left, reset_after=seconds)
+    return Decision.refused(
+        limit=total, remaining=left, reset_after=seconds, retry_after=inf if cost > total else max(seconds, 0.001)
+    )

@@ -1,0 +1,75 @@
+"""The quotas of the current customer.
+
+from resty_django import limits
+
+for usage in limits.usage(request):
+    print(usage.quota, usage.used, usage.limit, usage.resets_at)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from resty_django.sansio import Step, Steps, arun, run
+
+from ..enforcement import keys
+from ..enforcement.chosen_rates import Tiers, _acall, _call
+from . import registry
+from .quota import Quota, Usage
+
+SHARED: Final = frozenset({"all", "path", "view"})
+"""Parts of keys that do not identify a customer."""
+
+
+def usage(request: Any) -> list[Usage]:
+    """Return the usage of the request's customer in all quotas that limit the customer, by name.
+
+    Quotas of modules that were not imported yet are missing. Left out are quotas whose key does not identify the
+    customer of this request: without a logged-in user those with the key "user", and those that count all customers, a
+    path or a view together. Raise `django.db.Error`.
+    """
+    return run(_usage(request))
+
+
+async def ausage(request: Any) -> list[Usage]:
+    """Run `usage` without blocking the event loop."""
+    for quota in registry.all_quotas():
+        await keys.load(request, quota.key.needs_user, quota.key.needs_session)
+    return await arun(_usage(request))
+
+
+def _usage(request: Any) -> Steps[list[Usage]]:
+    usages = []
+    for quota in registry.all_quotas():
+        key = own_key(quota, request)
+        if key is None:
+            continue
+        limit = yield from _limit(quota, request)
+        if limit is not None:
+            usages.append((yield Step(_usage_of, _ausage_of, (quota, key, limit))))
+    return usages
+
+
+def own_key(quota: Quota, request: Any) -> str | None:
+    """Return the key of the request's customer, or None if the quota's key does not identify one."""
+    if SHARED.intersection(quota.key.text.replace("|", "+").split("+")):
+        return None
+    key = quota.key.of(request, {})
+    return None if key is None or keys.MISSING in key.split("|") else key
+
+
+def _limit(quota: Quota, request: Any) -> Steps[int | None]:
+    choice = quota.choice
+    if choice is None:
+        return quota.limit
+    if isinstance(choice, Tiers):
+        return choice.rate_of((yield Step(_call, _acall, (choice.resolver(), request))))  # type: ignore[no-any-return]
+    return (yield Step(_call, _acall, (choice, request)))  # type: ignore[no-any-return]
+
+
+def _usage_of(quota: Quota, key: str, limit: int) -> Usage:
+    return quota.usage(key, limit=limit)
+
+
+async def _ausage_of(quota: Quota, key: str, limit: int) -> Usage:
+    return await quota.ausage(key, limit=limit)

@@ -1,0 +1,134 @@
+"""The limits of this process whose decisions are counted, with their locations in the code.
+
+Each limit is counted under the name of its series: a policy under its name, any other limit under
+`<kind>:<name>`, for example `decorator:shop.views.search:req`. The name of a policy never contains a colon.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+POLICY: Final = "policy"
+DECORATOR: Final = "decorator"
+THROTTLE: Final = "throttle"
+FUNCTION: Final = "function"
+OUTGOING: Final = "outgoing"
+WEBSOCKET: Final = "websocket"
+KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET)
+
+MOST_LIMITS: Final = 500
+"""The maximum number of limits in the catalog."""
+MOST_PARTS: Final = 8
+"""The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
+LONGEST_SERIES: Final = 150
+LONGEST_TEXT: Final = 200
+
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+class Description(NamedTuple):
+    """A limit for its readers: its rates in words, and its locations in the code."""
+
+    rates: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Any) -> Description:
+        """Return a stored description; malformed parts are left out."""
+        parts = stored if isinstance(stored, list) and len(stored) == 2 else ((), ())
+        rates, locations = (
+            tuple(text for text in part if isinstance(text, str)) if isinstance(part, list) else () for part in parts
+        )
+        return cls(rates[:MOST_PARTS], locations[:MOST_PARTS])
+
+
+class CountedLimit:
+    """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
+
+    `limiters`: the limiters with its states, by prefix.
+    """
+
+    __slots__ = ("limiters", "locations", "series")
+
+    def __init__(self, series: str) -> None:
+        self.series = series
+        self.locations: dict[str, None] = {}
+        self.limiters: dict[str, Any] = {}
+
+    def add(self, limiter: Any, location: str) -> None:
+        """Add a limiter that is used at `location`; the oldest ones are dropped."""
+        if location:
+            self.locations = _with(self.locations, location[:LONGEST_TEXT], None)
+        self.limiters = _with(self.limiters, limiter.prefix, limiter)
+
+    def describe(self) -> Description:
+        """Return the rates in words, and the locations."""
+        rates = dict.fromkeys(limiter.describe()[:LONGEST_TEXT] for limiter in self.limiters.values())
+        return Description(tuple(rates), tuple(self.locations))
+
+
+_limits: dict[str, CountedLimit] = {}
+_lock: Final = threading.Lock()
+
+
+def series_name(kind: str, name: str) -> str:
+    """Return the name of a series, of at most `LONGEST_SERIES` characters; the end of a longer one is hashed."""
+    series = name if kind == POLICY else f"{kind}:{name}"
+    if len(series) <= LONGEST_SERIES:
+        return series
+    digest = hashlib.blake2b(series.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{series[: LONGEST_SERIES - 14]}…:{digest}"
+
+
+def kind_and_name(series: str) -> tuple[str, str]:
+    """Return the kind and the name of the limit that is counted under `series`."""
+    kind, colon, name = series.partition(":")
+    return (kind, name) if colon and kind in KINDS else (POLICY, series)
+
+
+def add_limit(kind: str, name: str, limiter: Any, location: str) -> str:
+    """Add a limiter to the catalog. Return the name of its series.
+
+    `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code.
+    """
+    series = series_name(kind, name)
+    with _lock:
+        limit = _limits.get(series)
+        if limit is None and len(_limits) < MOST_LIMITS:
+            limit = _limits[series] = CountedLimit(series)
+        if limit is not None:
+            limit.add(limiter, location)
+    return series
+
+
+def counted_limits() -> dict[str, CountedLimit]:
+    """Return the limits that this process has declared, by series; without policies."""
+    return dict(_limits)
+
+
+def counted_limit(series: str) -> CountedLimit | None:
+    """Return a limit that this process has declared, or None. Policies are not listed."""
+    return _limits.get(series)
+
+
+def caller() -> str:
+    """Return the line outside of this package that called it, as "shop.services:12"; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] != _PACKAGE:
+            return f"{module}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return the parts with another one, without the oldest if there are too many. Readers keep the former dict."""
+    added = {**parts, key: value}
+    while len(added) > MOST_PARTS:
+        del added[next(iter(added))]
+    return added

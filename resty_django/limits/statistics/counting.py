@@ -1,0 +1,32 @@
+"""Counting of the decisions of limits that are not policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..algorithms.decision import Decision
+from .catalog import add_limit
+from .reporter import stats
+
+
+class DecisionCounter:
+    """Counts the decisions of a limiter, and lists it in the catalog.
+
+    `kind`, `name`, `location`: see `resty_django.limits.statistics.catalog`. `shadow`: the limit refuses nothing.
+    `nodelay`: requests that the limiter would delay pass at once.
+    """
+
+    __slots__ = ("_nodelay", "_series", "_shadow")
+
+    def __init__(
+        self, kind: str, name: str, limiter: Any, location: str, *, shadow: bool = False, nodelay: bool = False
+    ) -> None:
+        self._series = add_limit(kind, name, limiter, location)
+        self._shadow = shadow
+        self._nodelay = nodelay
+
+    def record(self, key: str, decision: Decision) -> None:
+        """Count a decision."""
+        if self._nodelay and decision.delay:
+            decision = decision._replace(delay=0.0)
+        stats.record(self._series, key, decision, self._shadow)

@@ -1,0 +1,403 @@
+"""Limits of all kinds are counted under one name each, and listed in the admin with their figures."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+from rest_framework.permissions import AllowAny
+from rest_framework.response import Response
+from rest_framework.test import APIRequestFactory
+from rest_framework.views import APIView
+
+from resty_django.conf import conf
+from resty_django.limits import Decision, FixedWindow, Limited, limit, limit_req, limited
+from resty_django.limits.decorators import limit_count, limit_rate_either
+from resty_django.limits.outgoing.calls import OutgoingLimit
+from resty_django.limits.outgoing.httpx import LimitedTransport
+from resty_django.limits.signals import request_refused
+from resty_django.limits.statistics import catalog
+from resty_django.limits.statistics.reporter import Totals, stats
+from resty_django.limits.throttling import FixedWindowThrottle
+from resty_django.limits.websockets import WebSocketLimits
+from resty_django.shdict import shdicts
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
+from tests.integration.limits.view_tools import Site
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("limits_site", "empty_catalog"),
+]
+
+ALL = f"{POLICIES}limits/"
+FIGURES = f"{POLICIES}limits/figures/"
+
+
+@pytest.fixture
+def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits that other tests have declared are not listed."""
+    monkeypatch.setattr(catalog, "_limits", {})
+
+
+def counted() -> dict[str, Totals]:
+    assert stats.flush()
+    return stats.totals()
+
+
+def text_of(client: Client, url: str) -> str:
+    reply = client.get(url)
+    assert reply.status_code == 200, reply
+    return reply.content.decode()
+
+
+def plain(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def row_of(html: str, name: str) -> str:
+    (row,) = [row for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", html, re.DOTALL) if name in row]
+    return plain(row)
+
+
+# --- counting -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_decorator_is_counted(site: Site) -> None:
+    view = site.view(limit_req("1/h", burst=1, nodelay=True, name="search"))
+    assert await site.statuses(view, 4) == [200, 200, 429, 429]
+    # With nodelay, the request of the burst does not wait.
+    assert counted() == {"decorator:search:req": Totals(passed=2, refused=2)}
+    (entry,) = stats.top("decorator:search:req")
+    assert (entry.key, entry.times) == ("192.0.2.1", 2)
+    description = stats.description("decorator:search:req")
+    assert description.rates == ("1 request/h, up to 1 wait, then refused",)
+    assert [location.rpartition(".")[2].rstrip("0123456789") for location in description.locations] == ["view_"]
+
+
+async def test_a_delay_is_counted_as_one(site: Site) -> None:
+    view = site.view(limit_req("100/s", burst=5, name="slow", max_delay=1))
+    assert await site.statuses(view, 3) == [200, 200, 200]
+    totals = counted()["decorator:slow:req"]
+    assert totals.all == totals.passed + totals.delayed == 3
+
+
+async def test_a_limit_that_refuses_nothing_counts_what_it_would_refuse(site: Site) -> None:
+    shadow = site.view(limit_count(1, per="1h", name="shadow", dry_run=True))
+    decided = site.view(limit_count(1, per="1h", name="decided", block=False))
+    for view in (shadow, decided):
+        assert await site.statuses(view, 3) == [200, 200, 200]
+    assert counted() == {
+        "decorator:shadow:count": Totals(passed=1, shadowed=2),
+        "decorator:decided:count": Totals(passed=1, shadowed=2),
+    }
+
+
+async def test_several_rates_are_counted_apart(site: Site) -> None:
+    view = site.view(limit_count(rate="3/h;2/d", name="both"))
+    assert await site.statuses(view, 4) == [200, 200, 429, 429]
+    # The rate that does not refuse has not counted the request either.
+    assert counted() == {
+        "decorator:both:count": Totals(passed=2),
+        "decorator:both:count:2": Totals(passed=2, refused=2),
+    }
+    assert stats.description("decorator:both:count:2").rates == (
+        "2 requests per day from the first one on, then refused",
+    )
+
+
+async def test_the_rates_of_tiers_are_one_limit(site: Site) -> None:
+    tiers = {"free": "1/h", "pro": "2/h"}
+    view = site.view(limit_count(tiers=tiers, tier=lambda request: request.GET["tier"], name="plans"))
+    assert await site.statuses(view, 2, path="/?tier=free") == [200, 429]
+    assert await site.statuses(view, 3, path="/?tier=pro") == [200, 200, 429]
+    assert counted() == {"decorator:plans:count": Totals(passed=3, refused=2)}
+    assert len(stats.description("decorator:plans:count").rates) == 2
+
+
+async def test_a_limit_of_a_function_of_the_request_names_no_rate_that_was_not_chosen(site: Site) -> None:
+    view = site.view(limit_count(rate=lambda request: "7/h", name="chosen"))
+    assert catalog.counted_limit("decorator:chosen:count") is None
+    assert await site.statuses(view, 1) == [200]
+    (rate,) = stats.description("decorator:chosen:count").rates
+    assert rate.startswith("7 requests per hour")
+
+
+async def test_both_buckets_of_a_pair_are_counted(site: Site) -> None:
+    view = site.view(limit_rate_either("1/h", "1/h", name="pair"))
+    assert await site.statuses(view, 3) == [200, 429, 429]
+    # A request takes from both; it is refused if both are empty.
+    assert counted() == {
+        "decorator:pair:total": Totals(passed=1, refused=2),
+        "decorator:pair:each": Totals(passed=1, refused=2),
+    }
+
+
+async def test_limiters_of_limit_are_counted(site: Site) -> None:
+    view = site.view(limit(FixedWindow(1, 3600, prefix="downloads:", name="downloads")))
+    assert await site.statuses(view, 2) == [200, 429]
+    assert counted() == {"decorator:downloads": Totals(passed=1, refused=1)}
+    (location,) = stats.description("decorator:downloads").locations
+    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", location)
+
+
+@pytest.mark.parametrize(("share", "lines"), [(0, 0), (1.0, 40)])
+async def test_only_a_share_of_the_refusals_is_logged(
+    site: Site, settings: Any, caplog: pytest.LogCaptureFixture, share: float, lines: int
+) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"LOG_REFUSALS": share}}
+    signals: list[str] = []
+
+    def receive(sender: Any, name: str, **kwargs: Any) -> None:
+        signals.append(name)
+
+    request_refused.connect(receive)
+    try:
+        view = site.view(limit_count(1, per="1h", name="logged"))
+        assert await site.statuses(view, 41) == [200, *[429] * 40]
+    finally:
+        request_refused.disconnect(receive)
+    assert caplog.text.count("refused by logged") == lines
+    assert signals == ["logged"] * 40
+    assert counted()["decorator:logged:count"].refused == 40
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "all"])
+def test_the_share_of_logged_refusals_is_from_0_to_1(settings: Any, share: Any) -> None:
+    settings.RESTY_DJANGO = {"LIMITS": {"LOG_REFUSALS": share}}
+    with pytest.raises(ImproperlyConfigured, match="LOG_REFUSALS"):
+        conf.limits  # noqa: B018
+
+
+def test_a_throttle_is_counted() -> None:
+    class Uploads(FixedWindowThrottle):
+        rate = "2/h"
+
+    class Upload(APIView):
+        authentication_classes = ()
+        permission_classes = (AllowAny,)
+        throttle_classes = (Uploads,)
+
+        def get(self, request: Any) -> Response:
+            return Response("done")
+
+    view = Upload.as_view()
+    statuses = [view(APIRequestFactory().get("/", REMOTE_ADDR="192.0.2.1")).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    ((series, totals),) = counted().items()
+    assert series.startswith("throttle:")
+    assert totals == Totals(passed=2, refused=1)
+    (location,) = stats.description(series).locations
+    assert location.endswith("Uploads")
+
+
+def test_a_function_is_counted() -> None:
+    @limited("1/h;5/d", key=lambda phone: phone, name="sms")
+    def send(phone: str) -> str:
+        return phone
+
+    assert send("1") == "1"
+    for _ in range(2):
+        with pytest.raises(Limited):
+            send("1")
+    assert counted() == {"function:sms": Totals(passed=1, refused=2), "function:sms:2": Totals(passed=1)}
+    assert [entry.key for entry in stats.top("function:sms")] == ["1"]
+    (location,) = stats.description("function:sms").locations
+    assert location.endswith("test_a_function_is_counted.<locals>.send")
+
+
+async def test_a_call_that_waits_is_one_delayed_decision() -> None:
+    @limited("50/s capacity=1", wait=5, name="waits")
+    async def call() -> None: ...
+
+    for _ in range(3):
+        await call()
+    totals = counted()["function:waits"]
+    assert totals.refused == 0
+    assert totals.all == totals.passed + totals.delayed == 3
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    """The address of a server that answers each request with 200."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_outgoing_calls_are_counted(service: str) -> None:
+    with httpx.Client(transport=LimitedTransport("1/h", name="maps")) as client:
+        assert client.get(service).status_code == 200
+        with pytest.raises(Limited):
+            client.get(service)
+    assert counted() == {"outgoing:maps": Totals(passed=1, refused=1)}
+    (location,) = stats.description("outgoing:maps").locations
+    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", location)
+
+
+async def test_web_sockets_are_counted() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None: ...
+
+    chat = WebSocketLimits(application, connections=5, new_connections="2/h;9/d", messages="1/h", name="chat")
+    for _ in range(3):
+        events = iter([{"type": "websocket.connect"}])
+        sent: list[Any] = []
+
+        async def receive(events: Any = events) -> Any:
+            return next(events)
+
+        async def send(event: Any, sent: Any = sent) -> None:
+            sent.append(event)
+
+        await chat({"type": "websocket", "path": "/", "headers": [], "client": ["192.0.2.1", 5]}, receive, send)
+    assert counted() == {
+        "websocket:chat:connections": Totals(passed=2),
+        "websocket:chat:new_connections": Totals(passed=2, refused=1),
+        "websocket:chat:new_connections:2": Totals(passed=2),
+    }
+    (location,) = stats.description("websocket:chat:connections").locations
+    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", location)
+
+
+def test_an_outgoing_limit_can_be_pickled() -> None:
+    assert isinstance(pickle.loads(pickle.dumps(OutgoingLimit("1/h", name="maps"))), OutgoingLimit)  # noqa: S301
+
+
+def test_a_description_reaches_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited("1/h", name="sms")(lambda: None)()
+    assert stats.flush()
+    here = stats.description("function:sms")
+    monkeypatch.setattr(catalog, "_limits", {})
+    assert stats.description("function:sms") == here != catalog.Description()
+
+
+@pytest.mark.parametrize("foreign", [5, [], [["rate"]], [["1/h", 5], "text"], [None, None]])
+def test_a_foreign_description_is_read_as_far_as_it_can_be(foreign: Any) -> None:
+    shdicts["limits"].set("resty:stats:limit:function:sms", foreign)
+    description = stats.description("function:sms")
+    assert all(isinstance(text, str) for part in description for text in part)
+
+
+def test_the_catalog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "MOST_LIMITS", 3)
+    limiter = FixedWindow(1, 3600, prefix="p")
+    for number in range(9):
+        catalog.add_limit(catalog.FUNCTION, f"f{number}", limiter, "here")
+    assert list(catalog.counted_limits()) == ["function:f0", "function:f1", "function:f2"]
+    for number in range(50):
+        catalog.add_limit(catalog.FUNCTION, "f0", FixedWindow(number + 1, 3600, prefix=f"p{number}"), f"place{number}")
+    description = stats.description("function:f0")
+    assert len(description.rates) == len(description.locations) == catalog.MOST_PARTS
+    assert description.locations[-1] == "place49"
+    long_names = {catalog.series_name(catalog.FUNCTION, "x" * 300 + str(number)) for number in range(3)}
+    assert len(long_names) == 3
+    assert {len(name) for name in long_names} == {catalog.LONGEST_SERIES}
+
+
+# --- the list -----------------------------------------------------------------------------------------------------
+
+
+def test_all_kinds_are_in_one_list(admin_client: Client) -> None:
+    policy = make_policy()
+    stats.record("pay", "k1", Decision(False))
+    limited("1/h", key="k2", name="sms")(lambda: None)()
+    for _ in range(2):
+        stats.record("function:sms", "k2", Decision(False))
+    stats.record("throttle:elsewhere:count", "k3", Decision(True))
+    html = text_of(admin_client, ALL)
+    assert "3 limits" in html
+    rows = re.findall(r'<tr><th scope="row"><a href="[^"]*">([^<]*)</a>', html)
+    assert rows == ["sms", "pay", "elsewhere:count"]  # the most refused first
+    assert "Function 1 request at once, then 1 request each 1 hour, then refused 1 0 2 0 1 0 2 0 k2 2" in row_of(
+        html, "sms"
+    )
+    assert "Policy 3 requests per hour" in row_of(html, "pay")
+    assert f'href="{POLICIES}{policy.pk}/figures/"' in html
+    assert "Throttle" in row_of(html, "elsewhere")
+
+
+def test_the_list_is_searched(admin_client: Client) -> None:
+    make_policy()
+    stats.record("function:sms", "k", Decision(True))
+    assert "1 limit" in text_of(admin_client, f"{ALL}?q=FUNCTION")
+    html = text_of(admin_client, f"{ALL}?{urlencode({'q': HOSTILE})}")
+    assert "No limits match" in html
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_the_list_has_pages(admin_client: Client) -> None:
+    for number in range(60):
+        stats.record(f"function:f{number:02}", "k", Decision(True))
+    html = text_of(admin_client, f"{ALL}?q=function")
+    assert html.count('<tr><th scope="row">') == 50
+    assert 'href="?page=2&amp;q=function"' in html
+    assert text_of(admin_client, f"{ALL}?q=function&page=2").count('<tr><th scope="row">') == 10
+
+
+def test_a_limit_has_figures(admin_client: Client) -> None:
+    limited("1/h", name="sms")(lambda: None)()
+    for _ in range(3):
+        stats.record("function:sms", HOSTILE, Decision(False))
+    html = text_of(admin_client, f"{FIGURES}?limit=function:sms")
+    assert "decisions per minute" in html
+    assert "decisions per hour" in html
+    assert re.search(r"Refused\s+3\s+3", plain(html))
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert "test_a_limit_has_figures" in html
+    live = admin_client.get(f"{FIGURES}?limit=function:sms&live")
+    assert live["Refresh"] == "5"
+    assert admin_client.get(f"{FIGURES}?{urlencode({'limit': HOSTILE})}").status_code == 404
+
+
+def test_hostile_names_are_shown_as_what_they_are(admin_client: Client) -> None:
+    series = f"function:{HOSTILE}"
+    stats.record(series, HOSTILE, Decision(False))
+    html = text_of(admin_client, ALL)
+    assert "<b>" not in html
+    (link,) = re.findall(r'href="([^"]*limits/figures/[^"]*)"', html)
+    page = text_of(admin_client, link.replace("&amp;", "&"))
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
+
+
+def test_the_pages_need_the_permission_to_view_policies() -> None:
+    stats.record("function:sms", "k", Decision(True))
+    nobody, viewer = person("reset_key"), person("view_limitpolicy")
+    for url in (ALL, f"{FIGURES}?limit=function:sms"):
+        assert nobody.get(url).status_code == 403
+        assert viewer.get(url).status_code == 200
+        assert viewer.post(url).status_code == 405
+        assert Client().get(url).status_code == 302
+
+
+def test_a_store_that_is_down_is_reported(admin_client: Client, settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
+    for url in (ALL, f"{FIGURES}?limit=function:sms"):
+        assert "The statistics cannot be read" in text_of(admin_client, url)
+
+
+def test_the_list_is_linked_from_the_policies(admin_client: Client) -> None:
+    assert f'href="{ALL}"' in text_of(admin_client, POLICIES)

@@ -1,0 +1,167 @@
+"""The admin of bans: list, search, banning and lifting; permissions, history and hostile keys."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+
+from resty_django.admin.statistics import Key
+from resty_django.limits import bans
+from resty_django.limits.bans.registry import NOT_STORED, dictionary
+from resty_django.shdict import shdicts
+from tests.integration.limits.policy_tools import HOSTILE, logged, person
+from tests.servers import free_port
+
+BANS = "/admin/resty_limits/keyban/"
+pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("bans_store")]
+ENTERED = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": "scans"}
+
+
+def page_of(ban: bans.Ban, name: str = "change") -> str:
+    return f"{BANS}{quote(Key.of(ban.name).token)}/{name}/"
+
+
+def text_of(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200, response
+    return response.content.decode()
+
+
+def test_the_list_shows_and_finds_bans() -> None:
+    bans.add("192.0.2.7", for_="1h", reason="scans")
+    bans.add("198.51.100.1", for_="1h", limit="shop.search")
+    client = person("view_keyban")
+    text = text_of(client, BANS)
+    for part in ("192.0.2.7", "all limits", "scans", "198.51.100.1", "shop.search", "2 of 2 bans"):
+        assert part in text
+    assert "Ban a key" not in text
+    for find in ("SHOP", "198.51"):
+        text = text_of(client, f"{BANS}?find={find}")
+        assert "198.51.100.1" in text
+        assert "192.0.2.7" not in text
+        assert "1 of 2 bans" in text
+    assert "No bans match" in text_of(client, f"{BANS}?find=zzz")
+
+
+def test_a_key_is_banned() -> None:
+    client = person("view_keyban", "add_keyban")
+    assert f'href="{BANS}add/"' in text_of(client, BANS)
+    assert "csrfmiddlewaretoken" in text_of(client, f"{BANS}add/")
+    assert bans.find("192.0.2.7") is None
+    assert client.post(f"{BANS}add/", ENTERED).status_code == 302
+    ban = bans.find("192.0.2.7")
+    assert ban is not None
+    assert (ban.limit, ban.reason, ban.until - ban.since) == ("", "scans", 3600)
+    (entry,) = LogEntry.objects.all()
+    assert (entry.action_flag, entry.object_repr) == (ADDITION, "192.0.2.7")
+    assert logged() == ["Banned by all limits for 3600 s. scans"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("key", "", "This field is required"),
+        ("key", "k" * 1001, "at most 1000 characters"),
+        ("length", "soon", "is not a duration"),
+        ("length", "0s", "longer than 0"),
+        ("reason", "r" * 201, "at most 200 characters"),
+    ],
+)
+def test_wrong_entries(field: str, value: str, error: str) -> None:
+    response = person("view_keyban", "add_keyban").post(f"{BANS}add/", {**ENTERED, field: value})
+    assert response.status_code == 200
+    assert error in response.content.decode()
+    assert bans.current_bans() == []
+    assert logged() == []
+
+
+def test_a_ban_is_lifted() -> None:
+    ban = bans.add("192.0.2.7", for_="1h", reason="scans")
+    client = person("view_keyban", "lift_keyban")
+    assert page_of(ban, "lift") in text_of(client, page_of(ban))
+    assert "192.0.2.7" in text_of(client, page_of(ban, "lift"))
+    assert bans.find("192.0.2.7") is not None
+    response = client.post(page_of(ban, "lift"), follow=True)
+    assert "Lifted the ban of" in response.content.decode()
+    assert bans.find("192.0.2.7") is None
+    (entry,) = LogEntry.objects.all()
+    assert (entry.action_flag, entry.object_repr) == (CHANGE, "192.0.2.7")
+    assert logged() == ["Lifted the ban by all limits."]
+    assert client.post(page_of(ban, "lift")).status_code == 302
+    assert len(logged()) == 1
+
+
+@pytest.mark.parametrize(
+    ("codenames", "allowed"),
+    [
+        ((), set()),
+        (("view_keyban",), {"list", "change"}),
+        (("view_keyban", "add_keyban"), {"list", "change", "add"}),
+        (("view_keyban", "lift_keyban"), {"list", "change", "lift"}),
+        (("add_keyban", "lift_keyban"), set()),
+    ],
+)
+def test_permissions(codenames: tuple[str, ...], allowed: set[str]) -> None:
+    ban = bans.add("192.0.2.7", for_="1h")
+    client = person(*codenames)
+    urls = {"list": BANS, "change": page_of(ban), "add": f"{BANS}add/", "lift": page_of(ban, "lift")}
+    for name, url in urls.items():
+        assert client.get(url).status_code == (200 if name in allowed else 403)
+    if "add" not in allowed:
+        assert client.post(urls["add"], ENTERED).status_code == 403
+    if "lift" not in allowed:
+        assert client.post(urls["lift"]).status_code == 403
+    assert len(bans.current_bans()) == 1
+    assert Client().get(BANS).status_code == 302
+
+
+def test_actions_need_a_csrf_token() -> None:
+    ban = bans.add("192.0.2.7", for_="1h")
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("root"))
+    assert client.post(f"{BANS}add/", {**ENTERED, "key": "other"}).status_code == 403
+    assert client.post(page_of(ban, "lift")).status_code == 403
+    assert [ban.key for ban in bans.current_bans()] == ["192.0.2.7"]
+
+
+def test_hostile_keys_are_escaped() -> None:
+    ban = bans.add(HOSTILE, for_="1h", reason="<script>x</script>", limit="<i>a/b</i>")
+    client = person("view_keyban", "lift_keyban")
+    for url in (BANS, page_of(ban), page_of(ban, "lift")):
+        text = text_of(client, url)
+        assert "<script>x" not in text
+        assert "<b>&quot;" not in text
+        assert "<i>a/b" not in text
+        assert "\u202e" not in text
+        assert "it's" in unescape(text)
+    client.post(page_of(ban, "lift"))
+    assert bans.current_bans() == []
+
+
+def test_unknown_bans() -> None:
+    client = person("view_keyban", "lift_keyban")
+    for token in ("no", Key.of("ban:0::unknown").token, Key.of("other").token, "%00"):
+        assert client.get(f"{BANS}{token}/change/").status_code == 302
+        assert client.post(f"{BANS}{token}/lift/").status_code == 302
+
+
+def test_bans_that_were_not_stored_are_reported() -> None:
+    shdicts["limits"].set(NOT_STORED, 2)
+    assert "2 bans were not stored" in text_of(person("view_keyban"), BANS)
+
+
+def test_a_store_that_is_down(settings: Any) -> None:
+    client = person("view_keyban", "add_keyban", "lift_keyban")
+    ban = bans.add("192.0.2.7", for_="1h")
+    server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    with override_settings(CACHES={"default": server}, RESTY_DJANGO={"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}):
+        assert "errornote" in text_of(client, BANS)
+        assert "Not done" in client.post(f"{BANS}add/", ENTERED).content.decode()
+        assert client.post(page_of(ban, "lift")).status_code == 302
+    assert dictionary().get(ban.name) is not None

@@ -1,0 +1,132 @@
+"""One key is found in all limits, and reset in one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+from resty_django.limits import Limited, limited
+from resty_django.limits.admin import key_search
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics import catalog
+from resty_django.limits.statistics.reporter import stats
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+
+KEY = f"{POLICIES}limits/key/"
+
+
+@pytest.fixture(autouse=True)
+def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits that other tests have declared are not asked."""
+    monkeypatch.setattr(catalog, "_limits", {})
+
+
+def found(client: Client, key: str) -> str:
+    reply = client.get(KEY, {"key": key})
+    assert reply.status_code == 200
+    return reply.content.decode()
+
+
+def rows(html: str) -> list[str]:
+    cells = re.findall(r'<tr><th scope="row">.*?</tr>', html, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in cells]
+
+
+def use(key: str, calls: int, name: str = "sms") -> Any:
+    """Declare a function with the limit 1/h and call it; return the name of its series."""
+
+    @limited("1/h", key=lambda: key, name=name)
+    def send() -> None: ...
+
+    for _ in range(calls):
+        with contextlib.suppress(Limited):
+            send()
+    return f"function:{name}"
+
+
+def test_a_key_is_found_in_all_limits(admin_client: Client) -> None:
+    make_policy(limit=3)
+    make_policy("unused", limit=3)
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    policy.limiter.hit("ip:192.0.2.1")
+    use("192.0.2.1", 3)
+    use("192.0.2.2", 1, "other")
+    before = stats.totals()
+    first, second = rows(found(admin_client, "192.0.2.1"))
+    assert first.startswith("pay Policy 3 requests per hour")
+    assert "ip:192.0.2.1 passed 2" in first
+    assert second.startswith("sms Function")
+    assert re.search(r"192\.0\.2\.1 refused 0 3[\d,.]+ 2 Reset$", second)
+    # A search counts nothing.
+    assert rows(found(admin_client, "192.0.2.1"))[0] == first
+    assert stats.totals()["function:sms"].all == 3
+    assert set(before) <= set(stats.totals())
+    assert rows(found(admin_client, "192.0.2.9")) == []
+    assert "No limit of this process has a state" in found(admin_client, "192.0.2.9")
+
+
+def test_a_key_is_reset_in_one_limit(admin_client: Client) -> None:
+    use("k", 2)
+    use("k", 2, "other")
+    (link,) = re.findall(rf'href="({KEY}reset/\?[^"]*other[^"]*)"', found(admin_client, "k"))
+    url = link.replace("&amp;", "&")
+    assert "is deleted, as if it had never made a request" in admin_client.get(url).content.decode()
+    assert [row.split()[0] for row in rows(found(admin_client, "k")) if " k refused " in row] == ["other", "sms"]
+    reply = admin_client.post(url, follow=True)
+    assert "Reset the key" in reply.content.decode()
+    assert [row.split()[0] for row in rows(found(admin_client, "k")) if " k refused " in row] == ["sms"]
+    assert logged() == ["Reset the key “k”."]
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.object_repr) == (None, "function:other")
+    assert "has no stored state" in admin_client.post(url, follow=True).content.decode()
+    assert len(logged()) == 1
+
+
+def test_a_reset_needs_a_loaded_limit_a_key_and_the_permission(admin_client: Client) -> None:
+    series = use("k", 1)
+    query = urlencode({"limit": series, "k": "aw=="})
+    viewer, operator = person("view_limitpolicy"), person("view_limitpolicy", "reset_key")
+    assert "Reset</a>" not in found(viewer, "k")
+    assert viewer.post(f"{KEY}reset/?{query}").status_code == 403
+    assert person("reset_key").get(KEY).status_code == 403
+    assert Client(enforce_csrf_checks=True).post(f"{KEY}reset/?{query}").status_code in (302, 403)
+    assert operator.post(f"{KEY}reset/?{query}").status_code == 302
+    assert logged() == ["Reset the key “k”."]
+    for wrong in ("limit=function:none&k=aw==", f"limit={series}", f"limit={series}&k=%25"):
+        assert admin_client.get(f"{KEY}reset/?{wrong}").status_code == 404
+
+
+def test_hostile_keys_are_shown_as_what_they_are(admin_client: Client) -> None:
+    use(HOSTILE, 2)
+    html = found(admin_client, HOSTILE)
+    assert "<b>" not in html
+    assert "&lt;b&gt;" in html
+    (link,) = re.findall(rf'href="({KEY}reset/\?[^"]*)"', html)
+    page = admin_client.get(link.replace("&amp;", "&")).content.decode()
+    assert "<b>" not in page
+    admin_client.post(link.replace("&amp;", "&"))
+    assert "{{x}}" in logged()[-1]
+
+
+def test_the_number_of_asked_limits_is_bounded(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_search, "MOST_LIMITERS", 2)
+    for name in "abc":
+        use("k", 1, name)
+    html = found(admin_client, "k")
+    assert [row.split()[0] for row in rows(html)] == ["a", "b"]
+    assert "There are more." in html
+
+
+def test_a_store_that_is_down_is_reported(admin_client: Client, settings: Any) -> None:
+    use("k", 1)
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
+    assert "The statistics cannot be read" in found(admin_client, "k")

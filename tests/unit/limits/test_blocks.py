@@ -1,0 +1,118 @@
+"""Blocks of quotas: what a row counts and what passes, in any order of uses, refills, refunds and losses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from resty_django.limits import ForeignData
+from resty_django.limits.quotas import blocks
+from resty_django.limits.quotas.blocks import Block, block_size
+
+
+@given(limit=st.integers(0, 10**12), left=st.integers(1, 10**12), most=st.integers(1, 10**6))
+def test_blocks_adapt_to_the_limit_and_shrink_near_it(limit: int, left: int, most: int) -> None:
+    size = block_size(limit, left, most)
+    assert 1 <= size <= max(1, min(most, limit // 100, left // 10))
+
+
+def test_block_sizes() -> None:
+    assert block_size(50, 50, 100) == 1
+    assert block_size(1000, 1000, 100) == 10
+    assert block_size(1_000_000, 1_000_000, 100) == 100
+    assert [block_size(1000, left, 100) for left in (100, 50, 19, 9, 1)] == [10, 5, 1, 1, 1]
+
+
+@given(st.builds(Block, *[st.integers(0, 2**62)] * 7))
+def test_a_block_is_stored_unchanged(block: Block) -> None:
+    assert blocks.unpack(blocks.pack(block)) == block
+
+
+@pytest.mark.parametrize("state", [b"", b"x" * 60, "text", 7, blocks.pack(Block())[:-1]])
+def test_other_data_is_refused(state: object) -> None:
+    with pytest.raises(ForeignData, match="holds no block"):
+        blocks.unpack(state)
+
+
+class Machine(RuleBasedStateMachine):
+    """A row with its conditional UPDATE, a block, and processes that may be killed between the two."""
+
+    @initialize(limit=st.integers(0, 400), most=st.integers(1, 20))
+    def begin(self, limit: int, most: int) -> None:
+        self.limit, self.most = limit, most
+        self.row = self.passed = self.lost = 0
+        self.losses = 0
+        self.now = 1_000_000
+        self.block = Block()
+
+    def _use(self, cost: int, killed: bool) -> bool:
+        taken = blocks.take(self.block, self.now, cost, self.limit)
+        self.block = taken.block
+        if taken.allowed is not None:
+            self.passed += cost if taken.allowed else 0
+            return taken.allowed
+        need, left = cost - taken.held, self.limit - self.row
+        size = max(need, block_size(self.limit, left, self.most)) if taken.refill and left > need else need
+        for units in (min(size, left), need):
+            if units >= need and self.row + units <= self.limit:
+                self.row += units
+                if killed:
+                    self.lost += units + taken.held
+                    self.losses += 1
+                    return False
+                rest = units + taken.held - cost
+                self.block = blocks.deposit(self.block, rest, self.row, 0, taken.refill)
+                self.passed += cost
+                return True
+        self.block = blocks.refuse(self.block, self.now, cost, self.limit, taken.held, self.row, 0, taken.refill)
+        return False
+
+    @rule(cost=st.integers(1, 5))
+    def use(self, cost: int) -> None:
+        left = self.limit - self.passed - self.lost
+        refused_before = self.now < self.block.refused_until
+        assert self._use(cost, False) == (cost <= left) or refused_before
+
+    @rule(cost=st.integers(1, 5))
+    def kill(self, cost: int) -> None:
+        self._use(cost, True)
+
+    @rule()
+    def lose_the_store(self) -> None:
+        self.lost += self.block.available
+        self.losses += 1
+        self.block = Block()
+
+    @rule(milliseconds=st.integers(1, 20_000))
+    def wait(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @invariant()
+    def nothing_is_counted_too_little(self) -> None:
+        if hasattr(self, "row"):
+            assert self.passed + self.block.available + self.lost == self.row <= self.limit
+
+    @invariant()
+    def a_loss_costs_at_most_one_block(self) -> None:
+        if hasattr(self, "row"):
+            assert self.lost <= self.losses * max(self.most, 5)
+
+
+TestMachine = Machine.TestCase
+
+
+def test_all_units_pass_one_at_a_time() -> None:
+    machine = Machine()
+    machine.begin(1000, 100)
+    assert [machine._use(1, False) for _ in range(1010)] == [True] * 1000 + [False] * 10
+    assert machine.row == 1000
+
+
+def test_mixed_costs_use_the_limit_up() -> None:
+    machine = Machine()
+    machine.begin(100, 100)
+    assert [machine._use(30, False) for _ in range(4)] == [True, True, True, False]
+    assert [machine._use(7, False) for _ in range(2)] == [True, False]
+    assert [machine._use(1, False) for _ in range(4)] == [True, True, True, False]
