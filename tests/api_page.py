@@ -27,6 +27,7 @@ PACKAGES: Final = (
     "resty_django.ids",
     "resty_django.limits",
     "resty_django.cache",
+    "resty_django.cache.testing",
     "resty_django.qless",
     "resty_django.events",
     "resty_django.shdict",

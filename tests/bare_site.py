@@ -58,7 +58,7 @@ settings.configure(
     USE_TZ=True,
     RESTY_DJANGO={
         "SHARED_DICTS": {
-            name: {"PATH": str(FOLDER), "SIZE": 2**21} for name in ("default", "events", "limits", "pages")
+            name: {"PATH": str(FOLDER), "SIZE": 2**21} for name in ("default", "bans", "events", "limits", "pages")
         },
         "METRICS": {"TOKENS": ["0123456789abcdef"]},
     },

@@ -14,7 +14,9 @@ import json
 import re
 import shlex
 import socket
+import sys
 import threading
+import types
 import unittest
 from collections.abc import Iterator
 from datetime import datetime
@@ -104,7 +106,7 @@ def frozen(
     transactional_db: None, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[services.IdService]:
     """The demo's rules and user, empty shared dictionaries, and a service whose clock stands still."""
-    dicts = {name: {"PATH": tmp_path} for name in ("default", "events", "limits")}
+    dicts = {name: {"PATH": tmp_path} for name in ("default", "bans", "events", "limits")}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)
@@ -140,15 +142,19 @@ WITH_CODE = [
 
 @pytest.mark.parametrize("doc_page", WITH_CODE, ids=lambda doc_page: doc_page.name)
 def test_python_blocks_run_and_tell_the_truth(
-    doc_page: Page, frozen: services.IdService, udp_port: int, monkeypatch: pytest.MonkeyPatch
+    doc_page: Page,
+    frozen: services.IdService,
+    udp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    tmp_path: Path,
 ) -> None:
     if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
-    namespace: dict[str, Any] = {
-        "__name__": "docs",
-        "INSTALLED_APPS": ["django.contrib.admin"],
-        "next_id": services.next_id,
-    }
+    module = types.ModuleType("docs")
+    monkeypatch.setitem(sys.modules, "docs", module)
+    namespace = vars(module)
+    namespace |= {"INSTALLED_APPS": ["django.contrib.admin"], "next_id": services.next_id}
     checked = 0
     for block in doc_page.blocks:
         if block.language != "python":
@@ -157,6 +163,7 @@ def test_python_blocks_run_and_tell_the_truth(
         checked += execute(block.text.replace("127.0.0.1:1200", f"127.0.0.1:{udp_port}"), block.place, namespace)
         new = {name: value for name, value in namespace.items() if before.get(name) is not value}
         check_settings_of(new, monkeypatch)
+        use_caches_of(new, settings, tmp_path)
         run_test_cases_of(new)
     if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
         assert checked, f"no value is told in {doc_page.name}"
@@ -174,6 +181,14 @@ def check_settings_of(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> N
         conf.clear()
     for options in new.get("DATABASES", {}).values():
         assert options["ENGINE"].startswith("django.db.backends.")
+
+
+def use_caches_of(new: dict[str, Any], settings: Any, folder: Path) -> None:
+    """The rest of a page uses our caches in its settings."""
+    if any(config["BACKEND"].startswith("resty_django.") for config in new.get("CACHES", {}).values()):
+        names = (*new["RESTY_DJANGO"]["SHARED_DICTS"], "events")
+        settings.CACHES = new["CACHES"]
+        settings.RESTY_DJANGO = {"SHARED_DICTS": {name: {"PATH": str(folder)} for name in names}}
 
 
 def run_test_cases_of(new: dict[str, Any]) -> None:

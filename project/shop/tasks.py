@@ -11,7 +11,7 @@ from django.db.models import Sum
 from django.urls import reverse
 
 from project.shop.models import Order
-from resty_django.qless import Job, QlessError, TaskContext, client, task
+from resty_django.qless import Job, Outcome, QlessError, TaskContext, chain, client, task
 from resty_django.redis import StoreError
 
 log = logging.getLogger("project.shop")
@@ -38,6 +38,13 @@ class OutOfStock(Exception):
     """The ordered quantity is not in stock."""
 
 
+@task(queue="packing")
+def reorder(outcome: Outcome, item: str) -> str:
+    """Order more of an item whose parcel could not be packed."""
+    log.info("%s is ordered from the supplier, because %s failed", item, outcome.jid)
+    return f"{item} is ordered"
+
+
 @task(bind=True, queue="packing", retries=1, backoff=5, tags=("parcel",))
 def pack(self: TaskContext, order: int) -> str:
     """Pack an order piece by piece and return the parcel's content. Large orders of cocoa fail."""
@@ -59,12 +66,13 @@ def count_sales() -> dict[str, int]:
 def after_order(order: Order) -> None:
     """Enqueue an order's jobs when it is committed, if the site has a Redis.
 
-    Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice.
+    Their IDs are `invoice-` and `parcel-` with the number of the order; packing waits for the invoice. If it fails, a
+    callback orders more.
     """
     if settings.JOBS:
-        invoice = f"invoice-{order.number}"
-        write_invoice.apply_async_on_commit((order.pk,), task_id=invoice, robust=True)
-        pack.apply_async_on_commit((order.pk,), task_id=f"parcel-{order.number}", depends=[invoice], robust=True)
+        invoice = write_invoice.si(order.pk).set(task_id=f"invoice-{order.number}")
+        parcel = pack.si(order.pk).set(task_id=f"parcel-{order.number}", on_failure=reorder.s(order.item))
+        chain(invoice, parcel).delay_on_commit(robust=True)
 
 
 def order_links(job: Job) -> list[tuple[str, str]]:
@@ -75,13 +83,16 @@ def order_links(job: Job) -> list[tuple[str, str]]:
     return [(f"order {number}", f"{reverse('admin:shop_order_changelist')}?{urlencode({'q': number})}")]
 
 
-def invoice_job(order: Order) -> Job | None:
-    """Return the job that writes the order's invoice; None if it is gone or the server is unavailable."""
+def order_jobs(order: Order) -> dict[str, Job]:
+    """Return the jobs that write the order's invoice and pack its parcel, as `invoice` and `parcel`.
+
+    A job is missing if it is gone; both are if the server is unavailable.
+    """
     if not settings.JOBS:
-        return None
+        return {}
     try:
-        job = client.jobs.get(f"invoice-{order.number}")
+        jobs = client.jobs.multiget(f"invoice-{order.number}", f"parcel-{order.number}")
     except (QlessError, StoreError) as error:
-        log.warning("The job for the invoice of %s is unavailable: %s", order.number, error)
-        return None
-    return job if isinstance(job, Job) else None
+        log.warning("The jobs of the order %s are unavailable: %s", order.number, error)
+        return {}
+    return {job.jid.partition("-")[0]: job for job in jobs}

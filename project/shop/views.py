@@ -15,8 +15,8 @@ from project import traffic
 from project.shop.figures import figures
 from project.shop.forms import ITEMS, OrderForm
 from project.shop.models import Order
-from project.shop.tasks import after_order, invoice_job
-from resty_django.cache import cache_view, cached, invalidate_view
+from project.shop.tasks import after_order, order_jobs
+from resty_django.cache import cache_view, cached
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
 from resty_django.limits import get_policy, limit_count, limit_req
@@ -37,22 +37,15 @@ def place(item: str, quantity: int) -> Order:
     number = next_id("order_id", app=SHOP)
     with transaction.atomic():
         invoice = next_id("invoice", app=SHOP)
-        transaction.on_commit(lambda: forget_sold(item), robust=True)
         order = Order.objects.create(number=number, invoice=invoice, item=item, quantity=quantity, txid=current())
         after_order(order)
     return order
 
 
-@cached(ttl=300)
+@cached(ttl=300, depends_on=[Order])
 def units_sold(item: str) -> int:
-    """Return the number of ordered pieces of an item, cached for all processes until the next order."""
+    """Return the number of ordered pieces of an item, cached for all processes until the next order is committed."""
     return Order.objects.filter(item=item).aggregate(Sum("quantity"))["quantity__sum"] or 0
-
-
-def forget_sold(item: str) -> None:
-    """Invalidate the count after the commit of an order."""
-    units_sold.invalidate(item)
-    invalidate_view("shop:items")
 
 
 def count_visit() -> int | None:
@@ -96,7 +89,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_GET
 def order(request: HttpRequest, number: str) -> HttpResponse:
     order_row = get_object_or_404(Order, number=number)
-    return render(request, "shop/order.html", {"order": order_row, "job": invoice_job(order_row)})
+    return render(request, "shop/order.html", {"order": order_row, "jobs": order_jobs(order_row)})
 
 
 @require_GET
@@ -105,7 +98,7 @@ def stock(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"in_stock": ["Tea", "Coffee"]})
 
 
-@cache_view(300, query=(), max_age=0, stale_while_revalidate=60)
+@cache_view(300, query=(), max_age=0, stale_while_revalidate=60, depends_on=[Order])
 @require_http_methods(["GET", "HEAD"])
 def items(request: HttpRequest) -> HttpResponse:
     """List the items. The page is rendered again after an order, and browsers revalidate it."""

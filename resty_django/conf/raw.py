@@ -11,6 +11,7 @@ from .schema import SETTING
 
 ALWAYS_DICTS: Final[Mapping[str, Mapping[str, object]]] = {
     "default": {},
+    "bans": {"SIZE": 8 * 1024 * 1024},
     "events": {"SIZE": 4 * 1024 * 1024},
     "limits": {"SIZE": 24 * 1024 * 1024},
 }

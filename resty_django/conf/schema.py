@@ -16,11 +16,13 @@ import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from resty_django import extras
 from resty_django.address import see
+from resty_django.durations import parse_duration
 from resty_django.suggestions import did_you_mean
 
 SETTING: Final = "RESTY_DJANGO"
@@ -81,6 +83,22 @@ def setting(
     )
 
 
+def duration(default: float | None, *, check: Callable[[Any], str | None] | None = None) -> Any:
+    """Return a field for seconds, which a site may also write as a timedelta or a text such as "10m"."""
+    return dataclasses.field(
+        default=default, metadata={"check": check, "needs": lambda value: None, "convert": _converted_duration}
+    )
+
+
+def _converted_duration(value: object, path: tuple[str, ...]) -> tuple[object, list[Problem]]:
+    if not isinstance(value, str | timedelta):
+        return value, []
+    try:
+        return parse_duration(value), []
+    except ValueError as error:
+        return None, [Problem("value", path, f"{key_text(path)} is not valid. {str(error).rstrip('.')}.")]
+
+
 def section(cls: type[Any], *, needs: Needs | None = None) -> Any:
     """Return a field with a nested section and its defaults. `needs`: its requirements once a site sets it."""
     return dataclasses.field(default_factory=cls, metadata={"needs": lambda value: needs})
@@ -96,7 +114,14 @@ def between(low: int, high: int) -> Callable[[Any], str | None]:
 
 def one_of(*values: str) -> Callable[[Any], str | None]:
     choices = " or ".join(f'"{value}"' for value in values)
-    return lambda value: None if value in values else f"must be {choices}, not {value!r}"
+
+    def check(value: Any) -> str | None:
+        if value in values:
+            return None
+        suggestion = did_you_mean(value, values, quote='"')
+        return f"must be {choices}, not {value!r}{'. ' if suggestion else ''}{suggestion}"
+
+    return check
 
 
 def above(low: float) -> Callable[[Any], str | None]:
@@ -192,7 +217,10 @@ def decode(cls: type[T], raw: object, path: tuple[str, ...]) -> tuple[T | None, 
     for key, field in fields_by_key.items():
         if key in raw:
             key_path = (*path, key)
-            value, field_problems = _convert(field_types(cls)[field.name], raw[key], key_path)
+            convert = field.metadata.get("convert")
+            value, field_problems = (raw[key], []) if convert is None else convert(raw[key], key_path)
+            if not field_problems:
+                value, field_problems = _convert(field_types(cls)[field.name], value, key_path)
             if not field_problems:
                 field_problems = _check(field, value, key_path)
             values[field.name] = value
@@ -234,7 +262,7 @@ def decode_named(
 def _check(field: dataclasses.Field[Any], value: object, path: tuple[str, ...]) -> list[Problem]:
     check = field.metadata.get("check")
     fault = check(value) if check is not None and value is not None else None
-    return [Problem("value", path, f"{key_text(path)} {fault}.")] if fault else []
+    return [Problem("value", path, f"{key_text(path)} {fault}{'' if fault.endswith('?') else '.'}")] if fault else []
 
 
 def _convert(kind: Any, value: object, path: tuple[str, ...]) -> tuple[Any, list[Problem]]:

@@ -28,6 +28,7 @@ from redis.retry import Retry
 
 from resty_django.forks import after_fork
 
+from .clients import cache_client
 from .faults import FAULTS
 from .timeouts import add_timeouts
 
@@ -109,3 +110,8 @@ def _after_fork() -> None:
 
 
 after_fork(_after_fork)
+
+
+def is_cluster(alias: str) -> bool:
+    """Return whether the cache `alias` is on a cluster, without connecting. Raise `ImproperlyConfigured`."""
+    return isinstance(cache_client(alias), ClusterClient)

@@ -13,7 +13,10 @@ class StoreDown(StoreError):
     """The server cannot be reached, does not respond in time, or currently rejects writes. A retry may succeed.
 
     If the connection broke or the response came too late, the server may have executed the call nevertheless.
+    `timed_out`: the call has waited for the timeout of the connection.
     """
+
+    timed_out = False
 
 
 class StoreFull(StoreError):

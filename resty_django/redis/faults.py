@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import Final
 
@@ -14,6 +15,7 @@ from redis.exceptions import (
     RedisClusterException,
     RedisError,
     ResponseError,
+    TimeoutError,
     TryAgainError,
 )
 
@@ -40,4 +42,6 @@ def translated(error: Exception) -> StoreError:
         return StoreError(text)
     if isinstance(error, ConnectionError | OSError) and _NO_SERVER.search(text):
         text = f"{text.rstrip('.')}. Start Redis or Valkey there, or correct the address in the settings."
-    return StoreDown(text)
+    down = StoreDown(text)
+    down.timed_out = isinstance(error, TimeoutError | builtins.TimeoutError)
+    return down

@@ -36,15 +36,15 @@ async def acommand(client: AsyncClient, *args: Any) -> Any:
         raise translated(error) from error
 
 
-def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
+def scan(client: Client, prefix: bytes, glob: bytes = b"*") -> Iterator[list[bytes]]:
     """Yield the keys of hashes that begin with `prefix` in batches, each key at least once, in no particular order.
 
-    Keys that are added or deleted meanwhile may or may not be included. Examines every key of the servers, in small
-    calls.
+    `glob`: a pattern of Redis that the rest of the key matches. Keys that are added or deleted meanwhile may or may not
+    be included. Examines every key of the servers, in small calls.
     """
     batch: list[bytes] = []
     try:
-        for key in client.scan_iter(match=_pattern(prefix), count=BATCH, _type="hash"):
+        for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
             batch.append(key)
             if len(batch) == BATCH:
                 yield batch
@@ -55,11 +55,11 @@ def scan(client: Client, prefix: bytes) -> Iterator[list[bytes]]:
         yield batch
 
 
-async def ascan(client: AsyncClient, prefix: bytes) -> AsyncIterator[list[bytes]]:
+async def ascan(client: AsyncClient, prefix: bytes, glob: bytes = b"*") -> AsyncIterator[list[bytes]]:
     """Do the same for asyncio."""
     batch: list[bytes] = []
     try:
-        async for key in client.scan_iter(match=_pattern(prefix), count=BATCH, _type="hash"):
+        async for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
             batch.append(key)
             if len(batch) == BATCH:
                 yield batch
@@ -92,8 +92,8 @@ async def amemory(client: AsyncClient) -> Memory:
         raise translated(error) from error
 
 
-def _pattern(prefix: bytes) -> bytes:
-    return re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix) + b"*"
+def _escaped(prefix: bytes) -> bytes:
+    return re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix)
 
 
 def _sum(infos: list[dict[str, Any]]) -> Memory:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from redis import RedisCluster
 from redis import asyncio as aio
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError, SlotNotCoveredError
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -18,6 +19,8 @@ from .faults import FAULTS, translated
 
 Arguments = tuple[bytes | str | int | float, ...]
 """Arguments of a script. Numbers arrive as decimal text."""
+Keys = Iterable[bytes] | Mapping[bytes, Arguments]
+"""Keys of a script, or keys with separate arguments."""
 
 _CLUSTERS: Final = (RedisCluster, aio.RedisCluster)
 
@@ -27,10 +30,11 @@ class Script:
 
     A call is one EVALSHA. If the server does not know the script (after a restart, a flush or a failover, or on the
     first call to a cluster node), one EVAL follows. On a cluster the keys select the node; they must share one slot.
-    Raises `StoreDown`, `StoreFull` and `StoreError`.
+    Raises `StoreDown`, `StoreFull` and `StoreError`. `listed`: converts a reply of `each` to one reply per key.
     """
 
-    def __init__(self, *parts: str | Path) -> None:
+    def __init__(self, *parts: str | Path, listed: Callable[[Any], Sequence[Any]] | None = None) -> None:
+        self._listed = listed
         self.text: Final = "\n".join(source.read_text() if isinstance(source, Path) else source for source in parts)
         self.sha: Final[str] = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self._sha: Final = self.sha.encode()  # redis-py handles bytes faster than text
@@ -93,25 +97,33 @@ class Script:
             raise translated(error) from error
         return [_as_store_error(reply) for reply in replies]
 
-    def each(self, client: Client, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
+    def each(self, client: Client, keys: Keys, args: Arguments, last_keys: Arguments = ()) -> dict[bytes, Any]:
         """Return the replies by key, for a script that takes any number of keys and returns one reply per key.
 
-        This is one call; on a cluster with keys in several slots, it is a pipeline with one call per key.
+        `keys`: the keys, or a mapping of keys to separate arguments; the script receives these in the order of the
+        keys, followed by `args`. `last_keys`: keys after the others, which have no reply; not for a cluster. This is
+        one call; on a cluster, it is a pipeline with one call per key, which needs one round trip to each node.
         """
-        return run(self._each(client, keys, args))
+        return run(self._each(client, keys, args, last_keys))
 
-    async def run_each(self, client: AsyncClient, keys: Iterable[bytes], args: Arguments) -> dict[bytes, Any]:
+    async def run_each(
+        self, client: AsyncClient, keys: Keys, args: Arguments, last_keys: Arguments = ()
+    ) -> dict[bytes, Any]:
         """Do the same as `each` for asyncio."""
-        return await arun(self._each(client, keys, args))
+        return await arun(self._each(client, keys, args, last_keys))
 
-    def _each(self, client: Any, keys: Iterable[bytes], args: Arguments) -> Steps[dict[bytes, Any]]:
+    def _each(self, client: Any, keys: Keys, args: Arguments, last_keys: Arguments) -> Steps[dict[bytes, Any]]:
         replies: dict[bytes, Any] = dict.fromkeys(keys)
         pending = list(replies)
+        own: Mapping[bytes, Arguments] = keys if isinstance(keys, Mapping) else {}
         if not isinstance(client, _CLUSTERS):
-            listed = (yield Step(self, self.run, (client, tuple(pending), args))) if pending else ()
-            return dict(zip(pending, listed, strict=True))
+            if not pending:
+                return {}
+            all_args = (*chain.from_iterable(own.values()), *args)
+            reply = yield Step(self, self.run, (client, (*pending, *last_keys), all_args))
+            return dict(zip(pending, self._listed(reply) if self._listed else reply, strict=True))
         while pending:
-            commands = [("EVALSHA", self._sha, 1, key, *args) for key in pending]
+            commands = [("EVALSHA", self._sha, 1, key, *own.get(key, ()), *args) for key in pending]
             try:
                 replies.update(zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True))
             except FAULTS as error:
@@ -119,16 +131,30 @@ class Script:
             pending = _keys_without_script(replies)
             if pending:
                 first = pending.pop(0)
-                replies[first] = yield Step(self, self.run, (client, (first,), args))
-        return {key: reply for key, (reply,) in replies.items()}
+                first_args = (*own.get(first, ()), *args)
+                replies[first] = yield Step(self, self.run, (client, (first,), first_args))
+        return {key: (self._listed(reply) if self._listed else reply)[0] for key, reply in replies.items()}
 
 
 def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
     """Send commands in one pipeline and return their replies and errors."""
     with client.pipeline(transaction=False) as pipe:
         for command in commands:
-            pipe.execute_command(*command)
+            pipe.execute_command(*command, **_target(client, command))
         return pipe.execute(raise_on_error=False)
+
+
+def _target(client: Client, command: Arguments) -> dict[str, Any]:
+    """Return the option that names the node for a script on a cluster.
+
+    Without it, redis-py 8 asks a node for the keys of each command in a pipeline, one round trip per command.
+    """
+    if not isinstance(client, RedisCluster):
+        return {}
+    try:
+        return {"target_nodes": client.get_node_from_key(command[3])}  # type: ignore[no-untyped-call]
+    except SlotNotCoveredError:
+        return {}
 
 
 async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any]:

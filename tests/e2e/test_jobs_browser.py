@@ -15,7 +15,7 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from tests.integration.qless.admin.tools import failed, fill, hostile, path
+from tests.integration.qless.admin.tools import ROOT, failed, fill, hostile, path
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -38,6 +38,12 @@ PAGES = {
     "failed-job": path("job", "failed-1"),
     "failures": path("failuregroup"),
     "group": path("failuregroup", "mail-Timeout"),
+    "job-groups": path("jobgroup"),
+    "job-group": path("jobgroup", "import-7"),
+    "cancel-group": path("jobgroup", "import-7", "cancel"),
+    "connected-job": path("job", "import-7-body"),
+    "cancel-graph": path("job", "import-7-body", "cancel-graph"),
+    "stuck": f"{ROOT}job/stuck/",
     "workers": path("worker"),
     "worker": path("worker", "here-1"),
     "tags": path("tag"),
@@ -125,6 +131,13 @@ def busy(jobs_site: Client) -> Client:
     jobs_site.queues["mail"].put_many(
         [{"klass": "shop.jobs.SendInvoice", "data": {"order": n}, "tags": ["nightly"]} for n in range(40)]
     )
+    callback = ["import-7-done", "mail", "shop.jobs.Report", {"import": 7}]
+    jobs_site.groups.open("import-7", "Import of May", on_success=[callback])
+    members = ({"klass": "shop.jobs.Row", "delay": 3600, "outcome": {"group": "import-7"}} for _ in range(9))
+    jobs_site.queues["rows"].put_many(members)
+    jobs_site.queues["rows"].put("shop.jobs.Publish", jid="import-7-body", depends=["import-7"])
+    jobs_site.queues["rows"].put("shop.jobs.Row", jid="loop", depends=["loop"])
+    jobs_site.groups.close("import-7")
     jobs_site.queues["pdf"].pause()
     jobs_site.queues["pdf"].config_set("pause-reason", "until the new renderer is there")
     import time

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +87,24 @@ def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], liv
     policy = registry.get_policy("pay")
     assert policy is not None
     assert policy.mode == "shadow"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live_server: Any, width: int) -> None:
+    series = f"function:shop.services.{'x' * 80}"
+    make_policy()
+    for number in range(40):
+        reporter.stats.record(series, f"2001:db8:{number:x}::/64|{'k' * 150}", Decision(False))
+    driver = browse(scripts=True)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    for page in ("limits/", f"limits/figures/?limit={series}"):
+        driver.get(f"{live_server.url}{POLICIES}{page}")
+        assert "shop.services" in driver.find_element("css selector", "#content").text
+        fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+        assert driver.execute_script(fits), page
+        if folder := os.environ.get("RESTY_SCREENSHOTS"):
+            driver.save_screenshot(str(Path(folder) / f"all-limits-{len(page)}-{width}.png"))
+    assert all_of(driver, ".resty-axes text")

@@ -104,7 +104,16 @@ MISTAKES: Final[dict[str, Mistake]] = {
     # The cache
     "The value in place of a callback": Mistake(code=CACHE + 'mlcaches["default"].get("price", 5)'),
     "A value that cannot be cached": Mistake(code=CACHE + 'mlcaches["default"].get("price", lambda: object())'),
+    "Tags as text": Mistake(code=CACHE + 'mlcaches["default"].set("price", 17.5, tags="product:7")'),
+    "A model that is not installed": Mistake(
+        code=CACHE + 'from resty_django.cache import invalidate_on\ninvalidate_on("auth.Grup").tags(7)'
+    ),
     "A misspelt option of the cache": Mistake(code=CACHE + "@cached(tll=60)\ndef price(): ..."),
+    "A cache on Redis without a server": Mistake(
+        settings=FAR + '\nRESTY_DJANGO["CACHES"] = {"prices": {"SHM": "hits"}}',
+        code=CACHE + 'mlcaches["prices"].get("tea", lambda: 17.5)',
+    ),
+    "A misspelt `on_error`": Mistake(code=CACHE + '@cached(on_error="sorce")\ndef price(): ...'),
     "`@cached` without parentheses": Mistake(code=CACHE + "@cached\ndef price(): ..."),
     "`@cache_view` without seconds": Mistake(code=CACHE + "@cache_view\n" + VIEW),
     "`@cache_view` on a method": Mistake(
@@ -115,6 +124,9 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "No Redis runs": Mistake(settings=NO_SERVER, code=SEND + "send.delay(7)"),
     "The queue on a cache that is not Redis": Mistake(settings=LOCMEM, command=("runqless",)),
     "No worker for a queue": Mistake(code=SEND + "send.delay(7)\n", command=("resty_check", "--only", "jobs")),
+    "An unknown pool of workers": Mistake(
+        settings='RESTY_DJANGO = {"QLESS": {"WORKER": {"POOL": "process"}}}', command=CHECK
+    ),
     "A model instance as an argument": Mistake(
         code=SEND + "from django.contrib.auth.models import User\nsend.delay(User(pk=7))"
     ),

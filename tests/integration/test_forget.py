@@ -26,6 +26,8 @@ from tests.integration.limits.policy_tools import limits_site
 
 __all__ = ["limits_site"]
 
+pytestmark = pytest.mark.django_db
+
 LONG = "a user whose name is long " * 4
 
 
@@ -43,7 +45,10 @@ def site(
         url = request.getfixturevalue("valkey_url")
         settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
         entry = {"ENGINE": "redis", "ALIAS": "default"}
-        settings.RESTY_DJANGO = {**limits_site, "SHARED_DICTS": dict.fromkeys(("default", "events", "limits"), entry)}
+        settings.RESTY_DJANGO = {
+            **limits_site,
+            "SHARED_DICTS": dict.fromkeys(("default", "bans", "events", "limits"), entry),
+        }
     return str(request.param)
 
 
@@ -105,7 +110,7 @@ def test_the_slowest_keys_of_caches_too(site: str) -> None:
         callback_took(cache.counter, key, 1.0)
     run(cache.counter.flush())
     output = forget("42", "203.0.113.7")
-    assert "cache: 2 entries in the lists of the slowest keys erased" in output
+    assert "cache: 2 entries in the lists of the slowest keys and of invalidated tags erased" in output
     slow_keys = {entry.key for entry in run(cache.counter.history()).slow}
     assert slow_keys == {"user:420:page", "203.0.113.70"}
 

@@ -48,7 +48,7 @@ CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os
 RESTY_DJANGO = {}
 exec(os.environ["SITE_SETTINGS"])
 folder = {"PATH": os.environ["SITE_DICTS"]}
-for name in ("default", "events", "limits"):
+for name in ("default", "bans", "events", "limits"):
     RESTY_DJANGO.setdefault("SHARED_DICTS", {}).setdefault(name, folder)
 """
 URLS = "from django.contrib import admin\nfrom django.urls import path\nurlpatterns = [path('admin/', admin.site.urls)]"

@@ -20,6 +20,7 @@ from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
+from resty_django.qless import Outcome
 from resty_django.qless import client as jobs
 from resty_django.qless.integrations.celery.runner import BorrowedJob
 from resty_django.qless.worker.handlers import resolve_handler
@@ -233,6 +234,12 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
     parcel = jobs.jobs.get(f"parcel-{order.number}")
     assert parcel is not None
     assert (parcel.dependencies, parcel.queue_name) == ([job.jid], "packing")
+    assert f"{parcel.jid}</span>. State: depends." in page
+    outcome = jobs.jobs.outcome(parcel.jid)
+    assert outcome is not None
+    assert [(callback.klass, callback.data["args"]) for callback in outcome.failure] == [
+        ("project.shop.tasks.reorder", ["Tea"])
+    ]
     jobs.close()
 
 
@@ -248,6 +255,7 @@ def test_parcels_are_packed_but_for_large_ones_of_cocoa(
     else:
         with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, but only 4 are in stock"):
             tasks.pack(order.pk)
+        assert tasks.reorder(Outcome("parcel-1", "pack", "failed"), item) == "Cocoa is ordered"
 
 
 def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any) -> None:

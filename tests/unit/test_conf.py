@@ -254,10 +254,8 @@ def test_events_have_their_defaults() -> None:
     assert conf.events == EventsSettings()
     assert conf.events == EventsSettings(
         dict="events",
-        interval=0.05,
+        interval=0.01,
         timeout=2.0,
-        wait_interval=0.01,
-        wait_max=0.5,
         retries=999,
         keep=10_000,
         autostart=True,
@@ -271,8 +269,6 @@ def test_all_keys_of_events_and_their_bounds(settings: Settings) -> None:
             "DICT": "news",
             "INTERVAL": 0,
             "TIMEOUT": 0.001,
-            "WAIT_INTERVAL": 0,
-            "WAIT_MAX": 0,
             "RETRIES": 0,
             "KEEP": 100,
             "AUTOSTART": False,
@@ -282,8 +278,6 @@ def test_all_keys_of_events_and_their_bounds(settings: Settings) -> None:
         dict="news",
         interval=0.0,
         timeout=0.001,
-        wait_interval=0.0,
-        wait_max=0.0,
         retries=0,
         keep=100,
         autostart=False,
@@ -298,17 +292,15 @@ WRONG_EVENTS: list[tuple[object, str]] = [
     (
         {"DICT": "news"},
         """["DICT"] names the shared dictionary 'news', which SHARED_DICTS does not have """
-        "(it has default, events, limits).",
+        "(it has default, bans, events, limits).",
     ),
     ({"DICT": None}, '["DICT"] must be a text, not None.'),
     ({"INTERVAL": -0.001}, '["INTERVAL"] must be at least 0, not -0.001.'),
     ({"INTERVAL": "1"}, "[\"INTERVAL\"] must be a number, not '1' (str)."),
     ({"TIMEOUT": 0}, '["TIMEOUT"] must be greater than 0, not 0.0.'),
     ({"TIMEOUT": None}, '["TIMEOUT"] must be a number, not None.'),
-    ({"WAIT_INTERVAL": -1}, '["WAIT_INTERVAL"] must be at least 0, not -1.0.'),
-    ({"WAIT_INTERVAL": True}, '["WAIT_INTERVAL"] must be a number, not True (bool).'),
-    ({"WAIT_MAX": -1}, '["WAIT_MAX"] must be at least 0, not -1.0.'),
-    ({"WAIT_MAX": []}, '["WAIT_MAX"] must be a number, not list.'),
+    ({"INTERVAL": True}, '["INTERVAL"] must be a number, not True (bool).'),
+    ({"INTERVAL": []}, '["INTERVAL"] must be a number, not list.'),
     ({"RETRIES": -1}, '["RETRIES"] must be at least 0, not -1.'),
     ({"RETRIES": 1.0}, '["RETRIES"] must be a whole number, not 1.0 (float).'),
     ({"KEEP": 99}, '["KEEP"] must be at least 100, not 99.'),
@@ -326,7 +318,7 @@ def test_a_wrong_setting_of_events_is_named(settings: Settings, raw: Any, senten
     assert [problem.message for problem in all_problems()] == [str(caught.value).partition(" See docs/")[0]]
 
 
-@pytest.mark.parametrize("key", ["INTERVAL", "TIMEOUT", "WAIT_INTERVAL", "WAIT_MAX"])
+@pytest.mark.parametrize("key", ["INTERVAL", "TIMEOUT"])
 def test_durations_are_finite(settings: Settings, key: str) -> None:
     for value in ("nan", "inf"):
         settings.RESTY_DJANGO = {"EVENTS": {key: float(value)}}

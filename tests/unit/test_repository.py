@@ -20,7 +20,6 @@ MACHINE_PATH: Final = re.compile(
 )
 """The home, temporary folder or checkout of a machine. A URL, or a path below `~` or a variable, is not one."""
 ALLOWED: Final = {
-    "docs/limits/limiters.md": {b"/tmp/mysite-tests"},
     "docs/shdict.md": {b"/tmp/mysite-tests"},
     "tests/unit/test_repository.py": {
         b"/home/somebody",

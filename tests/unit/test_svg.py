@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from resty_django.admin.svg import bars, peak
+import pytest
+from django.utils import timezone
+
+from resty_django.admin.svg import axis_number, axis_top, bars, chart, peak, time_marks
 
 
 def rects(svg: str) -> list[tuple[str, float, float, float, float]]:
@@ -47,3 +50,34 @@ def test_nothing_is_a_line() -> None:
     svg = bars([], width=10, height=10, label="none")
     assert rects(svg) == []
     assert "resty-base" in svg
+
+
+@pytest.mark.parametrize(
+    ("highest", "top"), [(0, 4), (4, 4), (5, 10), (11, 20), (21, 40), (41, 100), (3999, 4000), (4001, 10_000)]
+)
+def test_the_top_of_an_axis_is_a_round_number(highest: float, top: float) -> None:
+    assert axis_top(highest) == top
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (2.5, "2.5"), (999, "999"), (1500, "1.5k"), (4e6, "4M")])
+def test_numbers_of_an_axis_are_short(value: float, text: str) -> None:
+    assert axis_number(value) == text
+
+
+def test_a_chart_has_two_axes() -> None:
+    svg = chart([[("passed", 30)], []], width=660, height=100, label="words", unit="<calls>", marks=[(1, "<12:00>")])
+    assert "&lt;calls&gt;" in svg
+    assert re.findall(r'text-anchor="end">([^<]*)<', svg) == ["0", "20", "40"]
+    assert re.findall(r'text-anchor="middle">([^<]*)<', svg) == ["&lt;12:00&gt;"]
+    assert rects(svg) == [("passed", 0, 25, 329, 75)]
+    assert "style" not in svg
+
+
+def test_a_time_axis_has_marks_at_round_times_that_fit() -> None:
+    start = 1_700_000_040  # 22:14 UTC
+    minutes = [start + 60 * number for number in range(60)]
+    with timezone.override("UTC"):
+        assert time_marks(minutes, 900, "%H:%M") == [(16, "22:30"), (31, "22:45"), (46, "23:00")]
+    with timezone.override("Asia/Kathmandu"):  # 5:45 ahead
+        assert time_marks(minutes, 1800, "%H:%M") == [(31, "04:30")]
+    assert time_marks([], 900, "%H:%M") == []

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DatabaseError
 
 from resty_django import erasing
 from resty_django.conf import conf
@@ -17,7 +18,7 @@ log = logger("resty_django")
 EXIT_INCOMPLETE: Final = 2
 EVERYWHERE: Final = (
     "Log files, and records shipped to a log server: records of rejected requests contain the path and the key.",
-    "The database: the admin's history, and rows of your own models.",
+    "The database, except for the rows of quotas: the admin's history, and rows of your own models.",
     "Jobs: arguments, results and errors. Complete jobs are deleted after jobs-history (7 days); failed jobs "
     "stay until they are retried or cancelled.",
     "Expired items: their bytes stay in the dictionary's memory until they are overwritten.",
@@ -57,7 +58,7 @@ class Command(BaseCommand):
                 for key in options["keys"]:
                     for erased in eraser.erase(key, dry, options["dictionary"]):
                         counts[erased.what] = counts.get(erased.what, 0) + erased.count
-            except (SharedDictError, ImproperlyConfigured) as error:
+            except (SharedDictError, ImproperlyConfigured, DatabaseError) as error:
                 failed.append(f"{eraser.name}: {one_line(error)}")
             for what, count in counts.items():
                 self.stdout.write(f"{eraser.name}: {count:,} {what} {word}")

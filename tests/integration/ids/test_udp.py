@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connections
 from pytest_django import Settings
 
@@ -527,3 +528,9 @@ def test_a_fuzz_of_datagrams(rule: IdRule, start: Callable[..., Peer], count: in
 def _close(transactional_db: None) -> Iterator[None]:
     yield
     connections.close_all()
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "80000"])
+def test_a_number_that_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(CommandError, match=rf"--port {port} is not a port\. Use a number from 1 to 65535"):
+        call_command("runidserver", f"--port={port}")

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 
 from resty_django import overview
+from resty_django.limits.statistics.reporter import stats
 from resty_django.metrics import sources
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import limits_site as limits_site
@@ -17,8 +18,9 @@ from tests.integration.limits.policy_tools import limits_site as limits_site
 
 @pytest.fixture(autouse=True)
 def own_dictionaries(tmp_path: Path) -> Iterator[None]:
-    """Start each test with empty dictionaries."""
-    named = {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events", "limits")}
+    """Start each test with empty dictionaries, and without the decisions of other tests."""
+    stats.reset()
+    named = {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "bans", "events", "limits")}
     with override_settings(RESTY_DJANGO={"SHARED_DICTS": named}):
         yield
         shdicts.close_all()

@@ -113,7 +113,7 @@ def test_every_source_has_samples(admin_client: Client) -> None:
         cache.get("key", lambda: 5)
     values = scrape(admin_client)
     assert value(values, "resty_ids_issued_total", rule="order") == 12
-    assert value(values, "resty_limits_decisions_total", policy="prices", outcome="refused") == 1
+    assert value(values, "resty_limits_decisions_total", kind="policy", limit="prices", outcome="refused") == 1
     assert value(values, "resty_cache_calls_total", cache="default", level="l1") == 2
     assert value(values, "resty_cache_calls_total", cache="default", level="l3") == 1
     assert value(values, "resty_cache_callback_seconds_count", cache="default") == 1

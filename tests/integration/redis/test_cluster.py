@@ -16,6 +16,7 @@ from resty_django.redis import Script, async_connection, connection
 from resty_django.shdict import Change, Outcome, Unavailable
 from resty_django.shdict.redis import RedisDict
 from tests import servers
+from tests.dictionaries import Calls
 from tests.servers import Server, until
 
 from .conftest import Use
@@ -48,6 +49,31 @@ async def test_keys_spread_over_the_nodes_in_asyncio(shared: RedisDict, nodes: l
     assert all(node.call("DBSIZE") > 5 for node in nodes)
     assert await asyncio.gather(*(shared.aget(key) for key in KEYS)) == KEYS
     assert sorted(await shared.aget_keys()) == sorted(KEYS)
+
+
+@pytest.mark.parametrize("twins", [False, True])
+async def test_many_keys_need_one_round_trip_to_each_node(shared: RedisDict, nodes: list[Server], twins: bool) -> None:
+    calls = Calls(shared, None, twins)  # type: ignore[arg-type]
+    values = {key: key.encode() for key in KEYS}
+
+    def batches() -> list[int]:
+        """How often each node has read from a connection; those of this call are included."""
+        return [node.call("INFO", "stats")["total_reads_processed"] for node in nodes]
+
+    for _ in range(2):  # the first time, the nodes learn the scripts
+        before = batches()
+        assert await calls.set_many(values, 60) == []
+        assert await calls.get_many([*KEYS, "absent"]) == values
+        assert await calls.delete_many([*KEYS[:10], "absent"]) == 10
+        reads = [after - count for after, count in zip(batches(), before, strict=True)]
+
+    def own() -> list[int]:
+        before = batches()
+        return [after - count for after, count in zip(batches(), before, strict=True)]
+
+    assert [count - of_batches for count, of_batches in zip(reads, own(), strict=True)] == [3, 3, 3]
+    keys = [key async for key in shared.aiter_keys("key 1*")] if twins else list(shared.iter_keys("key 1*"))
+    assert sorted(keys) == sorted(key for key in KEYS[10:] if key.startswith("key 1"))
 
 
 def test_braces_of_a_key_choose_the_node_and_those_of_a_name_do_not(shared: RedisDict, nodes: list[Server]) -> None:

@@ -46,6 +46,8 @@ class Command(BaseCommand):
         host, port, processes = options["host"], options["port"], options["processes"]
         if not host.isprintable():
             raise CommandError(f"--host {host!r} is not a host name or address. Name the address to bind.")
+        if not 0 <= port <= 65535:
+            raise CommandError(f"--port {port} is not a port. Use a number from 1 to 65535, or 0 for any free port.")
         if processes < 1:
             raise CommandError("--processes must be at least 1.")
         batch = options["batch"]
