@@ -262,14 +262,15 @@ async def test_the_problem_of_a_ban(site: Site) -> None:
 
 
 @pytest.mark.django_db
-def test_the_problem_of_the_login_guard(limits: Any, settings: Any) -> None:
+def test_the_problem_of_the_login_guard(settings: Any) -> None:
     settings.AUTHENTICATION_BACKENDS = [
         "resty_django.limits.login.LoginGuard",
         "django.contrib.auth.backends.ModelBackend",
     ]
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "resty_django.limits.login.LoginGuardMiddleware"]
     settings.ROOT_URLCONF = type("Urls", (), {"urlpatterns": [path("login/", log_in)]})
-    limits(PROBLEM_JSON=True, LOGIN={"ADDRESS_AND_NAME": "1/15m"})
+    section = {"PROBLEM_JSON": True, "LOGIN": {"ADDRESS_AND_NAME": "1/15m"}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
     client = Client(REMOTE_ADDR="198.51.100.77", headers=JSON)
     assert client.get("/login/").status_code == 403
     assert problem_of(client.get("/login/"))["type"] == f"{TYPES}abnormal-usage-detected"
