@@ -56,7 +56,7 @@ class Policy:
         return [self.limiter, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
 
     def describe(self) -> str:
-        """Return the limit in words, with those of the tiers."""
+        """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
     def record(self, key: str, decision: Decision) -> None:

@@ -407,7 +407,7 @@ def tier_specs(spec: PolicySpec) -> dict[str, tuple[PolicySpec, ...]]:
 
 
 def _specs_of_rate(spec: PolicySpec, rate: str) -> tuple[PolicySpec, ...]:
-    """Return the policy with each rate of a text in place of its own numbers. Raise `ValueError`."""
+    """Return the policy with the numbers of each rate in a text. Raise `ValueError`."""
     return () if rate.lower() == NO_LIMIT else tuple(_with_rate(spec, str(one)) for one in split_rates(rate))
 
 
@@ -467,7 +467,7 @@ def _milliseconds(text: str) -> float:
 
 
 def describe(spec: PolicySpec) -> str:
-    """Return the limit of a valid policy in words, with those of its tiers."""
+    """Return the limit of a valid policy in words, with the limits of its tiers."""
     return "; ".join([build(spec).describe(), *(f"{tier}: {words}" for tier, words in describe_tiers(spec).items())])
 
 

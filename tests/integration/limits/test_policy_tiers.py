@@ -45,7 +45,7 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Numbers with which one request passes, and a tier with which four pass."""
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("limits_site")]
 
 
 def tier_of(request: HttpRequest) -> Any:
@@ -197,6 +197,13 @@ def test_plain_code_uses_the_limiters_of_a_tier() -> None:
     assert [bool(pro.hit("k")) for _ in range(5)] == [True] * 4 + [False]
     assert policy.limiter.hit("k")
     assert len({limiter.prefix for limiter in policy.limiters}) == len(policy.limiters) == 4
+
+
+def test_a_policy_without_tiers_and_exemptions_takes_the_short_way() -> None:
+    for number, fields in enumerate(({}, {"tiers": TIERS}, {"exempt_paths": "/a"})):
+        make_policy(f"p{number}", **fields)
+    plain = [enforcers.enforcer_for([policy]).plain for policy in registry.all_policies().values()]
+    assert [limit is not None for limit in plain] == [True, False, False]
 
 
 # --- exemptions ---------------------------------------------------------------------------------------------------
