@@ -10,7 +10,9 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement import keys
+from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
+from ..statistics.recorder import recorder
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
@@ -40,8 +42,11 @@ class Policy:
     mode: str = field(init=False)
     cost: int = field(init=False)
     status: int | None = field(init=False)
+    recording: str = field(init=False)
+    """The name of the recording of its requests."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recording", recording_name(self.spec))
         for name in ("name", "mode", "cost", "status"):
             object.__setattr__(self, name, getattr(self.spec, name))
 
@@ -60,8 +65,11 @@ class Policy:
         return describe(self.spec)
 
     def record(self, key: str, decision: Decision) -> None:
-        """Count a decision in the statistics of this policy."""
-        stats.record(self.spec.name, key, decision, self.mode == "shadow")
+        """Count a decision in the statistics of this policy, and record the request if the settings say so."""
+        shadow = self.mode == "shadow"
+        stats.record(self.spec.name, key, decision, shadow)
+        if request_settings().record_requests:
+            recorder.record(self.recording, key, decision, shadow)
 
     def record_refusal(self, key: str, decision: Decision) -> None:
         """Count a decision only if it is a refusal."""
@@ -136,3 +144,8 @@ def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
 
 def _limiter(spec: PolicySpec, prefix: str) -> Limiter[Any]:
     return build(spec, prefix=prefix, name=spec.name, on_error=spec.on_error or None)
+
+
+def recording_name(spec: PolicySpec) -> str:
+    """Return the name of the recording of a policy's requests: a policy with another key has other recorded keys."""
+    return f"{spec.name}:{spec.key}"
