@@ -15,12 +15,16 @@ from resty_django.durations import parse_duration
 from ..models import LimitPolicy
 from ..policies import export, simulation
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
+from .policy_test import TEST
 
 LONGEST_INTERVAL = 86_400.0
 
 
 class LimitPolicyForm(VersionedForm):
-    """The form of a policy. The numbers of other algorithms are ignored and stored as empty."""
+    """The form of a policy. The numbers of other algorithms are ignored and stored as empty.
+
+    A form that is `previewed`, because the policy is only tested, is never valid, so nothing is saved.
+    """
 
     class Meta:
         model = LimitPolicy
@@ -35,6 +39,10 @@ class LimitPolicyForm(VersionedForm):
         burst = self.initial.get("burst")
         if isinstance(burst, float) and burst.is_integer():
             self.initial["burst"] = int(burst)
+        self.previewed = TEST in self.data
+
+    def is_valid(self) -> bool:
+        return super().is_valid() and not self.previewed
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data

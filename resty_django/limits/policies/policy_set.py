@@ -10,7 +10,9 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement import keys
+from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
+from ..statistics.recorder import recorder
 from ..statistics.reporter import stats
 from .matching import Match, any_pattern
 from .spec import FIELDS, BadPolicy, PolicySpec, build, state_prefix, validate
@@ -35,8 +37,11 @@ class Policy:
     mode: str = field(init=False)
     cost: int = field(init=False)
     status: int | None = field(init=False)
+    recording: str = field(init=False)
+    """The name of the recording of its requests."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recording", recording_name(self.spec))
         for name in ("name", "mode", "cost", "status"):
             object.__setattr__(self, name, getattr(self.spec, name))
 
@@ -50,8 +55,11 @@ class Policy:
         return self.limiter.describe()
 
     def record(self, key: str, decision: Decision) -> None:
-        """Count a decision in the statistics of this policy."""
-        stats.record(self.spec.name, key, decision, self.mode == "shadow")
+        """Count a decision in the statistics of this policy, and record the request if the settings say so."""
+        shadow = self.mode == "shadow"
+        stats.record(self.spec.name, key, decision, shadow)
+        if request_settings().record_requests:
+            recorder.record(self.recording, key, decision, shadow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +115,8 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
 def limiter_of(spec: PolicySpec) -> Limiter[Any]:
     """Return a limiter with the numbers of a policy, for the policy's state in the store."""
     return build(spec, prefix=state_prefix(spec), name=spec.name, on_error=spec.on_error or None)
+
+
+def recording_name(spec: PolicySpec) -> str:
+    """Return the name of the recording of a policy's requests: a policy with another key has other recorded keys."""
+    return f"{spec.name}:{spec.key}"

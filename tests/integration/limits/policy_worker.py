@@ -89,6 +89,18 @@ def count(name: str, passed: int, refused: int) -> None:
     say("counted")
 
 
+def decide(name: str, keys: list[str]) -> None:
+    """Decide on a request of each key, and end at once: what was recorded has to be handed in at the exit."""
+    from resty_django.limits.policies import registry
+
+    policy = registry.get_policy(name)
+    assert policy is not None
+    for key in keys:
+        policy.record(key, policy.limiter.hit(key))
+        time.sleep(0.002)
+    say("decided")
+
+
 def main(what: str, options: dict[str, Any]) -> None:
     import django
     from django.conf import settings
@@ -96,7 +108,7 @@ def main(what: str, options: dict[str, Any]) -> None:
     for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
         setattr(settings, name, value)
     django.setup()
-    {"watch": watch, "fork": fork, "count": count}[what](**options)
+    {"watch": watch, "fork": fork, "count": count, "decide": decide}[what](**options)
 
 
 if __name__ == "__main__":
