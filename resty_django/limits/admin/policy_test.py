@@ -10,6 +10,7 @@ from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
 
 from ..policies import registry
+from ..policies.lines import LINE_FIELDS
 from ..policies.policy_set import recording_name
 from ..policies.replay import KeyReplay, NotReplayable, Replay, replay
 from ..policies.spec import BadPolicy, PolicySpec
@@ -18,7 +19,7 @@ from ..statistics.recorder import recorder
 TEST: Final = "_test"
 """The name of the button."""
 COUNTS: Final = ("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed", "key_count")
-CONDITIONS: Final = ("path", "route", "view", "methods")
+CONDITIONS: Final = ("path", "route", "view", "methods", *LINE_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.db import router, transaction
 
 from ..models import LimitPolicy
+from .lines import LINE_FIELDS, lines_of, value_of
 from .spec import FIELDS, BadPolicy, PolicySpec, describe, from_values
 
 FORMAT: Final = "resty_django.limits"
@@ -40,7 +41,7 @@ class BadFile(ValueError):
 
 def write(policies: Iterable[PolicySpec]) -> str:
     """Return the content of a file with these policies; equal policies result in equal files."""
-    listed = [values(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
+    listed = [_entry_of(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
     document = {"format": FORMAT, "version": VERSION, "policies": listed}
     text = json.dumps(document, indent=2, ensure_ascii=False)
     # This may be printed to a terminal: everything except printable text is escaped.
@@ -48,13 +49,18 @@ def write(policies: Iterable[PolicySpec]) -> str:
 
 
 def values(spec: PolicySpec) -> dict[str, Any]:
-    """Return the fields of a policy that differ from their defaults, as in JSON."""
+    """Return the fields of a policy that differ from their defaults."""
     fields_set = {}
     for name in FIELDS:
         value = getattr(spec, name)
         if value != _DEFAULTS[name]:
             fields_set[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     return fields_set
+
+
+def _entry_of(spec: PolicySpec) -> dict[str, Any]:
+    """Return the fields of a policy in a file: fields with lines as an object or a list."""
+    return {name: value_of(name, value) if name in LINE_FIELDS else value for name, value in values(spec).items()}
 
 
 def read(text: str) -> list[PolicySpec]:
@@ -162,7 +168,7 @@ class Change:
 
 
 def _value(value: object) -> str:
-    return "(empty)" if value in (None, "") else str(value)
+    return "(empty)" if value in (None, "") else ", ".join(lines_of(str(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ def replay(spec: PolicySpec, recording: Recording, recorded_key: str) -> Replay:
 
     Raise `NotReplayable`, and `BadPolicy` if the policy is not valid.
     """
+    if spec.tiers:
+        raise NotReplayable(
+            "A policy with tiers cannot be tested with recorded requests, because their tiers are not recorded. Save "
+            "the policy in shadow mode instead."
+        )
     events, level = recording
     new_key = _regrouping(recorded_key, spec.key, level)
     clock = _Clock()

@@ -71,6 +71,7 @@ def test_a_key_with_fewer_parts_can_be_tested() -> None:
     ("values", "reason"),
     [
         ({"algorithm": "concurrency", "limit": 2}, "duration is not recorded"),
+        ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "tiers": "pro: 5/h"}, "policy with tiers cannot be"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "user"}, "recorded with the key ip"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "all", "level": 1}, "Only some of the keys"),
     ],
