@@ -138,8 +138,9 @@ def _admitting(
     if banning is None:
         yield from turn(buckets, key, wait, counters)
         return
-    refusal = yield from banning.refusing(key, buckets[0].shown_limit)
+    refusal = yield from banning.refusing(key)
     if refusal is not None:
+        refusal = refusal._replace(limit=buckets[0].shown_limit)
         counters[0].record(key, refusal)
         raise Limited(refusal)
     try:
