@@ -27,6 +27,8 @@ from .limiters.combined import acombine, combine
 from .limiters.rate import IDLE, TokenBucket
 from .limiters.units import split_amount
 from .limiters.validation import unknown_option
+from .overrides.current import current
+from .overrides.limits import overridden_calls
 from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 
@@ -108,20 +110,34 @@ def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuck
     return buckets
 
 
-def counters_of(kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "") -> list[DecisionCounter]:
-    """Return the counters of the decisions of each limiter. `name`: see `DecisionCounter` (default: the limiter's)."""
-    return [
-        DecisionCounter(
-            kind, (name or limiter.name) if position == 1 else f"{name or limiter.name}:{position}", limiter, location
-        )
-        for position, limiter in enumerate(limiters, 1)
-    ]
+def counters_of(
+    kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "", roles: tuple[str, ...] = ()
+) -> list[DecisionCounter]:
+    """Return the counters of the decisions of each limiter. `name`, `roles`: see `DecisionCounter`.
+
+    The default name is the limiter's.
+    """
+    counters = []
+    for position, limiter in enumerate(limiters, 1):
+        own = name or limiter.name
+        counted = own if position == 1 else f"{own}:{position}"
+        counters.append(DecisionCounter(kind, counted, limiter, location, roles=roles))
+    return counters
 
 
 def turn(
-    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter]
+    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
 ) -> Steps[CombinedDecision]:
     """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
+    if current.active is not None:
+        yield Step(current.get, current.aget, ())
+        calls = overridden_calls(buckets, counters, key)
+        if calls.blocked is not None:
+            count_together(counters, key, calls.blocked)
+            raise Limited(calls.blocked)
+        buckets, counters = calls.limiters, calls.counters
+        if not buckets:
+            return CombinedDecision(True)
     start = time.monotonic()
     end, keys, waited = start + wait, [key] * len(buckets), False
     while True:

@@ -153,7 +153,8 @@ class LimitThrottle(BaseThrottle):
             own = "" if alone and len(rates) == 1 else f"{one}:"
             limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
-            counter = DecisionCounter(THROTTLE, series, limiter, f"{cls.__module__}.{cls.__qualname__}", nodelay=True)
+            location = f"{cls.__module__}.{cls.__qualname__}"
+            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
             yield RequestLimit(
                 name,
                 limiter,
@@ -163,6 +164,7 @@ class LimitThrottle(BaseThrottle):
                 nodelay=True,
                 ban=ban,
                 record=counter.record,
+                series=counter.series,
             )
 
 

@@ -73,4 +73,5 @@ def _limit(policy: Policy) -> RequestLimit:
         shadow=policy.mode == "shadow",
         status=policy.status,
         record=policy.record,
+        series=policy.name,
     )
