@@ -48,8 +48,9 @@ class LimitsSettings:
 
     `store`: the shared dictionary with the states. `on_error`: the behaviour while it cannot be used: "open", "closed",
     "local" or "raise". `log_refusals`: the share of the
-    refusals that are logged, 0 to 1. `status`: the HTTP status of refusals. `headers`: whether responses report their
-    limits.
+    refusals that are logged, 0 to 1. `status`: the HTTP status of refusals. `headers`: the header fields that report
+    limits: "both", "X-RateLimit", "RateLimit" or "none". `problem_json`: whether refusals always reach API clients as
+    `application/problem+json`, also from throttles of Django REST framework.
     `template`: the template of the page for refusals. `max_delay`: seconds that a sync view may sleep. `max_wait`:
     seconds that a request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of
     requests of a process that wait at the same time. `proxies`: networks of trusted proxies.
@@ -66,7 +67,8 @@ class LimitsSettings:
     on_error: str = setting("open", check=one_of("open", "closed", "local", "raise"))
     log_refusals: float = setting(1.0, check=between(0, 1))
     status: int = setting(429, check=between(400, 599))
-    headers: bool = setting(True)
+    headers: str = setting("both", check=one_of("both", "X-RateLimit", "RateLimit", "none"))
+    problem_json: bool = setting(False)
     template: str = setting("resty_limits/429.html", check=validators.not_blank)
     max_delay: float = setting(0.0, check=at_least(0))
     max_wait: float = setting(1.0, check=at_least(0))

@@ -19,6 +19,9 @@ rates, as in "10/s;1000/h", or be a dict with the rate of each tier. A custom cl
 
 Views with the same scope, or the same class with a rate, are counted together. The response has the same header fields
 as in decorated views, and `wait()` returns when the next request would pass. Throttles never sleep.
+
+`exception_handler` answers refusals as problems in JSON (RFC 9457). With the setting PROBLEM_JSON, throttles use it in
+place of DRF's own handler; a site's handler calls it.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
 
 from resty_django import extras
 from resty_django.durations import Duration
@@ -42,6 +46,8 @@ from .enforcement import keys
 from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers, split_rates
 from .enforcement.enforcer import Enforcer
 from .enforcement.request_limits import LimitCheck, RequestLimit
+from .enforcement.response import Refusal, problem_response
+from .enforcement.settings import request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
@@ -51,7 +57,11 @@ from .statistics.counting import DecisionCounter
 
 if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
     from rest_framework.request import Request
+    from rest_framework.response import Response
     from rest_framework.views import APIView
+
+REFUSALS: Final = "_resty_refusals"
+"""The attribute of a view with the refusals of its request by throttles."""
 
 
 class LimitThrottle(BaseThrottle):
@@ -99,7 +109,7 @@ class LimitThrottle(BaseThrottle):
         if hasattr(view, "headers"):
             check.set_headers(view.headers)
         if check.refused is not None:
-            check.announce()
+            _refuse(view, check.announce())
             return False
         return True
 
@@ -222,6 +232,36 @@ class ConcurrencyThrottle(LimitThrottle):
         if burst is not None or not rate.strip().isdecimal():
             raise ValueError(f'{rate!r} is not a number of concurrent requests, such as "20".')
         return Concurrency(int(rate), **options)
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | HttpResponse | None:
+    """Answer a refusal by throttles of this package as a problem in JSON, and anything else as DRF does.
+
+    Clients that negotiated a renderer other than JSON, such as the browsable API, get DRF's response.
+    """
+    from rest_framework import exceptions, views
+
+    response = views.exception_handler(exc, context)
+    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS, ())
+    renderer = getattr(context.get("request"), "accepted_renderer", None)
+    if not (refusals and isinstance(exc, exceptions.Throttled) and "json" in getattr(renderer, "media_type", "json")):
+        return response
+    longest = max(refusals, key=lambda refusal: refusal.decision.retry_after)
+    others = getattr(exc, "wait", None) or 0  # of throttles of other packages
+    wait = max(longest.decision.retry_after, others)
+    violated = dict.fromkeys(label for refusal in refusals for label in refusal.violated)
+    decision = longest.decision._replace(retry_after=wait)
+    return problem_response(longest._replace(decision=decision, status=exc.status_code, violated=tuple(violated)))
+
+
+def _refuse(view: Any, refusal: Refusal) -> None:
+    """Remember a refusal for `exception_handler`. With PROBLEM_JSON, use it, unless the site has its own handler."""
+    from rest_framework import views
+
+    if isinstance(view, views.APIView):
+        setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
+        if request_settings().section.problem_json and view.get_exception_handler() is views.exception_handler:
+            view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
 def _release_with(view: Any, check: LimitCheck) -> None:

@@ -2,43 +2,60 @@
 
 `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers-11: `"req-ip";r=99;t=1` (99 more pass
 now; t is in seconds) and `"req-ip";q=101;w=1` (101 in a window of one second). They list every limit of the response.
-`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) report only the tightest limit.
+`X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) report only the tightest limit. The setting HEADERS
+selects the fields.
 """
 
 from __future__ import annotations
 
+import string
 from math import ceil, inf
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 
 from ..algorithms.decision import Decision
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
+DRAFT: Final = 1
+"""The flag of the fields of the draft."""
+LEGACY: Final = 2
+"""The flag of the `X-RateLimit` fields."""
+SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
+"""The flags of each value of the setting HEADERS."""
+LARGEST: Final = 999_999_999_999_999
+"""The largest integer of RFC 9651; larger numbers are reported as this one."""
+_UNESCAPED: Final = " " + "".join(sorted({*string.ascii_letters, *string.digits, *string.punctuation} - {"%"}))
 
-def quoted(text: str) -> str:
-    """Return a string as in RFC 9651; characters that are not printable ASCII become "?"."""
-    plain = "".join(char if " " <= char <= "~" else "?" for char in text)
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+def shown_name(name: str) -> str:
+    """Return the name of a limit in printable ASCII, as clients see it; other characters and "%" become "%XX"."""
+    return quote(name, safe=_UNESCAPED, errors="surrogatepass")
+
+
+def quoted(name: str) -> str:
+    """Return the name of a limit as a string of RFC 9651."""
+    return '"' + shown_name(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def policy_parameters(limiter: Any) -> str:
     """Return `q` and `w` of a limiter, or `q` and its unit for a concurrency limiter."""
     if isinstance(limiter, LeakyBucket):
         quota = int(limiter.burst) + 1
-        return f";q={quota};w={_whole((limiter.burst + 1) / limiter.rate)}"
+        return f";q={min(quota, LARGEST)};w={_whole((limiter.burst + 1) / limiter.rate)}"
     if isinstance(limiter, FixedWindow | SlidingWindow):
-        return f";q={int(limiter.limit)};w={_whole(limiter.window)}"
+        return f";q={min(int(limiter.limit), LARGEST)};w={_whole(limiter.window)}"
     if isinstance(limiter, TokenBucket):
         refill = limiter.interval_ms / limiter.quantum / 1000
-        return f";q={int(limiter.capacity)};w={_whole(limiter.capacity * refill)}"
+        return f";q={min(int(limiter.capacity), LARGEST)};w={_whole(limiter.capacity * refill)}"
     if isinstance(limiter, Concurrency):
-        return f';q={int(limiter.max + limiter.burst)};qu="concurrent-requests"'
+        return f';q={min(int(limiter.max + limiter.burst), LARGEST)};qu="concurrent-requests"'
     return str(limiter.policy_parameters())  # a quota
 
 
 def _whole(seconds: float) -> int:
     """Return the seconds rounded up, at least 1."""
-    return max(1, ceil(seconds))
+    return max(1, min(ceil(seconds), LARGEST))
 
 
 class AdvertisedLimit:
@@ -58,38 +75,43 @@ class AdvertisedLimit:
         self.policy = self.name + policy_parameters(self.limiter)
 
 
-def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision) -> None:
-    """Add a limit to the `headers` of a response.
+def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision, fields: int = DRAFT | LEGACY) -> None:
+    """Add a limit to the `headers` of a response. `fields`: flags of the fields, see `SELECTIONS`.
 
     Write to the private mapping of Django's `ResponseHeaders`: the public method checks each value and takes longer
     than the decision. These values are ASCII without line breaks.
     """
-    if advertised.numbers is not advertised.limiter.numbers:
-        advertised.refresh()
     allowed, _, _, total, quota_left, seconds, wait, _, _ = decision
     if not allowed:  # no request of this cost passes before `retry_after`, if ever
         quota_left, seconds = 0, wait if wait < inf else seconds
-    remaining = str(quota_left)
+    remaining = str(quota_left if quota_left < LARGEST else LARGEST)
     reset = str(ceil(seconds))
-    item = f"{advertised.name};r={remaining};t={reset}"
-    policy = advertised.policy
     store = getattr(headers, "_store", None)
-    tightest = True
-    if "RateLimit" in headers if store is None else "ratelimit" in store:
-        item = f"{item}, {headers['RateLimit']}"
-        policy = f"{policy}, {headers['RateLimit-Policy']}"
-        tightest = _tighter(quota_left, int(reset), headers)
-    if store is None:
-        headers["RateLimit"] = item
-        headers["RateLimit-Policy"] = policy
-        if tightest:
-            headers["X-RateLimit-Limit"] = str(total)
-            headers["X-RateLimit-Remaining"] = remaining
-            headers["X-RateLimit-Reset"] = reset
+    if fields & DRAFT:
+        if advertised.numbers is not advertised.limiter.numbers:
+            advertised.refresh()
+        item = f"{advertised.name};r={remaining};t={reset}"
+        policy = advertised.policy
+        if "RateLimit" in headers if store is None else "ratelimit" in store:
+            item = f"{item}, {headers['RateLimit']}"
+        if "RateLimit-Policy" in headers if store is None else "ratelimit-policy" in store:
+            policy = f"{policy}, {headers['RateLimit-Policy']}"
+        if store is None:
+            headers["RateLimit"] = item
+            headers["RateLimit-Policy"] = policy
+        else:
+            store["ratelimit"] = ("RateLimit", item)
+            store["ratelimit-policy"] = ("RateLimit-Policy", policy)
+    if not fields & LEGACY:
         return
-    store["ratelimit"] = ("RateLimit", item)
-    store["ratelimit-policy"] = ("RateLimit-Policy", policy)
-    if tightest:
+    reported = "X-RateLimit-Remaining" in headers if store is None else "x-ratelimit-remaining" in store
+    if reported and not _tighter(quota_left, int(reset), headers):
+        return
+    if store is None:
+        headers["X-RateLimit-Limit"] = str(total)
+        headers["X-RateLimit-Remaining"] = remaining
+        headers["X-RateLimit-Reset"] = reset
+    else:
         store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
         store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
         store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)

@@ -299,7 +299,8 @@ class LimitCheck:
     """The check of a request against its limits.
 
     `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `queued`: the longest wait among the limits to which MAX_WAITING applies, or None.
+    `banned`: whether it is due to a ban. `queued`: the longest wait among the limits to which MAX_WAITING applies, or
+    None.
     """
 
     __slots__ = (
@@ -308,6 +309,7 @@ class LimitCheck:
         "_request",
         "_slots",
         "_unrecorded",
+        "banned",
         "delay",
         "queued",
         "refused",
@@ -324,6 +326,7 @@ class LimitCheck:
         self._counted_later: Sequence[LimitResult] = ()
         self._costs: dict[RequestLimit, int] | None = None
         self.delay = 0.0
+        self.banned = False
 
     def cost_of(self, limit: RequestLimit) -> int:
         """Return the cost of the request for the limit. A cost function is called once."""
@@ -500,10 +503,11 @@ class LimitCheck:
 
     def set_headers(self, headers: Any) -> None:
         """Set the header fields of all decisions in the `headers` of a response."""
-        if request_settings().headers:
+        fields = request_settings().headers
+        if fields:
             for limit, _, decision in self.results:
                 if not (limit.shadow or decision.failed):
-                    add_headers(headers, limit.advertised, decision)
+                    add_headers(headers, limit.advertised, decision, fields)
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
@@ -517,13 +521,16 @@ class LimitCheck:
         await aannounce(self._request, refusal)
         return await self.afinish(response_to(self._request, refusal))
 
-    def announce(self) -> None:
-        """Log the refusal and send the signal."""
-        announce(self._request, self._refusal())
+    def announce(self) -> Refusal:
+        """Log the refusal, send the signal, and return the refusal."""
+        refusal = self._refusal()
+        announce(self._request, refusal)
+        return refusal
 
     def _refusal(self) -> Refusal:
         assert self.refused is not None  # noqa: S101 (for the type checker)
-        return self.refused.refusal()
+        exceeded = (limit.label for limit, _, decision in self.results if not (decision.allowed or limit.advises))
+        return self.refused.refusal()._replace(violated=tuple(dict.fromkeys(exceeded)), banned=self.banned)
 
 
 def _limits_of(request: Any) -> RequestLimits:

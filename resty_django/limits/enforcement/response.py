@@ -16,14 +16,15 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..signals import request_refused
-from .headers import retry_after
+from .headers import retry_after, shown_name
 from .settings import request_settings
 
 log = logger("resty_django.limits")
 
-PROBLEM: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-"""The problem type (RFC 9457) that draft-ietf-httpapi-ratelimit-headers registers."""
-TYPES: Final = ("application/problem+json", "application/json", "text/html", "application/xhtml+xml")
+PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
+"""The problem types (RFC 9457) that draft-ietf-httpapi-ratelimit-headers registers begin with this."""
+PROBLEM_JSON: Final = "application/problem+json"
+TYPES: Final = (PROBLEM_JSON, "application/json", "text/html", "application/xhtml+xml")
 """Available content types; the first one is for clients that accept any."""
 
 
@@ -50,7 +51,8 @@ class Refusal(NamedTuple):
     """A refusal by a limit.
 
     `name`: the full name of the limit. `label`: the name that clients see. `sender`: the class of its limiter. `key`:
-    the key of the request. `status`: the status of the response (None: the setting STATUS).
+    the key of the request. `status`: the status of the response (None: the setting STATUS). `violated`: the labels of
+    all limits that refuse the request (empty: only this one). `banned`: whether the key is banned.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Refusal(NamedTuple):
     key: str
     decision: Decision
     status: int | None = None
+    violated: tuple[str, ...] = ()
+    banned: bool = False
 
 
 def announce(request: Any, refusal: Refusal) -> None:
@@ -83,22 +87,46 @@ def would_refuse(request: Any, refusal: Refusal) -> None:
 def response_to(request: Any, refusal: Refusal) -> HttpResponse:
     """Return a page if the client prefers HTML, else a problem in JSON (RFC 9457)."""
     section = request_settings().section
+    kind = request.get_preferred_type(TYPES) or PROBLEM_JSON
+    if "json" in kind:
+        return problem_response(refusal, PROBLEM_JSON if section.problem_json else kind)
     status = refusal.status or section.status
     seconds = retry_after(refusal.decision)
-    title = gettext("Too many requests")
-    kind = request.get_preferred_type(TYPES) or TYPES[0]
-    if "json" in kind:
-        problem = {
-            "type": PROBLEM,
-            "title": title,
-            "status": status,
-            "retry_after": seconds,
-            "violated-policies": [refusal.label],
-        }
-        response = HttpResponse(json.dumps(problem), content_type=kind, status=status)
-    else:
-        context = {"title": title, "status": status, "retry_after": seconds, "decision": refusal.decision}
-        response = HttpResponse(_page(section.template, context, request), status=status)
+    context = {
+        "title": gettext("Too many requests"),
+        "status": status,
+        "retry_after": seconds,
+        "decision": refusal.decision,
+    }
+    return _finished(HttpResponse(_page(section.template, context, request), status=status), seconds)
+
+
+def problem_response(refusal: Refusal, content_type: str = PROBLEM_JSON) -> HttpResponse:
+    """Return a problem in JSON (RFC 9457)."""
+    seconds = retry_after(refusal.decision)
+    kind, title = _problem_type(refusal)
+    problem = {
+        "type": f"{PROBLEM_TYPES}{kind}",
+        "title": title,
+        "status": refusal.status or request_settings().section.status,
+        "detail": gettext("This request can never pass.") if seconds is None else _advice(seconds),
+        "retry_after": seconds,
+        "violated-policies": [shown_name(label) for label in refusal.violated or (refusal.label,)],
+    }
+    return _finished(HttpResponse(json.dumps(problem), content_type=content_type, status=problem["status"]), seconds)
+
+
+def _problem_type(refusal: Refusal) -> tuple[str, str]:
+    """Return the problem type and its title."""
+    if refusal.decision.failed:  # ON_ERROR is "closed"
+        return "temporary-reduced-capacity", gettext("Temporarily unavailable")
+    if refusal.banned:
+        return "abnormal-usage-detected", gettext("Too many requests")
+    return "quota-exceeded", gettext("Too many requests")
+
+
+def _finished(response: HttpResponse, seconds: int | None) -> HttpResponse:
+    """Set the header fields that every refusal has. `seconds`: see `retry_after`."""
     if seconds is not None:
         response.headers["Retry-After"] = str(seconds)
     response.headers["Cache-Control"] = "no-store"
@@ -123,11 +151,13 @@ def _page(template: str, context: dict[str, Any], request: Any) -> str:
 
 def _builtin_page(title: str, seconds: int | None) -> str:
     """Render a page without styles and scripts, because a strict Content-Security-Policy would block them."""
-    advice = ""
-    if seconds is not None:
-        text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
-        advice = format_html("<p>{}</p>", text % {"seconds": seconds})
+    advice = "" if seconds is None else format_html("<p>{}</p>", _advice(seconds))
     return format_html(PAGE, language=get_language() or "en", title=title, advice=advice)
+
+
+def _advice(seconds: int) -> str:
+    text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
+    return text % {"seconds": seconds}
 
 
 def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:

@@ -6,15 +6,16 @@ from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 
 from .client_address import ClientResolver, Networks
+from .headers import SELECTIONS
 
 
 class RequestSettings:
     """The prepared settings.
 
-    `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: whether responses report
-    their limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a request may wait for a
-    token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this process that wait at the
-    same time.
+    `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: flags of the
+    header fields that report limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a
+    request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this
+    process that wait at the same time.
     """
 
     __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")
@@ -22,7 +23,7 @@ class RequestSettings:
     def __init__(self) -> None:
         section = conf.limits
         self.section = section
-        self.headers = section.headers
+        self.headers = SELECTIONS[section.headers]
         self.max_delay = section.max_delay
         self.max_wait = section.max_wait
         self.max_waiting = section.max_waiting

@@ -96,7 +96,7 @@ def _fast_path(
                 record(key, decision)
             response: HttpResponseBase = view(*args, **kwargs)
             if settings.headers and response is not None:  # None is a mistake that Django explains
-                add_headers(response.headers, advertised, decision)
+                add_headers(response.headers, advertised, decision, settings.headers)
             return response
         check = LimitCheck(request)
         check.add(limit, key, decision)

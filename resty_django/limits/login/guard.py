@@ -97,7 +97,7 @@ def refusing(keys: Mapping[str, str]) -> Steps[Refusal | None]:
         banning, failures, _ = scopes()[setting]
         decision: Decision | None = yield from banning.refusing(key, failures)
         if decision is not None:
-            return Refusal(banning.name, LABEL, Banning, key, decision)
+            return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
     return None
 
 

@@ -29,6 +29,7 @@ from resty_django.text import logger
 from ..algorithms.decision import Decision
 from ..enforcement import keys
 from ..enforcement.chosen_rates import RateFunction, Tiers
+from ..enforcement.headers import LARGEST
 from ..errors import StoreFailed
 from ..limiters.base import FAULTS, ON_ERROR, is_foreign
 from ..limiters.validation import check_cost, not_negative, positive, whole
@@ -205,7 +206,7 @@ class Quota:
     def policy_parameters(self) -> str:
         """Return `q` for the field `RateLimit-Policy`, and `w` for periods that usually have the same length."""
         seconds = {"hour": 3600, "day": 86_400, "week": 604_800}.get(self.per)
-        return f";q={self._limit(None)}" + (f";w={seconds}" if seconds else "")
+        return f";q={min(self._limit(None), LARGEST)}" + (f";w={seconds}" if seconds else "")
 
     def with_limit(self, limit: int) -> Quota:
         """Return this quota with another limit: the same rows and blocks. Raise `TypeError` or `ValueError`."""

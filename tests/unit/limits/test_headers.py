@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.http import HttpResponse
@@ -11,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.limits.algorithms.decision import Decision
-from resty_django.limits.enforcement.headers import AdvertisedLimit, add_headers, policy_parameters, quoted, retry_after
+from resty_django.limits.enforcement.headers import (
+    LARGEST,
+    SELECTIONS,
+    AdvertisedLimit,
+    add_headers,
+    policy_parameters,
+    quoted,
+    retry_after,
+    shown_name,
+)
 from resty_django.limits.limiters.concurrency import Concurrency
 from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
@@ -50,8 +60,16 @@ def test_a_policy_tells_quota_and_window(limiter: Any, expected: str) -> None:
 @given(st.text())
 def test_a_name_is_a_string_of_structured_fields(name: str) -> None:
     ((read, _),) = fields(quoted(name))
-    assert len(read) == len(name)
-    assert read == "".join(char if " " <= char <= "~" else "?" for char in name)
+    assert read == shown_name(name)
+    assert unquote(read, errors="surrogatepass") == name
+
+
+def test_names_stay_different_and_readable() -> None:
+    assert shown_name('search "x" \\ 1') == 'search "x" \\ 1'
+    assert quoted('search "x" \\ 1') == '"search \\"x\\" \\\\ 1"'
+    assert (shown_name("größe"), shown_name("grüße")) == ("gr%C3%B6%C3%9Fe", "gr%C3%BC%C3%9Fe")
+    assert shown_name("50%") == "50%25"
+    assert shown_name("a\r\nSet-Cookie: x") == "a%0D%0ASet-Cookie: x"
 
 
 @pytest.fixture(params=["response", "dict"])
@@ -98,6 +116,33 @@ def test_several_limits_are_all_told_and_the_tightest_apart(headers: Any) -> Non
     assert headers["X-RateLimit-Limit"] == "7"
     assert headers["X-RateLimit-Remaining"] == "3"
     assert headers["X-RateLimit-Reset"] == "20"
+
+
+@pytest.mark.parametrize(
+    ("selection", "sent"),
+    [
+        ("both", ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
+        ("RateLimit", ["RateLimit", "RateLimit-Policy"]),
+        ("X-RateLimit", ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
+        ("none", []),
+    ],
+)
+def test_the_selected_fields_report_several_limits(headers: Any, selection: str, sent: list[str]) -> None:
+    for name, left in (("loose", 90), ("tight", 3), ("middle", 40)):
+        advertised = AdvertisedLimit(name, FixedWindow(100, 60))
+        add_headers(headers, advertised, Decision(True, 0, left, 100, left, 30), SELECTIONS[selection])
+    assert sorted(name for name in headers if name != "Content-Type") == sent
+    if "RateLimit" in sent:
+        assert [name for name, _ in fields(headers["RateLimit"])] == ["middle", "tight", "loose"]
+        assert len(fields(headers["RateLimit-Policy"])) == 3
+    if "X-RateLimit-Limit" in sent:
+        assert headers["X-RateLimit-Remaining"] == "3"
+
+
+def test_numbers_stay_within_the_integers_of_structured_fields(headers: Any) -> None:
+    add_headers(headers, AdvertisedLimit("x", FixedWindow(10**18, 60)), Decision(True, 0, 1, 10**18, 10**18 - 1, 60))
+    assert fields(headers["RateLimit"]) == [("x", {"r": str(LARGEST), "t": "60"})]
+    assert fields(headers["RateLimit-Policy"]) == [("x", {"q": str(LARGEST), "w": "60"})]
 
 
 def test_headers_of_a_site_that_are_no_numbers_do_no_harm(headers: Any) -> None:
