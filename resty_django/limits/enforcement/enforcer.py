@@ -158,6 +158,7 @@ class Enforcer:
             elif override.blocks:
                 check.add(limit, key, override.refusal(limit.limiter.shown_limit, now()))
                 if not limit.advises:
+                    check.banned = True
                     return []
             elif not override.lifts:
                 deciding.append((with_rate(limit, override.rate), key))

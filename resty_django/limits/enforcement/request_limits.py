@@ -299,8 +299,8 @@ class LimitCheck:
     """The check of a request against its limits.
 
     `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `banned`: whether it is due to a ban. `queued`: the longest wait among the limits to which MAX_WAITING applies, or
-    None.
+    `banned`: whether it is due to a ban or a block. `queued`: the longest wait among the limits to which MAX_WAITING
+    applies, or None.
     """
 
     __slots__ = (

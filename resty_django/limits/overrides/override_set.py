@@ -43,6 +43,11 @@ class Override(NamedTuple):
         """Whether all requests are refused."""
         return self.rate == BLOCKED
 
+    @property
+    def endless(self) -> bool:
+        """Whether it has no end."""
+        return self.ends == inf
+
     def refusal(self, limit: int, at: float) -> Decision:
         """Return the refusal at a time in epoch seconds. `limit`: the limit that the decision reports."""
         return Decision.refused(limit=limit, retry_after=self.ends - at)
@@ -97,7 +102,7 @@ class OverrideSet:
         exact = self._exact
         if (by_limit := exact.get((_KEY, key))) is not None:
             yield by_limit
-        parts = [(kind, value) for kind, value in _parts(key, roles) if value != MISSING]
+        parts = [(kind, value) for kind, value in identifying_parts(key, roles) if value != MISSING]
         for kind in (_KEY, _USER, _ADDRESS):
             for own, value in parts:
                 if own == kind and (by_limit := exact.get((kind, value))) is not None:
@@ -120,7 +125,7 @@ def _forms(override: Override) -> Iterable[str]:
     return {override.key, plain(override.key)}
 
 
-def _parts(key: str, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
+def identifying_parts(key: str, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the kinds and values of the parts of a key that identify a client."""
     values = key.split("|") if len(roles) > 1 else [key]
     if len(values) != len(roles):
@@ -144,7 +149,9 @@ def _single(role: str, value: str) -> Iterator[tuple[str, str]]:
 
 @functools.lru_cache(REMEMBERED)
 def _parsed(name: str) -> tuple[int, int] | None:
-    """Return the version and the number of an address, or of the first address of a network."""
+    """Return the version and the number of the first address of a client's name, as `ClientResolver` makes it."""
+    if ":" in name and "/" not in name:  # IPv6 clients are named by their network
+        return None
     try:
         address = ip_interface(name).network.network_address
     except ValueError:

@@ -8,10 +8,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from resty_django.conf import conf
+from resty_django.shdict import SharedDictError
 from resty_django.suggestions import did_you_mean
+from resty_django.text import printable
 
 from ..enforcement.client_address import parse_address, parse_network
 from ..statistics import catalog
+from ..statistics.reporter import stats
 from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate
 
 KINDS: Final[Mapping[str, str]] = {
@@ -25,6 +28,8 @@ ALL_LIMITS: Final = ""
 LONGEST_KEY: Final = 200
 LONGEST_RATE: Final = 64
 LONGEST_REASON: Final = 200
+SHOWN: Final = 90
+"""The maximum number of characters of a key or limit in a title."""
 EVERYWHERE: Final = "all"
 """The value of the setting OVERRIDES with which overrides apply to all limits, not only to policies."""
 
@@ -52,7 +57,7 @@ class OverrideSpec:
     @property
     def title(self) -> str:
         """The key and the limit, as text."""
-        return f"{self.kind} {self.key} in {self.limit or 'all limits'}"
+        return f"{self.kind} {printable(self.key, SHOWN)} in {printable(self.limit, SHOWN) or 'all limits'}"
 
     def describe(self) -> str:
         """Return the effect and its time in words."""
@@ -76,6 +81,16 @@ def known_limiters(series: str) -> Iterable[Any]:
         return () if policy is None else (policy.limiter,)
     limit = catalog.counted_limit(series)
     return () if limit is None else tuple(limit.limiters.values())
+
+
+def is_known(series: str) -> bool:
+    """Return whether a limit has this name in the statistics; True if the store does not answer."""
+    if any(True for _ in known_limiters(series)):
+        return True
+    try:
+        return series in stats.names()
+    except SharedDictError:
+        return True
 
 
 def find_problems(spec: OverrideSpec, limiters: Limiters = known_limiters) -> dict[str, str]:

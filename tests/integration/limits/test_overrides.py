@@ -1,4 +1,4 @@
-"""Overrides change a limit for one user, address, network or key: at once, everywhere, and without a cost for others."""
+"""Overrides change a limit for one user, address, network or key: at once, and in every process."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
+from resty_django.limits.websockets import WebSocketLimits
 from resty_django.shdict import shdicts
-from tests.integration.limits.view_tools import Site, sync_requests
 from tests.integration.limits.policy_tools import Worker, make_policy
+from tests.integration.limits.view_tools import Site, sync_requests
+from tests.integration.limits.websocket_tools import Socket, echo, is_accepted
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
 IP = "192.0.2.1"
+OTHER_IP = "192.0.2.2"
 WITHIN = 0.1
 """Seconds in which a change acts in the other processes."""
 
@@ -232,7 +235,9 @@ async def test_users_addresses_networks_and_keys(site: Site) -> None:
     assert await applies("ip", ip="2001:db9:5::2")  # clients are counted by /64
     secret = "s" * 100
     await aoverride("none", kind="key", key=secret)
-    assert [await applies(key, headers={"X-Api-Key": secret}) for key in ("header:X-Api-Key", "header:X-Api-Key|ip")] == [True] * 2
+    assert [
+        await applies(key, headers={"X-Api-Key": secret}) for key in ("header:X-Api-Key", "header:X-Api-Key|ip")
+    ] == [True] * 2
     assert not await applies("header:X-Api-Key", headers={"X-Api-Key": "other"})
     await aoverride("none", kind="key", key="/a")
     assert await applies("path", path="/a")
@@ -336,6 +341,29 @@ def test_a_throttle_is_overridden_too() -> None:
     assert statuses() == [429, 429, 429]
 
 
+@pytest.mark.usefixtures("everywhere")
+async def test_a_websocket_is_overridden_too() -> None:
+    application = WebSocketLimits(echo, connections=1, new_connections="4/h", messages="2/h", name="chat")
+    async with Socket(application) as first:
+        assert await first.accepted()
+        assert not await is_accepted(application)
+        await aoverride("2", limit="websocket:chat:connections")
+        async with Socket(application) as second:
+            assert await second.accepted()
+            assert not await is_accepted(application)
+        await aoverride("none", limit="websocket:chat:new_connections")
+        assert [await is_accepted(application) for _ in range(5)] == [True] * 5
+        await aoverride("3/h", limit="websocket:chat:messages")
+        first.write("1", "2", "3", "4")
+        assert [await first.read() for _ in range(3)] == ["1", "2", "3"]
+        assert (await first.next())["type"] == "websocket.close"
+    await aoverride("none", key=OTHER_IP)
+    assert [await is_accepted(application, ip=OTHER_IP) for _ in range(5)] == [True] * 5
+    await aoverride("blocked", key=OTHER_IP, limit="websocket:chat:connections")
+    assert not await is_accepted(application, ip=OTHER_IP)
+    assert await is_accepted(application)  # the connections before have released their slots
+
+
 async def test_no_limits_lifts_a_block(site: Site) -> None:
     await sync_to_async(make_policy)(limit=1, key="ip")
     view = site.view(limit("pay"))
@@ -345,7 +373,7 @@ async def test_no_limits_lifts_a_block(site: Site) -> None:
     assert await passed(site, view) == 0
 
 
-# --- changes -----------------------------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.db
@@ -460,7 +488,7 @@ def test_a_change_acts_in_other_processes_within_a_tenth_of_a_second(worker: Cal
     assert min(slowest) < WITHIN
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------------
+# --- bad input -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -505,7 +533,7 @@ def test_bad_input_is_refused_with_what_to_change(fields: dict[str, Any], name: 
 def test_a_key_has_one_override_for_a_limit() -> None:
     override("none")
     override("none", limit="pay")
-    with pytest.raises(ValidationError, match="There is already an override of this key and limit. Change that one."):
+    with pytest.raises(ValidationError, match="There is already an override of this key and limit"):
         override("blocked")
 
 
