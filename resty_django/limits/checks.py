@@ -4,6 +4,7 @@
 |---|---|
 | `resty_limits.E001` | a rule in the setting RULES is not valid |
 | `resty_limits.E002` | the login guard is not the first authentication backend |
+| `resty_limits.E003` | a rule has tiers, but the setting TIER is missing or cannot be imported |
 | `resty_limits.W001` | rules match requests, but the middleware that enforces them is missing |
 | `resty_limits.W002` | the middleware of the login guard is missing |
 | `resty_limits.W003` | the middleware of the login guard has no login guard |
@@ -26,6 +27,7 @@ from resty_django.conf.schema import see_key
 from .apps import LOGIN_GUARD
 
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
+TIER_HINT: Final = see_key(("LIMITS", "TIER")).strip() or None
 HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
@@ -50,6 +52,12 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         if spec.name in specs:
             messages.append(_error(f"Two rules have the name {spec.name!r}. Rename one of them."))
         specs[spec.name] = spec
+    if any(spec.tiers for spec in specs.values()):
+        from .enforcement.chosen_rates import tier_problem
+
+        problem = tier_problem()
+        if problem:
+            messages.append(Error(f"A rule has rates for tiers. {problem}", hint=TIER_HINT, id="resty_limits.E003"))
     if any(spec.matches_requests for spec in specs.values()) and not _has_middleware():
         messages.append(
             Warning(

@@ -27,7 +27,7 @@ from resty_django.durations import Duration, parse_duration
 
 from .bans.rule import BanOptions, ban_rule
 from .enforcement import keys
-from .enforcement.chosen_rates import ChosenRates, Rate, RateFunction, Tiers, split_rates
+from .enforcement.chosen_rates import ChosenRates, Rate, RateFunction, Tiers
 from .enforcement.enforcer import EitherEnforcer, Enforcer
 from .enforcement.exemptions import Exemption
 from .enforcement.request_limits import RequestLimit
@@ -35,7 +35,7 @@ from .enforcement.wrapper import ViewDecorator
 from .limiters.base import Limiter
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, refill_of, split_amount, whole_rate
+from .limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
 from .statistics.catalog import DECORATOR, caller

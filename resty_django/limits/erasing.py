@@ -1,4 +1,4 @@
-"""Erasure of a key from limits: states, bans, the most refused keys, and the rows of overrides and quotas."""
+"""Erasure of a key from limits: states, bans, refused keys, recorded requests, rows of overrides and quotas."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .enforcement.keys import plain
 from .enforcement.names import normalized
 from .enforcement.settings import request_settings
 from .models import LimitOverride, QuotaUsage
+from .statistics.recorder import recorder
 from .statistics.reporter import OWN, stats
 
 BATCH: Final = 500
@@ -38,6 +39,7 @@ def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Era
     yield Erased("states of limits", sum(_states(shdicts[name], forms, dry) for name in names))
     yield Erased("bans", bans.forget(lambda banned: has(banned, forms), dry))
     yield Erased("entries in the lists of the most refused keys", stats.forget(lambda listed: has(listed, forms), dry))
+    yield Erased("recorded requests", recorder.forget(lambda recorded: has(recorded, forms), dry))
     yield Erased("overrides", _overrides(forms, dry))
     yield Erased("rows of quotas", _rows(forms, dry))
 

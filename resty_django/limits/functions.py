@@ -20,12 +20,12 @@ from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 
 from .algorithms.decision import CombinedDecision
-from .enforcement.chosen_rates import Rate, split_rates
+from .enforcement.chosen_rates import Rate
 from .errors import Limited
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.rate import IDLE, TokenBucket
-from .limiters.units import split_amount
+from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
 from .overrides.current import current
 from .overrides.limits import overridden_calls

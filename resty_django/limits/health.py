@@ -9,6 +9,7 @@ from resty_django.conf import conf
 from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
+from .enforcement.chosen_rates import tier_problem
 from .policies.export import stored
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, find_problems
@@ -31,10 +32,16 @@ def probe() -> Iterator[Finding]:
     except BadPolicy as error:
         faults += 1
         yield Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}")
-    for name, row in rows.items():
-        for field, text in find_problems(row.spec()).items():
+    specs = {name: row.spec() for name, row in rows.items()}
+    for name, spec in specs.items():
+        for field, text in find_problems(spec).items():
             faults += 1
             yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
+    tiered = sorted(name for name, spec in (declared | specs).items() if spec.tiers)
+    problem = tier_problem() if tiered else ""
+    if problem:
+        faults += 1
+        yield Finding("error", f"policy {tiered[0]}", problem)
     try:
         recent = {name: summed(stats.minutes(name)[-MINUTES:]) for name in stats.names()}
         evictions = count_evictions()

@@ -97,6 +97,11 @@ class LimitPolicy(models.Model):
         help_text="Concurrency: the time after which the slot of a killed process is released. It must be longer than "
         "the longest request. Empty: 2min. “none”: slots are only released by the request itself.",
     )
+    tiers = models.TextField(
+        blank=True,
+        help_text="One tier per line, with its rate: “pro: 600/m”, or “staff: none” for no limit. Several rates: “pro: "
+        "10/s;1000/h”. The setting TIER names the tier of a request. Requests of other tiers have the numbers above.",
+    )
     key = models.CharField(
         max_length=LONGEST_KEY,
         default="ip",
@@ -118,6 +123,14 @@ class LimitPolicy(models.Model):
         blank=True,
         help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: all methods.",
     )
+    exempt_networks = models.TextField(
+        blank=True, help_text="One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."
+    )
+    exempt_users = models.TextField(
+        blank=True, help_text="One user per line: the user name, or user:7 with the primary key, as in keys."
+    )
+    exempt_groups = models.TextField(blank=True, help_text="One group per line. Its members are exempt.")
+    exempt_paths = models.TextField(blank=True, help_text="One path per line; * matches any characters: /api/status/*")
     cost = models.PositiveIntegerField(default=1, help_text="The number of requests that each request counts as.")
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(

@@ -60,7 +60,8 @@ class LimitsSettings:
     dicts of their fields. `overrides`: the limits to which the overrides in the database apply: "policies" or "all".
     `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
     seconds for which the rows of quotas are kept after the end of their period. `ban_store`: the shared dictionary with
-    the bans. `login`: the guard of log-ins.
+    the bans. `login`: the guard of log-ins. `record_requests`: whether the requests of policies in the last hour are
+    recorded, to test changes of policies.
     """
 
     store: str = setting("limits", check=validators.known_dict)
@@ -84,3 +85,4 @@ class LimitsSettings:
     quota_keep: float = duration(400 * 86_400.0, check=at_least(0))
     ban_store: str = setting("bans", check=validators.known_dict)
     login: LoginSettings = section(LoginSettings)
+    record_requests: bool = setting(True)

@@ -43,7 +43,7 @@ with extras.needed("Throttles for Django REST framework need"):
 
 from .bans.rule import BanOptions, ban_rule
 from .enforcement import keys
-from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers, split_rates
+from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers
 from .enforcement.enforcer import Enforcer
 from .enforcement.request_limits import LimitCheck, RequestLimit
 from .enforcement.response import Refusal, problem_response
@@ -51,7 +51,7 @@ from .enforcement.settings import request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, split_amount, whole_rate
+from .limiters.units import parse_rate, split_amount, split_rates, whole_rate
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
 

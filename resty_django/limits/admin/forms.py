@@ -6,23 +6,33 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django import forms
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
 from resty_django.durations import parse_duration
 
+from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
 from ..overrides import files
 from ..overrides.spec import is_known
 from ..policies import export, simulation
+from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, normalized_lines, shown
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
+from .policy_test import TEST
 
 LONGEST_INTERVAL = 86_400.0
+MOST_NAMES = 5
+"""The maximum number of unknown names that an error lists."""
 
 
 class LimitPolicyForm(VersionedForm):
-    """The form of a policy. The numbers of other algorithms are ignored and stored as empty."""
+    """The form of a policy. The numbers of other algorithms are ignored and stored as empty.
+
+    A form that is `previewed`, because the policy is only tested, is never valid, so nothing is saved.
+    """
 
     class Meta:
         model = LimitPolicy
@@ -30,6 +40,10 @@ class LimitPolicyForm(VersionedForm):
         widgets: ClassVar = {
             "description": forms.TextInput(attrs={"class": "resty-wide"}),
             **{name: forms.TextInput(attrs={"class": "resty-wide"}) for name in ("key", "path", "route", "view")},
+            **{
+                name: forms.Textarea(attrs={"class": "resty-wide", "rows": 3, "spellcheck": "false"})
+                for name in LINE_FIELDS
+            },
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -37,6 +51,10 @@ class LimitPolicyForm(VersionedForm):
         burst = self.initial.get("burst")
         if isinstance(burst, float) and burst.is_integer():
             self.initial["burst"] = int(burst)
+        self.previewed = TEST in self.data
+
+    def is_valid(self) -> bool:
+        return super().is_valid() and not self.previewed
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
@@ -46,10 +64,42 @@ class LimitPolicyForm(VersionedForm):
                 if name not in used and name in self.fields:
                     self.errors.pop(name, None)
                     cleaned[name] = getattr(self.fields[name], "empty_value", None)
+        for name in LINE_FIELDS:
+            if cleaned.get(name):
+                cleaned[name] = normalized_lines(name, cleaned[name])
+        problem = tier_problem() if cleaned.get(TIERS) else ""
+        if problem:
+            self.add_error(TIERS, problem)
+        self._check_names("exempt_users", _unknown_users(lines_of(cleaned.get("exempt_users", ""))))
+        self._check_names("exempt_groups", _unknown_groups(lines_of(cleaned.get("exempt_groups", ""))))
         return cleaned
+
+    def _check_names(self, field: str, unknown: list[str]) -> None:
+        if unknown:
+            kind = field.removeprefix("exempt_").removesuffix("s")
+            names = ", ".join(f"“{shown(name)}”" for name in unknown[:MOST_NAMES])
+            self.add_error(field, f"There is no {kind} {names}. Correct the name, or remove it.")
 
     def clean_methods(self) -> str:
         return " ".join(self.cleaned_data["methods"].upper().replace(",", " ").split())
+
+
+def _unknown_users(entries: tuple[str, ...]) -> list[str]:
+    """Return the user names that no user has. Primary keys are not looked up: their type depends on the model."""
+    names = [entry for entry in entries if not entry.startswith(USER)]
+    if not names:
+        return []
+    model = get_user_model()
+    field = model.USERNAME_FIELD
+    known = set(model._default_manager.filter(**{f"{field}__in": names}).values_list(field, flat=True))
+    return [name for name in names if name not in known]
+
+
+def _unknown_groups(names: tuple[str, ...]) -> list[str]:
+    if not names:
+        return []
+    known = set(Group.objects.filter(name__in=names).values_list("name", flat=True))
+    return [name for name in names if name not in known]
 
 
 class LimitOverrideForm(VersionedForm):

@@ -218,7 +218,7 @@ def _subject_of(key: str) -> tuple[str, str]:
 def _limiters() -> Iterator[tuple[str, Any]]:
     """Yield the limiters that this process has loaded, with the names of their series: policies first."""
     for name, policy in sorted(registry.all_policies().items()):
-        yield name, policy.limiter
+        yield from ((name, limiter) for limiter in policy.limiters)
     for series, limit in sorted(catalog.counted_limits().items()):
         for limiter in limit.limiters.values():
             yield series, limiter

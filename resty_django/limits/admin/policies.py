@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import itertools
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -19,23 +21,28 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import NONE
 from resty_django.admin.statistics import Key, key_of
+from resty_django.text import printable
 
 from ..errors import LimitError
 from ..models import LimitPolicy
 from ..policies import registry, simulation
 from ..policies.export import values
-from ..policies.policy_set import limiter_of
-from ..policies.spec import BadPolicy, PolicySpec, describe, find_problems, is_set
+from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
+from ..policies.policy_set import limiter_of, limiters_of_tiers
+from ..policies.spec import BadPolicy, PolicySpec, build, describe_tiers, find_problems, is_set
 from .all_limits import AllLimitsAdmin
 from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
+from .policy_test import TEST, run_test
 from .statistics import figures, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 EVERY = 5
 """Seconds between automatic reloads of the statistics page."""
+SHOWN_ENTRIES: Final = 5
+"""The maximum number of tiers or exemptions that the list shows."""
 
 
 class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
@@ -43,8 +50,8 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
     refusals: ClassVar = (LimitError,)
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
     list_filter = ("mode", "algorithm")
-    search_fields = ("name", "description", "path", "route", "view")
-    search_help_text = "Name, description, path, route or view"
+    search_fields = ("name", "description", "path", "route", "view", *LINE_FIELDS)
+    search_help_text = "Name, description, path, route, view, tier or exemption"
     list_per_page = 50
     readonly_fields = ("in_words", "version", "created_at", "updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
@@ -66,6 +73,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
                     "max_wait",
                     "default_delay",
                     "lease",
+                    "tiers",
                 ],
                 "description": "Write times and rates with their unit: 200/s, 30/min, 1h, 500ms. Numbers of other "
                 "algorithms are removed.",
@@ -78,6 +86,13 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
                 "fields": ["path", "route", "view", "methods"],
                 "description": "The policy applies to requests that match all of these conditions. Without path, route "
                 "and view it applies only where code names it.",
+            },
+        ),
+        (
+            "Exemptions",
+            {
+                "fields": ["exempt_networks", "exempt_users", "exempt_groups", "exempt_paths"],
+                "description": "Requests to which one of these entries applies are neither counted nor limited.",
             },
         ),
         ("Else", {"fields": ["on_error", "status", "order"]}),
@@ -161,6 +176,13 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         row = context.get("original")
+        form = context["adminform"].form
+        context["test_button"] = TEST
+        context["may_test"] = (
+            self.has_add_permission(request) if row is None else self.has_change_permission(request, row)
+        )
+        if context["may_test"] and getattr(form, "previewed", False) and not form.errors:
+            context["test"] = run_test(form)
         if row is not None:
             context["may_reset"] = self.may(request, "reset_key", row)
             context["fault"] = registry.policy_faults().get(row.name, "") if find_problems(row.spec()) else ""
@@ -261,7 +283,10 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         problems = find_problems(row.spec())
         if problems:
             raise LimitError("The policy is not valid. Correct it first.")
-        if not limiter_of(row.spec()).reset(cleaned["key"]):
+        spec = row.spec()
+        limiters = [limiter_of(spec), *itertools.chain(*limiters_of_tiers(spec).values())]
+        reset = [limiter.reset(cleaned["key"]) for limiter in limiters]
+        if not any(reset):
             raise LimitError(f"The key “{key}” has no stored state. It may have expired, or the key is misspelt.")
         self.log_change(request, row, f"Reset the key “{key}”.")
         return format_html('Reset the key <code class="resty-id">{}</code>.', key)
@@ -271,13 +296,20 @@ def in_words(spec: PolicySpec) -> SafeString:
     """Return the limit of a policy in words, or why the policy is not valid."""
     problems = find_problems(spec)
     if not problems:
-        return format_html("{}", describe(spec))
+        tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
+        return format_html("{}{}", build(spec).describe(), _quiet_lines(tiers))
     texts = [f"{name}: {text}" for name, text in problems.items()]
     return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
 
 
 def applies_to(spec: PolicySpec) -> SafeString:
-    """Return the conditions of a policy."""
+    """Return the conditions of a policy, and its exemptions."""
+    names = {field: field.removeprefix("exempt_").removesuffix("s") for field in EXEMPTIONS}
+    exempt = [f"not {names[field]} {entry}" for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
+    return format_html("{}{}", _conditions(spec), _quiet_lines(exempt))
+
+
+def _conditions(spec: PolicySpec) -> SafeString:
     if not spec.matches_requests:
         return format_html('<span class="resty-quiet">{}</span>', "where code names it")
     parts = [
@@ -287,6 +319,14 @@ def applies_to(spec: PolicySpec) -> SafeString:
     return format_html_join(
         " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
     )
+
+
+def _quiet_lines(lines: Iterable[str]) -> SafeString:
+    """Return the first lines, each after a line break."""
+    listed = list(lines)
+    more = len(listed) - SHOWN_ENTRIES
+    texts = [*listed[:SHOWN_ENTRIES], *([f"and {more} more"] if more > 0 else [])]
+    return format_html_join("", '<br><span class="resty-quiet">{}</span>', ((printable(text, 200),) for text in texts))
 
 
 def _query(spec: PolicySpec) -> str:

@@ -30,19 +30,12 @@ Rate: TypeAlias = "str | float"
 RateFunction: TypeAlias = Callable[[Any], Any]
 """Receives the request, and returns a rate, or None for no limit. May be a coroutine function."""
 
-SEPARATOR: Final = ";"
+MISSING_FUNCTION: Final = (
+    'Nothing names the tier of a request. Set RESTY_DJANGO["LIMITS"]["TIER"] to the dotted path of a function of the '
+    "request, or remove the tiers."
+)
 KEPT: Final = 256
 """Number of rates of a limit that are kept ready."""
-
-
-def split_rates(rate: Rate) -> list[Rate]:
-    """Return the rates of a text such as "10/s;1000/h". Raise `ValueError` if one of them is empty."""
-    if not isinstance(rate, str) or SEPARATOR not in rate:
-        return [rate]
-    rates: list[Rate] = [piece.strip() for piece in rate.split(SEPARATOR)]
-    if not all(rates):
-        raise ValueError(f'{rate[:60]!r} contains an empty rate. Write "10/s;1000/h".')
-    return rates
 
 
 class Tiers:
@@ -61,7 +54,7 @@ class Tiers:
 
     def resolver(self) -> RateFunction:
         """Return the function that names the tier. Raise `TypeError` if there is none."""
-        tier = conf.limits.tier if self._tier is None else self._tier
+        tier = tier_function() if self._tier is None else self._tier
         if not tier:
             raise TypeError(
                 "tiers= needs a function that returns the tier of a request. "
@@ -117,9 +110,9 @@ class ChosenRates(Enforcer):
     def _chosen(self, request: Any) -> Steps[Enforcer | None]:
         choice = self._choice
         if isinstance(choice, Tiers):
-            rate = choice.rate_of((yield Step(_call, _acall, (choice.resolver(), request))))
+            rate = choice.rate_of((yield asking(choice.resolver(), request)))
             return None if rate is None else self._build(rate)
-        rate = yield Step(_call, _acall, (choice, request))
+        rate = yield asking(choice, request)
         if rate is None:
             return None
         try:
@@ -127,6 +120,26 @@ class ChosenRates(Enforcer):
         except (ValueError, TypeError) as error:
             name = getattr(choice, "__qualname__", repr(choice))
             raise type(error)(f"The rate that {name} returned cannot be used: {error}") from error
+
+
+def tier_function() -> RateFunction | None:
+    """Return the function of the setting TIER, or None if it is not set. Raise `ImportError`."""
+    path = conf.limits.tier
+    return _imported(path) if path else None
+
+
+def tier_problem() -> str:
+    """Return why the setting TIER cannot name the tier of a request, and what to change, or ""."""
+    try:
+        missing = tier_function() is None
+    except ImportError as error:
+        return f'RESTY_DJANGO["LIMITS"]["TIER"] cannot be imported: {error}. Correct the path.'
+    return MISSING_FUNCTION if missing else ""
+
+
+def asking(function: RateFunction, request: Any) -> Step:
+    """Return the step that calls a function of the request, which may be a coroutine function."""
+    return Step(_call, _acall, (function, request))
 
 
 @functools.cache

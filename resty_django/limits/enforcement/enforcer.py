@@ -45,7 +45,7 @@ class Enforcer:
         self._selecting = any(limit.methods or limit.when for limit in self._limits)
         self._exempting = any(limit.exemption for limit in self._limits)
         self._needs_user = any(
-            limit.key.needs_user or (limit.exemption and limit.exemption.permissions) for limit in self._limits
+            limit.key.needs_user or (limit.exemption and limit.exemption.needs_user) for limit in self._limits
         )
         self._needs_session = any(limit.key.needs_session for limit in self._limits)
         self._holding = any(limit.holds_slot for limit in self._limits)

@@ -33,6 +33,11 @@ class Exemption:
     def __bool__(self) -> bool:
         return bool(self.networks or self.permissions or self.function)
 
+    @property
+    def needs_user(self) -> bool:
+        """Whether the user must be loaded first."""
+        return bool(self.permissions)
+
     def applies(self, request: Any) -> bool:
         """Return whether the request is exempt. Load the user's permissions from the database, once per user."""
         return self._exempts(request) or any(request.user.has_perm(name) for name in self.permissions)

@@ -12,6 +12,9 @@ from resty_django.durations import LONGEST_TEXT, parse_duration
 MAX_LOSS: Final = 0.001
 """The share by which a token bucket may be slower than its rate, so that tokens are evenly spaced."""
 
+SEPARATOR: Final = ";"
+"""Separates several rates in one text."""
+
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
 _AMOUNT: Final = re.compile(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*")
@@ -46,6 +49,16 @@ def split_rate(rate: str) -> tuple[float, float]:
     if not (count > 0 and seconds > 0):
         raise ValueError(f"{rate!r} is not a rate: the number and the time must be greater than 0.")
     return count, seconds
+
+
+def split_rates(rate: str | float) -> list[str | float]:
+    """Return the rates of a text such as "10/s;1000/h". Raise `ValueError` if one of them is empty."""
+    if not isinstance(rate, str) or SEPARATOR not in rate:
+        return [rate]
+    rates: list[str | float] = [piece.strip() for piece in rate.split(SEPARATOR)]
+    if not all(rates):
+        raise ValueError(f'{rate[:60]!r} contains an empty rate. Write "10/s;1000/h".')
+    return rates
 
 
 def whole_rate(rate: str | float) -> tuple[int, float]:

@@ -78,7 +78,7 @@ def known_limiters(series: str) -> Iterable[Any]:
 
     if catalog.kind_and_name(series)[0] == catalog.POLICY:
         policy = registry.all_policies().get(series)
-        return () if policy is None else (policy.limiter,)
+        return () if policy is None else policy.limiters
     limit = catalog.counted_limit(series)
     return () if limit is None else tuple(limit.limiters.values())
 

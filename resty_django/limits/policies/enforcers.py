@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from resty_django.sansio import Steps, arun, run
 from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
+from ..enforcement.chosen_rates import MISSING_FUNCTION, asking, tier_function
 from ..enforcement.enforcer import Enforcer
-from ..enforcement.request_limits import RequestLimit
+from ..enforcement.request_limits import LimitCheck, RequestLimit
+from ..limiters.base import Limiter
 from . import registry
 from .policy_set import Policy
 
@@ -57,21 +61,78 @@ def active_policy(name: str) -> Policy | None:
     return None
 
 
+class TieredEnforcer(Enforcer):
+    """Enforces the limits of the tier of each request, which the setting TIER names.
+
+    A policy without a rate for the tier limits the request by its own rate.
+    """
+
+    def __init__(self, sources: tuple[Policy | RequestLimit, ...]) -> None:
+        super().__init__(_limits(sources, ""))
+        self.plain = None  # the tier decides, too
+        self._sources = sources
+        self._tiers = frozenset(tier for source in sources if isinstance(source, Policy) for tier in source.tiers)
+        self._of_tier = {"": Enforcer(self._limits)}
+
+    def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+        return run(self._chosen(request)).check(request, kwargs) if self._applicable(request) else None
+
+    async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+        if not self._applicable(request):
+            return None
+        return await (await arun(self._chosen(request))).acheck(request, kwargs)
+
+    def _chosen(self, request: Any) -> Steps[Enforcer]:
+        function = tier_function()
+        if function is None:
+            _log_missing_function()
+            return self._of_tier[""]
+        answer = yield asking(function, request)
+        tier = answer if isinstance(answer, str) else str(answer)
+        if tier not in self._tiers:
+            return self._of_tier[""]
+        if tier not in self._of_tier:
+            self._of_tier[tier] = Enforcer(_limits(self._sources, tier))
+        return self._of_tier[tier]
+
+
+@functools.cache
+def _log_missing_function() -> None:
+    """Log once per process that nothing names the tiers of requests."""
+    log.error("The rates of the tiers of limit policies do not apply. %s", MISSING_FUNCTION)
+
+
 @functools.lru_cache(256)
 def _enforcer(sources: tuple[Policy | RequestLimit, ...]) -> Enforcer:
-    return Enforcer(source if isinstance(source, RequestLimit) else _limit(source) for source in sources)
+    if any(isinstance(source, Policy) and source.tiers for source in sources):
+        return TieredEnforcer(sources)
+    return Enforcer(_limits(sources, ""))
+
+
+def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[RequestLimit]:
+    """Return the limits for requests of a tier ("": of none that has a rate)."""
+    limits: list[RequestLimit] = []
+    for source in sources:
+        if isinstance(source, RequestLimit):
+            limits.append(source)
+        else:
+            limiters = source.tiers.get(tier, (source.limiter,))
+            limits += [_limit(source, limiter, limiter is limiters[0]) for limiter in limiters]
+    return limits
 
 
 @functools.lru_cache(256)
-def _limit(policy: Policy) -> RequestLimit:
+def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
+    """Return the limit of one rate of a policy; a request that passes is counted by the `first` one."""
     return RequestLimit(
         policy.name,
-        policy.limiter,
+        limiter,
         policy.key,
         cost=policy.cost,
         methods=policy.methods,
+        exemption=policy.exemption,
         shadow=policy.mode == "shadow",
         status=policy.status,
-        record=policy.record,
+        record=policy.record if first else policy.record_refusal,
         series=policy.name,
     )

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from django.db import router, transaction
 
 from ..models import LimitPolicy
+from .lines import LINE_FIELDS, lines_of, value_of
 from .spec import FIELDS, BadPolicy, PolicySpec, describe, from_values
 
 FORMAT: Final = "resty_django.limits"
@@ -50,7 +51,7 @@ def write(policies: Iterable[PolicySpec]) -> str:
 
 def listed(policies: Iterable[PolicySpec]) -> list[dict[str, Any]]:
     """Return the policies as in a file, in order."""
-    return [values(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
+    return [_entry_of(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
 
 
 def as_text(lists: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -62,13 +63,18 @@ def as_text(lists: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def values(spec: PolicySpec) -> dict[str, Any]:
-    """Return the fields of a policy that differ from their defaults, as in JSON."""
+    """Return the fields of a policy that differ from their defaults."""
     fields_set = {}
     for name in FIELDS:
         value = getattr(spec, name)
         if value != _DEFAULTS[name]:
             fields_set[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     return fields_set
+
+
+def _entry_of(spec: PolicySpec) -> dict[str, Any]:
+    """Return the fields of a policy in a file: fields with lines as an object or a list."""
+    return {name: value_of(name, value) if name in LINE_FIELDS else value for name, value in values(spec).items()}
 
 
 def read(text: str) -> list[PolicySpec]:
@@ -192,7 +198,7 @@ class Change(Generic[S]):
 
 
 def _value(value: object) -> str:
-    return "(empty)" if value in (None, "") else str(value)
+    return "(empty)" if value in (None, "") else ", ".join(lines_of(str(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,12 @@ def any_pattern(texts: Sequence[str]) -> Any:
     """Return a function that tests strings against all patterns at once; None for a single pattern, or if one is ""."""
     if len(texts) < 2 or not all(texts):
         return None
-    return re.compile("|".join(_expression(text) for text in texts)).match
+    return combined_pattern(texts)
+
+
+def combined_pattern(texts: Sequence[str]) -> Any:
+    """Return a function that tests strings against all patterns at once, or None if there are none."""
+    return re.compile("|".join(_expression(text) for text in texts)).match if texts else None
 
 
 @functools.lru_cache(maxsize=1024)

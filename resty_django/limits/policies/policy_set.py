@@ -10,10 +10,13 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement import keys
+from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
+from ..statistics.recorder import recorder
 from ..statistics.reporter import stats
+from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
-from .spec import FIELDS, BadPolicy, PolicySpec, build, state_prefix, validate
+from .spec import FIELDS, BadPolicy, PolicySpec, build, describe, state_prefix, tier_specs, validate
 
 log = logger("resty_django.limits")
 
@@ -21,6 +24,8 @@ log = logger("resty_django.limits")
 @dataclass(frozen=True, eq=False, slots=True)
 class Policy:
     """An active policy. `status`: None to use the setting STATUS.
+
+    `limiter` has the policy's own rate. `tiers`: the limiters of each tier, all of which must let a request pass.
 
     `mode` is "enforce", "shadow" (decide and record, but let all requests pass) or "off" (do not decide).
     """
@@ -31,12 +36,17 @@ class Policy:
     match: Match
     stored: bool
     """Whether the policy is from the database, not declared in code."""
+    tiers: Mapping[str, tuple[Limiter[Any], ...]] = field(default_factory=dict)
+    exemption: PolicyExemption | None = None
     name: str = field(init=False)
     mode: str = field(init=False)
     cost: int = field(init=False)
     status: int | None = field(init=False)
+    recording: str = field(init=False)
+    """The name of the recording of its requests."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recording", recording_name(self.spec))
         for name in ("name", "mode", "cost", "status"):
             object.__setattr__(self, name, getattr(self.spec, name))
 
@@ -45,13 +55,26 @@ class Policy:
         """The methods to which the policy applies; empty: all."""
         return self.match.methods
 
+    @property
+    def limiters(self) -> list[Limiter[Any]]:
+        """All limiters: of the policy's own rate, and of its tiers."""
+        return [self.limiter, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
+
     def describe(self) -> str:
-        """Return the limit in words."""
-        return self.limiter.describe()
+        """Return the limit in words, with the limits of its tiers."""
+        return describe(self.spec)
 
     def record(self, key: str, decision: Decision) -> None:
-        """Count a decision in the statistics of this policy."""
-        stats.record(self.spec.name, key, decision, self.mode == "shadow")
+        """Count a decision in the statistics of this policy, and record the request if the settings say so."""
+        shadow = self.mode == "shadow"
+        stats.record(self.spec.name, key, decision, shadow)
+        if request_settings().record_requests:
+            recorder.record(self.recording, key, decision, shadow)
+
+    def record_refusal(self, key: str, decision: Decision) -> None:
+        """Count a decision only if it is a refusal."""
+        if not decision.allowed:
+            self.record(key, decision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +123,29 @@ def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Map
 def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
     if before is not None and before.spec == spec and before.stored == stored:
         return before
-    limiter = limiter_of(spec)
-    return Policy(spec, limiter, keys.parse(spec.key), Match(spec.path, spec.route, spec.view, spec.methods), stored)
+    match = Match(spec.path, spec.route, spec.view, spec.methods)
+    return Policy(
+        spec, limiter_of(spec), keys.parse(spec.key), match, stored, limiters_of_tiers(spec), exemption_of(spec)
+    )
 
 
 def limiter_of(spec: PolicySpec) -> Limiter[Any]:
     """Return a limiter with the numbers of a policy, for the policy's state in the store."""
-    return build(spec, prefix=state_prefix(spec), name=spec.name, on_error=spec.on_error or None)
+    return _limiter(spec, state_prefix(spec))
+
+
+def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
+    """Return the limiters of the tiers of a policy. Each tier has separate states."""
+    return {
+        tier: tuple(_limiter(one, state_prefix(spec, tier, position)) for position, one in enumerate(specs))
+        for tier, specs in tier_specs(spec).items()
+    }
+
+
+def _limiter(spec: PolicySpec, prefix: str) -> Limiter[Any]:
+    return build(spec, prefix=prefix, name=spec.name, on_error=spec.on_error or None)
+
+
+def recording_name(spec: PolicySpec) -> str:
+    """Return the name of the recording of a policy's requests: a policy with another key has other recorded keys."""
+    return f"{spec.name}:{spec.key}"

@@ -6,20 +6,38 @@ confused. "" and None mean that a field is not set.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
 from resty_django.durations import parse_duration
 from resty_django.suggestions import did_you_mean
 
 from ..enforcement import keys
+from ..enforcement.client_address import Networks
 from ..errors import CostTooHigh
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from ..limiters.units import parse_rate, refill_of
+from ..limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
+from .lines import (
+    EXEMPTIONS,
+    LINE_FIELDS,
+    LONGEST_TIER,
+    NO_LIMIT,
+    TIERS,
+    USER,
+    count_problem,
+    first_problems,
+    normalized_lines,
+    numbered_lines,
+    shown,
+    split_tier,
+    text_of,
+    tiers_of,
+)
 
 ALGORITHMS: Final[Mapping[str, str]] = {
     "leaky_bucket": "Leaky bucket",
@@ -29,10 +47,10 @@ ALGORITHMS: Final[Mapping[str, str]] = {
     "concurrency": "Concurrency",
 }
 NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "leaky_bucket": ("rate", "burst"),
-    "fixed_window": ("limit", "window"),
-    "sliding_window": ("limit", "window"),
-    "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait"),
+    "leaky_bucket": ("rate", "burst", TIERS),
+    "fixed_window": ("limit", "window", TIERS),
+    "sliding_window": ("limit", "window", TIERS),
+    "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait", TIERS),
     "concurrency": ("limit", "burst", "default_delay", "lease"),
 }
 """The number fields of each algorithm. A token bucket has a `rate`, or an `interval` and a `quantum`."""
@@ -70,7 +88,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
-    """The fields of a policy. `methods`: names, separated by spaces. `status`: the HTTP status of refusals."""
+    """The fields of a policy. `methods`: names, separated by spaces. `status`: the HTTP status of refusals.
+
+    `tiers`: a line such as "pro: 600/m" for each tier. `exempt_networks` and so on: an entry per line.
+    """
 
     name: str
     algorithm: str
@@ -85,11 +106,16 @@ class PolicySpec:
     max_wait: str = ""
     default_delay: str = ""
     lease: str = ""
+    tiers: str = ""
     key: str = "ip"
     path: str = ""
     route: str = ""
     view: str = ""
     methods: str = ""
+    exempt_networks: str = ""
+    exempt_users: str = ""
+    exempt_groups: str = ""
+    exempt_paths: str = ""
     cost: int = 1
     mode: str = "enforce"
     on_error: str = ""
@@ -148,7 +174,11 @@ def _typed(field: str, value: object) -> tuple[object, str]:
     kind = TYPES[field]
     if kind == "str":
         if isinstance(value, str):
-            return value, ""
+            return (normalized_lines(field, value) if field in LINE_FIELDS else value), ""
+        if field in LINE_FIELDS:
+            text = text_of(field, value)
+            kinds = 'an object such as {"pro": "600/m"}' if field == TIERS else "a list of strings"
+            return text, "" if text is not None else f"This must be {kinds}, not {_kind(value)}."
         if field == "methods" and isinstance(value, list | tuple) and all(isinstance(method, str) for method in value):
             return " ".join(value), ""
         return value, f"This must be a string, not {_kind(value)}."
@@ -188,6 +218,8 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
     title = ALGORITHMS[spec.algorithm]
     for field in ALL_NUMBERS:
         value = getattr(spec, field)
+        if field == TIERS and field in numbers:
+            continue  # checked with the other numbers
         if field not in numbers:
             if is_set(value):
                 problems[field] = f"{title} does not use this field. Clear it, or choose another algorithm."
@@ -202,6 +234,9 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
                 problems[field] = problem
     if spec.algorithm == "token_bucket":
         problems = dict(_refill_problems(spec)) | problems
+    problem = count_problem(spec.tiers) or first_problems(_tier_problems(spec, bool(problems)))
+    if problem and TIERS in numbers:
+        problems[TIERS] = problem
     if not problems:
         try:
             build(spec).check(spec.cost)
@@ -224,6 +259,35 @@ def _refill_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
         yield "capacity", "Token bucket requires this field, or a rate."
 
 
+def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
+    """Yield a message for each wrong line of the tiers; `only_rates`: the policy is not valid without them."""
+    seen: set[str] = set()
+    for number, entry in numbered_lines(spec.tiers):
+        tier, rate = split_tier(entry)
+        problem = ""
+        if not tier or not rate:
+            problem = f"Write a tier, a colon and its rate: pro: 600/m, or pro: {NO_LIMIT}."
+        elif len(tier) > LONGEST_TIER:
+            problem = f"The name of the tier is too long. Use at most {LONGEST_TIER} characters."
+        elif tier in seen:
+            problem = "An earlier line is for the same tier. Remove one of them."
+        else:
+            seen.add(tier)
+            problem = _tier_problem(spec, rate, only_rates)
+        if problem:
+            yield f"Line {number}, “{shown(entry)}”: {problem}"
+
+
+def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
+    try:
+        specs = _specs_of_rate(spec, rate)
+    except ValueError as error:
+        return str(error)
+    if only_rates:
+        return ""
+    return next((text for one in specs for text in find_problems(one).values()), "")
+
+
 def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
         yield (
@@ -241,6 +305,10 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
         yield "key", f"This is too long. Use at most {LONGEST_KEY} characters."
     for field in ("path", "route", "view"):
         problem = _pattern(field, getattr(spec, field))
+        if problem:
+            yield field, problem
+    for field in EXEMPTIONS:
+        problem = exemption_problem(field, getattr(spec, field))
         if problem:
             yield field, problem
     names = spec.methods.split()
@@ -266,6 +334,28 @@ def _pattern(field: str, text: str) -> str:
         return "This must not contain spaces."
     if field == "path" and text and not text.startswith(("/", "*")):
         return f"A path must begin with / or *. Write /{text}"
+    return ""
+
+
+def exemption_problem(field: str, text: str) -> str:
+    """Return a message that names the wrong lines of an exemption, or ""."""
+    return count_problem(text) or first_problems(
+        f"Line {number}, “{shown(entry)}”: {problem}"
+        for number, entry in numbered_lines(text)
+        if (problem := _entry_problem(field, entry))
+    )
+
+
+def _entry_problem(field: str, entry: str) -> str:
+    if field == "exempt_networks":
+        try:
+            Networks([entry])
+        except ValueError:
+            return "This is not a network. Write 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."
+    if field == "exempt_paths":
+        return _pattern("path", entry)
+    if entry == USER and field == "exempt_users":
+        return "The primary key is missing. Write user:7."
     return ""
 
 
@@ -311,9 +401,40 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-def state_prefix(spec: PolicySpec) -> str:
-    """Return the prefix of a policy's keys in the store: it depends on the algorithm, but not on the numbers."""
-    return f"policy:{spec.name}:{spec.algorithm}:"
+def tier_specs(spec: PolicySpec) -> dict[str, tuple[PolicySpec, ...]]:
+    """Return the limits of each tier of a valid policy, as policies without tiers; empty: no limit."""
+    return {tier: _specs_of_rate(spec, rate) for tier, rate in tiers_of(spec.tiers).items()}
+
+
+def _specs_of_rate(spec: PolicySpec, rate: str) -> tuple[PolicySpec, ...]:
+    """Return the policy with the numbers of each rate in a text. Raise `ValueError`."""
+    return () if rate.lower() == NO_LIMIT else tuple(_with_rate(spec, str(one)) for one in split_rates(rate))
+
+
+def _with_rate(spec: PolicySpec, text: str) -> PolicySpec:
+    match spec.algorithm:
+        case "leaky_bucket":
+            rate, burst = split_amount(text, "burst")
+            parse_rate(rate)
+            return replace(spec, tiers="", rate=str(rate), burst=spec.burst if burst is None else burst)
+        case "token_bucket":
+            rate, capacity = split_amount(text, "capacity")
+            capacity = spec.capacity if capacity is None else capacity
+            parse_rate(rate)
+            return replace(spec, tiers="", rate=str(rate), capacity=capacity, interval="", quantum=None)
+        case _:
+            limit, seconds = whole_rate(split_amount(text, "")[0])
+            return replace(spec, tiers="", limit=limit, window=f"{seconds:f}s")
+
+
+def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
+    """Return the prefix of a policy's keys in the store: it depends on the algorithm, but not on the numbers.
+
+    `tier`, `position`: a tier, and the position of one of its rates.
+    """
+    digest = hashlib.blake2b(tier.encode(), digest_size=8).hexdigest() if tier else ""
+    parts = (f"policy:{spec.name}:{spec.algorithm}", digest, str(position) if position else "")
+    return "/".join(part for part in parts if part) + ":"
 
 
 def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
@@ -346,5 +467,13 @@ def _milliseconds(text: str) -> float:
 
 
 def describe(spec: PolicySpec) -> str:
-    """Return the limit of a valid policy in words."""
-    return build(spec).describe()
+    """Return the limit of a valid policy in words, with the limits of its tiers."""
+    return "; ".join([build(spec).describe(), *(f"{tier}: {words}" for tier, words in describe_tiers(spec).items())])
+
+
+def describe_tiers(spec: PolicySpec) -> dict[str, str]:
+    """Return the limit of each tier of a valid policy in words."""
+    return {
+        tier: " and ".join(build(one).describe() for one in specs) or "no limit"
+        for tier, specs in tier_specs(spec).items()
+    }

@@ -22,8 +22,8 @@ def until_end_of_input() -> threading.Event:
     return ended
 
 
-def watch(name: str, who: str = "watch") -> None:
-    """Say each limit that the policy comes to have, and when, as a request would find it."""
+def watch(name: str, who: str = "watch", fields: list[str] | None = None) -> None:
+    """Say each limit that the policy comes to have, or each value of `fields`, and when, as a request would find it."""
     from resty_django import events
     from resty_django.limits.policies import registry
 
@@ -33,7 +33,9 @@ def watch(name: str, who: str = "watch") -> None:
     last: object = "nothing yet"
     while not ended.is_set():
         policy = registry.get_policy(name)
-        limit = policy.spec.limit if policy is not None else None
+        limit: Any = policy.spec.limit if policy is not None else None
+        if fields and policy is not None:
+            limit = [getattr(policy.spec, field) for field in fields]
         if limit != last:
             say(who, limit, time.time())
             last = limit
@@ -108,6 +110,18 @@ def count(name: str, passed: int, refused: int) -> None:
     say("counted")
 
 
+def decide(name: str, keys: list[str]) -> None:
+    """Decide on a request of each key, and end at once: what was recorded has to be handed in at the exit."""
+    from resty_django.limits.policies import registry
+
+    policy = registry.get_policy(name)
+    assert policy is not None
+    for key in keys:
+        policy.record(key, policy.limiter.hit(key))
+        time.sleep(0.002)
+    say("decided")
+
+
 def main(what: str, options: dict[str, Any]) -> None:
     import django
     from django.conf import settings
@@ -115,7 +129,8 @@ def main(what: str, options: dict[str, Any]) -> None:
     for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
         setattr(settings, name, value)
     django.setup()
-    {"watch": watch, "override": override, "fork": fork, "count": count}[what](**options)
+    acts = {"watch": watch, "override": override, "fork": fork, "count": count, "decide": decide}
+    acts[what](**options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""The test of an edited policy with the recorded requests of the last hour, before it is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from resty_django.admin.statistics import Key, why
+from resty_django.admin.versions import stored_row
+from resty_django.conf import conf
+
+from ..policies import registry
+from ..policies.lines import LINE_FIELDS
+from ..policies.policy_set import recording_name
+from ..policies.replay import KeyReplay, NotReplayable, Replay, replay
+from ..policies.spec import BadPolicy, PolicySpec
+from ..statistics.recorder import recorder
+
+TEST: Final = "_test"
+"""The name of the button."""
+COUNTS: Final = ("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed", "key_count")
+CONDITIONS: Final = ("path", "route", "view", "methods", *LINE_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class TestedKey:
+    """The requests of one key, as text. `changed`: whether the policy would refuse more or fewer of them."""
+
+    text: str
+    requests: str
+    refused_then: str
+    refused: str
+    delayed: str
+    changed: bool
+
+    @classmethod
+    def of(cls, counts: KeyReplay) -> TestedKey:
+        return cls(
+            Key.of(counts.key).text,
+            f"{counts.requests:,}",
+            f"{counts.refused_then:,}",
+            f"{counts.refused:,}",
+            f"{counts.delayed:,}",
+            counts.refused != counts.refused_then,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """The result of a test. `problem`: why there is none, or "". `ignored`: changed fields that the test ignores."""
+
+    replay: Replay | None = None
+    problem: str = ""
+    words: str = ""
+    ignored: list[str] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[TestedKey]:
+        return [] if self.replay is None else [TestedKey.of(counts) for counts in self.replay.keys]
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The counts of the replay, with separators."""
+        return {} if self.replay is None else {name: f"{getattr(self.replay, name):,}" for name in COUNTS}
+
+    @property
+    def percent(self) -> str:
+        """The share of the keys that were recorded, or "" for all of them."""
+        share = 1.0 if self.replay is None else self.replay.share
+        return "" if share == 1 else f"{100 * share:.3g} %"
+
+
+def run_test(form: Any) -> PolicyTest:
+    """Test the policy of a form without errors. Store nothing."""
+    edited = form.instance.spec()
+    saved = _saved(form)
+    if saved is None:
+        return PolicyTest(problem=_nothing_recorded(f"No policy has the name {edited.name} yet."))
+    try:
+        recorder.flush()
+        recording = recorder.read(recording_name(saved))
+        if not recording.events:
+            return PolicyTest(problem=_nothing_recorded())
+        result = replay(edited, recording, saved.key)
+    except NotReplayable as error:
+        return PolicyTest(problem=str(error))
+    except Exception as error:  # the store may raise anything; the form has to be shown
+        return PolicyTest(problem=f"The recorded requests cannot be read: {why(error)}")
+    ignored = [name for name in CONDITIONS if getattr(edited, name) != getattr(saved, name)]
+    return PolicyTest(result, words=form.instance.describe(), ignored=ignored)
+
+
+def _nothing_recorded(reason: str = "") -> str:
+    if not conf.limits.record_requests:
+        return "Requests are not recorded, because the setting RECORD_REQUESTS is off. Nothing can be tested."
+    parts = [
+        reason,
+        "No request of this policy was recorded in the last hour. Save the policy in shadow mode: it then decides and "
+        "counts, but lets all requests pass, and its requests are recorded.",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def _saved(form: Any) -> PolicySpec | None:
+    """Return the policy as it is in force: before the edit, or as declared in code; None if there is none."""
+    if form.instance.pk is not None:
+        row = stored_row(form.instance)
+        return None if row is None else row.spec()
+    try:
+        return registry.declared_policies().get(form.instance.name)
+    except BadPolicy:  # a rule in the settings is not valid; a system check reports it
+        return None

@@ -1,0 +1,109 @@
+"""Exemptions from one policy: networks, users, groups and paths, as operators enter them.
+
+A user is a user name, or `user:7` with the primary key, as keys name it. A path is a pattern as in the policy's `path`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ..enforcement.exemptions import Exemption
+from .lines import USER, lines_of
+from .matching import combined_pattern
+from .spec import PolicySpec
+
+MOST_GROUPS: Final = 1000
+"""The maximum number of groups of a user that are read."""
+_GROUPS: Final = "_resty_limits_groups"
+
+
+class PolicyExemption(Exemption):
+    """Exempts requests from `networks`, by `users` and members of `groups`, and for `paths`.
+
+    Raises `ValueError` if a string is not a network.
+    """
+
+    __slots__ = ("_keys", "_names", "_path", "groups")
+
+    def __init__(
+        self,
+        networks: Iterable[str] = (),
+        users: Iterable[str] = (),
+        groups: Iterable[str] = (),
+        paths: Iterable[str] = (),
+    ) -> None:
+        super().__init__(networks)
+        entries = frozenset(users)
+        self._keys = frozenset(entry.removeprefix(USER).strip() for entry in entries if entry.startswith(USER))
+        self._names = frozenset(entry for entry in entries if not entry.startswith(USER))
+        self.groups = frozenset(groups)
+        self._path = combined_pattern(tuple(paths))
+
+    def __bool__(self) -> bool:
+        return bool(self.networks or self._path or self.needs_user)
+
+    @property
+    def needs_user(self) -> bool:
+        return bool(self._keys or self._names or self.groups)
+
+    def applies(self, request: Any) -> bool:
+        """Return whether the request is exempt. Read the groups of a user from the database, once per request."""
+        if self._exempts(request):
+            return True
+        user = _user(request) if self.groups else None
+        if not hasattr(user, "groups"):
+            return False
+        names = _remembered(request, user)
+        return self._has(names if names is not None else _remember(request, user, list(_groups(user))))
+
+    async def aapplies(self, request: Any) -> bool:
+        """Run `applies` without blocking the event loop. The user must be loaded already."""
+        if self._exempts(request):
+            return True
+        user = _user(request) if self.groups else None
+        if not hasattr(user, "groups"):
+            return False
+        names = _remembered(request, user)
+        return self._has(
+            names if names is not None else _remember(request, user, [name async for name in _groups(user)])
+        )
+
+    def _exempts(self, request: Any) -> bool:
+        if self._path is not None and self._path(request.path_info):
+            return True
+        if super()._exempts(request):
+            return True
+        user = _user(request) if self._keys or self._names else None
+        return user is not None and (user.get_username() in self._names or str(user.pk) in self._keys)
+
+    def _has(self, names: frozenset[str]) -> bool:
+        return not self.groups.isdisjoint(names)
+
+
+def exemption_of(spec: PolicySpec) -> PolicyExemption | None:
+    """Return the exemption of a valid policy, or None if it exempts nothing."""
+    texts = (spec.exempt_networks, spec.exempt_users, spec.exempt_groups, spec.exempt_paths)
+    return PolicyExemption(*map(lines_of, texts)) if any(texts) else None
+
+
+def _user(request: Any) -> Any:
+    """Return the user who is logged in, or None."""
+    user = getattr(request, "user", None)
+    return user if user is not None and user.is_authenticated else None
+
+
+def _groups(user: Any) -> Any:
+    """Return a query of the names of the user's groups."""
+    return user.groups.order_by("pk").values_list("name", flat=True)[:MOST_GROUPS]
+
+
+def _remembered(request: Any, user: Any) -> frozenset[str] | None:
+    pk, names = getattr(request, _GROUPS, (None, None))
+    return names if pk == user.pk else None
+
+
+def _remember(request: Any, user: Any, names: list[str]) -> frozenset[str]:
+    groups = frozenset(names)
+    setattr(request, _GROUPS, (user.pk, groups))
+    return groups

@@ -1,0 +1,99 @@
+"""Fields of policies with one entry per line: rates of tiers, and exemptions. Pure.
+
+    pro: 600/m
+    staff: none
+
+In JSON and in code, tiers are also a dict (`{"pro": "600/m", "staff": None}`), and exemptions a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+NO_LIMIT: Final = "none"
+"""The rate of a tier without a limit."""
+TIERS: Final = "tiers"
+EXEMPTIONS: Final = ("exempt_networks", "exempt_users", "exempt_groups", "exempt_paths")
+LINE_FIELDS: Final = (TIERS, *EXEMPTIONS)
+USER: Final = "user:"
+"""The start of an exempt user's primary key, as in keys; other users are exempt by name."""
+MOST_LINES: Final = 200
+"""The maximum number of lines of a field."""
+LONGEST_LINE: Final = 200
+LONGEST_TIER: Final = 64
+SHOWN_PROBLEMS: Final = 5
+"""The maximum number of wrong lines that a message lists."""
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the entries of a field, without empty lines."""
+    return tuple(entry for _, entry in numbered_lines(text))
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the entries of a field with the numbers of their lines, from 1, without empty lines."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if entry := line.strip():
+            yield number, entry
+
+
+def normalized_lines(field: str, text: str) -> str:
+    """Return the text without empty lines and superfluous spaces."""
+    entries = lines_of(text)
+    if field == TIERS:
+        entries = tuple(": ".join(split_tier(entry)) if ":" in entry else entry for entry in entries)
+    return "\n".join(entries)
+
+
+def split_tier(entry: str) -> tuple[str, str]:
+    """Return the tier and the rate of a line; a tier may contain colons."""
+    tier, _, rate = entry.rpartition(":")
+    return tier.strip(), rate.strip()
+
+
+def tiers_of(text: str) -> dict[str, str]:
+    """Return the rates of a valid text by tier; `NO_LIMIT` for no limit."""
+    return dict(split_tier(entry) for entry in lines_of(text))
+
+
+def text_of(field: str, value: Any) -> str | None:
+    """Return the text for a dict of tiers or a list of exemptions, as in JSON, or None if it is neither."""
+    if field == TIERS and isinstance(value, Mapping):
+        value = [f"{tier}: {NO_LIMIT if rate is None else rate}" for tier, rate in value.items()]
+    elif field not in EXEMPTIONS or not isinstance(value, list | tuple):
+        return None
+    if not all(isinstance(entry, str) and "\n" not in entry for entry in value):
+        return None
+    return normalized_lines(field, "\n".join(value))
+
+
+def value_of(field: str, text: str) -> dict[str, str] | list[str] | str:
+    """Return the dict or list for a text, as in JSON; the text itself if it is not valid."""
+    if field != TIERS:
+        return list(lines_of(text))
+    valid = all(":" in entry for entry in lines_of(text)) and len(tiers_of(text)) == len(lines_of(text))
+    return tiers_of(text) if valid else text
+
+
+def count_problem(text: str) -> str:
+    """Return a message if the text has too many lines, or too long ones, else ""."""
+    entries = list(numbered_lines(text))
+    if len(entries) > MOST_LINES:
+        return f"This has {len(entries):,} lines. Use at most {MOST_LINES}."
+    return first_problems(
+        f"Line {number} is too long. Use at most {LONGEST_LINE} characters."
+        for number, entry in entries
+        if len(entry) > LONGEST_LINE
+    )
+
+
+def first_problems(problems: Iterable[str]) -> str:
+    """Return the first problems as one message, or ""."""
+    listed = list(problems)
+    more = len(listed) - SHOWN_PROBLEMS
+    return " ".join([*listed[:SHOWN_PROBLEMS], *([f"{more} more lines are wrong."] if more > 0 else [])])
+
+
+def shown(entry: str) -> str:
+    return entry if len(entry) <= 60 else f"{entry[:60]}…"

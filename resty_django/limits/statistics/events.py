@@ -1,0 +1,137 @@
+"""Events of a limit (a time, a key, an outcome) as compressed bytes of bounded size. Pure.
+
+If there are too many events, only some keys are kept: the keys whose hash begins with `level` zero bits. So
+the events of a kept key are complete, and the share of the keys is 1 / 2 ** level.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+Event: TypeAlias = tuple[int, str, int]
+"""Milliseconds since the epoch, a key, and an outcome."""
+
+PASSED: Final = 0
+DELAYED: Final = 1
+REFUSED: Final = 2
+SHADOWED: Final = 3
+"""Outcomes. `SHADOWED`: the request passed, but an enforced limit would have refused it."""
+DEEPEST: Final = 32
+"""The maximum level."""
+FULL: Final = 0.75
+"""The share of the maximum number of bytes above which merged blocks count as too many."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_UNREADABLE: Final = (msgspec.MsgspecError, zlib.error, TypeError, ValueError, IndexError)
+
+
+class EventLog(NamedTuple):
+    """Events in compressed blocks. `total`: the number of events."""
+
+    level: int = 0
+    total: int = 0
+    blocks: tuple[bytes, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the blocks."""
+        return sum(map(len, self.blocks))
+
+    def events(self) -> list[Event]:
+        """Return the events, in the order of the blocks. Unreadable blocks have none."""
+        return [event for block in self.blocks for event in _unpacked(block)]
+
+    def packed(self) -> bytes:
+        """Return the log as bytes for `read_log`."""
+        return _encode(self)
+
+    def added(self, events: Sequence[Event], level: int, most: int, most_bytes: int) -> EventLog:
+        """Return a log with more events, of at most `most` events and `most_bytes` bytes; `level`: their sampling.
+
+        If it would be too large, its blocks are merged. If that is not enough, the level rises.
+        """
+        log = EventLog(max(self.level, level), *self[1:])
+        kept = sampled(events, log.level) if log.level > level else list(events)
+        log = log._replace(total=log.total + len(kept), blocks=(*log.blocks, _packed(kept)) if kept else log.blocks)
+        if log.level == self.level and log.total <= most and log.size <= most_bytes:
+            return log
+        kept = sampled(log.events(), log.level)
+        while True:
+            log = EventLog(log.level, len(kept), (_packed(kept),) if kept else ())
+            if (log.total <= most and log.size <= FULL * most_bytes) or log.level >= DEEPEST:
+                return log
+            log = log._replace(level=log.level + 1)
+            kept = sampled(kept, log.level)
+
+    def without(self, matches: Callable[[str], bool]) -> EventLog:
+        """Return a log without the events of matching keys."""
+        events = self.events()
+        removed = {key for key in {key for _, key, _ in events} if matches(key)}
+        kept = [event for event in events if event[1] not in removed]
+        return EventLog(self.level, len(kept), (_packed(kept),) if kept else ()) if removed else self
+
+
+def read_log(packed: Any) -> EventLog:
+    """Return the log that `packed` wrote; an empty one for None and for foreign data."""
+    if not isinstance(packed, bytes):
+        return EventLog()
+    try:
+        level, count, blocks = msgspec.msgpack.decode(packed, type=tuple[int, int, tuple[bytes, ...]])
+    except _UNREADABLE:
+        return EventLog()
+    return EventLog(min(max(level, 0), DEEPEST), count, blocks)
+
+
+def is_sampled(key: str, level: int) -> bool:
+    """Return whether the events of a key are kept at that level. A key that is kept is also kept at lower levels."""
+    return not zlib.crc32(key.encode("utf-8", "surrogatepass")) >> (32 - level)
+
+
+def sampled(events: Iterable[Event], level: int) -> list[Event]:
+    """Return the events of the keys that are kept at that level."""
+    if not level:
+        return list(events)
+    kept: dict[str, bool] = {}
+    result = []
+    for event in events:
+        key = event[1]
+        keep = kept.get(key)
+        if keep is None:
+            keep = kept[key] = is_sampled(key, level)
+        if keep:
+            result.append(event)
+    return result
+
+
+def _packed(events: Iterable[Event]) -> bytes:
+    """Return events by time, in columns that compress well: differences of times, positions of keys."""
+    ordered = sorted(events, key=itemgetter(0))
+    positions: dict[str, int] = {}
+    places = [positions.setdefault(key, len(positions)) for _, key, _ in ordered]
+    times = [event[0] for event in ordered]
+    columns = (
+        times[0],
+        [key.encode("utf-8", "surrogatepass") for key in positions],
+        places,
+        [time - before for before, time in pairwise(times)],
+        bytes(outcome for _, _, outcome in ordered),
+    )
+    return zlib.compress(_encode(columns), 1)
+
+
+def _unpacked(block: bytes) -> list[Event]:
+    try:
+        start, names, places, differences, outcomes = msgspec.msgpack.decode(
+            zlib.decompress(block), type=tuple[int, list[bytes], list[int], list[int], bytes]
+        )
+        keys = [name.decode("utf-8", "surrogatepass") for name in names]
+        times = accumulate(differences, initial=start)
+        return [(time, keys[place], outcome) for time, place, outcome in zip(times, places, outcomes, strict=True)]
+    except _UNREADABLE:
+        return []

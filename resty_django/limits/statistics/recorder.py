@@ -1,0 +1,310 @@
+"""Recordings of the requests of policies in the last hour, to test a changed policy with them before it is saved.
+
+A process keeps the time, the key and the outcome of each decision in memory. Every few seconds, the background thread
+adds them to the shared dictionary of the limits: one log for each policy and ten minutes. A log has at most `MOST`
+events, and the logs of a few policies at most an eighth of the dictionary; with more requests, only some keys are
+kept.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import time_ns
+from typing import Any, Final, NamedTuple
+
+from resty_django.conf import conf
+from resty_django.forks import after_fork
+from resty_django.minute_series.series import Pause
+from resty_django.shdict import Change, Keep, SharedDict, SharedDictError, shdicts
+from resty_django.text import logger
+
+from ..algorithms.decision import Decision
+from ..enforcement.keys import plain
+from .background import background
+from .events import DEEPEST, DELAYED, PASSED, REFUSED, SHADOWED, Event, EventLog, is_sampled, read_log, sampled
+from .reporter import LONGEST_KEY, OWN, SHORTEST_DELAY
+from .shared_log import change_log, forget_keys
+
+log = logger("resty_django.limits")
+
+PERIOD: Final = 5.0
+"""Seconds between two flushes."""
+LONGEST_PAUSE: Final = 30.0
+"""The maximum number of seconds between two attempts while the store does not answer."""
+SPAN: Final = 3600_000
+"""Milliseconds that a recording covers."""
+SLICE: Final = 600_000
+"""Milliseconds of a log."""
+SLICES: Final = SPAN // SLICE + 1
+"""The number of logs of a recording: the first one and the last one are partly outside of the hour."""
+LIFE: Final = SLICES * SLICE / 1000
+"""Seconds for which a log is kept after its last event."""
+MOST: Final = 14_000
+"""The maximum number of events of a log."""
+MOST_EVENTS: Final = SLICES * MOST
+"""The maximum number of events of a recording."""
+MOST_BUFFERED: Final = 10_000
+"""The number of events of a policy in memory above which a process records only some keys."""
+SMALLEST_STEP: Final = 6
+"""A full buffer has room for at least `MOST_BUFFERED` / 2**6 more events before the share of the keys is halved."""
+MOST_NAMES: Final = 64
+"""The maximum number of recordings at a time; further policies are not recorded."""
+FEW_NAMES: Final = 8
+SHARE_OF_STORE: Final = 8
+"""The logs of `FEW_NAMES` recordings have at most 1/8 of the capacity of the dictionary.
+
+Each further one has 1/n of that, where n is their number; so `MOST_NAMES` have at most 1 + ln(64 / 8) times that.
+"""
+MOST_BYTES: Final = 3 * 1024 * 1024
+"""The maximum number of bytes of the logs of `FEW_NAMES` recordings."""
+NAMES: Final = f"{OWN}recordings"
+
+
+class Recording(NamedTuple):
+    """The recorded requests of a policy in the last hour, in the order of their times.
+
+    `level`: see `resty_django.limits.statistics.events`.
+    """
+
+    events: list[Event]
+    level: int
+
+    @property
+    def share(self) -> float:
+        """The share of the keys that were recorded: 1, 1/2, 1/4 and so on."""
+        return 0.5**self.level
+
+
+class _Buffer:
+    """Events of one policy that are not flushed yet.
+
+    `level`: the sampling of new events. `level_before`: the sampling before the last flush, which
+    applies to some events that were added during it. `room`: the number of events at which something has to be done.
+    """
+
+    __slots__ = ("events", "level", "level_before", "room")
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.level = 0
+        self.level_before = 0
+        self.room = MOST_BUFFERED // 2
+
+
+class RequestRecorder:
+    """Records the requests of policies in this process, and reads the recordings of all processes.
+
+    `dictionary`: returns the shared dictionary. `clock`: returns nanoseconds since the epoch. `automatic`: whether the
+    background thread flushes every few seconds (otherwise only `flush` does).
+    """
+
+    def __init__(
+        self, dictionary: Callable[[], SharedDict], clock: Callable[[], int] = time_ns, automatic: bool = False
+    ) -> None:
+        self._dictionary = dictionary
+        self._clock = clock
+        self._buffers: dict[str, _Buffer] = {}
+        self._listed: dict[str, tuple[int, int]] = {}
+        """The last slice for which each name was listed, and the maximum bytes of its logs (0: not recorded)."""
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._failing = False
+        self._pause = Pause(LONGEST_PAUSE)
+        self._task = background.add(self._work) if automatic else None
+
+    # --- recording --------------------------------------------------------------------------------------------------
+
+    def record(self, name: str, key: str, decision: Decision, shadow: bool = False) -> None:
+        """Record a request; `shadow`: the decision was not enforced. Takes about half a microsecond."""
+        buffer = self._buffers.get(name)
+        if buffer is None:
+            buffer = self._start(name)
+            if buffer is None:
+                return
+        if len(key) > LONGEST_KEY:
+            key = plain(key)
+        if buffer.level and not is_sampled(key, buffer.level):
+            return
+        if len(buffer.events) >= buffer.room:
+            self._make_room(buffer)
+        if decision.allowed:
+            outcome = DELAYED if decision.delay >= SHORTEST_DELAY else PASSED
+        else:
+            outcome = SHADOWED if shadow else REFUSED
+        buffer.events.append((self._clock(), key, outcome))
+
+    def _start(self, name: str) -> _Buffer | None:
+        with self._lock:
+            if len(self._buffers) >= MOST_NAMES:
+                self._buffers = {name: buffer for name, buffer in self._buffers.items() if buffer.events}
+            if len(self._buffers) >= MOST_NAMES:
+                return None
+            buffer = self._buffers.setdefault(name, _Buffer())
+        if self._task is not None:
+            background.run_soon(self._task, PERIOD)
+        return buffer
+
+    def _make_room(self, buffer: _Buffer) -> None:
+        """Flush soon. If the buffer is full, record half of the keys from now on."""
+        if self._task is not None:
+            background.run_soon(self._task)
+        if buffer.room >= MOST_BUFFERED and buffer.level < DEEPEST:
+            buffer.level += 1
+        buffer.room = max(MOST_BUFFERED, buffer.room + (MOST_BUFFERED >> min(buffer.level, SMALLEST_STEP)))
+
+    # --- flushing ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> bool:
+        """Add the events of this process to the recordings. If the store is down, keep them and return False."""
+        with self._flushing:
+            try:
+                for name, buffer in list(self._buffers.items()):
+                    self._flush(name, buffer)
+            except SharedDictError as error:
+                if not self._failing:
+                    log.warning("The recorded requests of limits could not be flushed and are kept: %s", error)
+                self._failing = True
+                return False
+            self._failing = False
+            return True
+
+    def _flush(self, name: str, buffer: _Buffer) -> None:
+        taken = [buffer.events.popleft() for _ in range(len(buffer.events))]
+        if not taken:
+            return
+        level = max(buffer.level, buffer.level_before)
+        try:
+            remaining = self._write(name, sampled(taken, level), level)
+        except SharedDictError:
+            buffer.events.extendleft(sampled(taken, level))
+            buffer.room = max(MOST_BUFFERED, len(buffer.events))
+            raise
+        buffer.level_before, buffer.level = buffer.level, 0
+        buffer.room = MOST_BUFFERED // 2
+        buffer.events.extendleft(remaining)
+
+    def _write(self, name: str, taken: list[Event], level: int) -> list[Event]:
+        """Write events of the last hour, and return those that have to be written later, with nanoseconds."""
+        dictionary, oldest = self._dictionary(), self._now() - SPAN
+        slices: dict[int, list[Event]] = {}
+        for event in taken:
+            at = event[0] // 1_000_000
+            if at >= oldest:
+                slices.setdefault(at // SLICE, []).append(event)
+        remaining: list[Event] = []
+        for number, part in slices.items():
+            most_bytes = self._list(dictionary, name, number)
+            if most_bytes:
+                events = [(at // 1_000_000, key, outcome) for at, key, outcome in part]
+                add = partial(self._added, dictionary, name, number, events, level, most_bytes)
+                if not change_log(dictionary, _log_key(name, number), add, LIFE):
+                    remaining += part
+        return remaining
+
+    @staticmethod
+    def _added(
+        dictionary: SharedDict,
+        name: str,
+        number: int,
+        events: list[Event],
+        level: int,
+        most_bytes: int,
+        stored: EventLog,
+    ) -> EventLog:
+        if not stored.blocks:  # a new log: it will probably have as many events as the one before
+            before = read_log(dictionary.get(_log_key(name, number - 1)))
+            stored = EventLog(max(stored.level, before.level - 1))
+        return stored.added(events, level, MOST, most_bytes)
+
+    def _list(self, dictionary: SharedDict, name: str, number: int) -> int:
+        """List the recording, and return the maximum number of bytes of a log; 0 if there are too many recordings."""
+        listed, most_bytes = self._listed.get(name, (-1, 0))
+        if listed != number:
+            names = dictionary.update(NAMES, partial(_with_name, name, number))
+            most_bytes = 0
+            if names:
+                total = min((dictionary.capacity() or MOST_BYTES * SHARE_OF_STORE) // SHARE_OF_STORE, MOST_BYTES)
+                most_bytes = total // (SLICES * max(FEW_NAMES, names))
+            else:
+                log.info("The requests of %r are not recorded: more than %d policies have requests", name, MOST_NAMES)
+            if len(self._listed) > MOST_NAMES:
+                self._listed.clear()
+            self._listed[name] = number, most_bytes
+        return most_bytes
+
+    def _work(self) -> float:
+        pause = self._pause.after(self.flush())
+        return max(PERIOD, pause)
+
+    # --- reading; call `flush` first to include the requests of this process ----------------------------------------
+
+    def read(self, name: str) -> Recording:
+        """Return a recording, which is empty if there is none. Raise `SharedDictError`."""
+        dictionary, now = self._dictionary(), self._now()
+        last = now // SLICE
+        logs = [read_log(dictionary.get(_log_key(name, last - back))) for back in range(SLICES)]
+        level = max(stored.level for stored in logs)
+        events = sampled((event for stored in logs for event in stored.events()), level)
+        return Recording(sorted(event for event in events if event[0] >= now - SPAN), level)
+
+    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
+        """Remove matching keys from all recordings, and return the number of requests. Raise `SharedDictError`."""
+        self.flush()
+        dictionary, last, count = self._dictionary(), self._now() // SLICE, 0
+        for name in _names(dictionary.get(NAMES)):
+            for back in range(SLICES + 1):
+                count += forget_keys(dictionary, _log_key(name, last - back), matches, LIFE, dry)
+        return count
+
+    def _now(self) -> int:
+        return self._clock() // 1_000_000
+
+    def reset(self) -> None:
+        """Discard all unflushed events of this process, as if it had just started."""
+        with self._flushing:
+            self._buffers = {}
+            self._listed = {}
+
+    def after_fork(self) -> None:
+        """Discard the events of the parent, which flushes them itself."""
+        self._buffers = {}
+        self._listed = {}
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+
+
+def _log_key(name: str, number: int) -> str:
+    return f"{OWN}recording:{number}:{name}"
+
+
+def _names(stored: Any) -> dict[str, int]:
+    """Return the names of recordings, and the slice in which each was last listed."""
+    return stored if isinstance(stored, dict) else {}
+
+
+def _with_name(name: str, number: int, stored: Any) -> Change | Keep:
+    """List a name, without those that have expired. The result is the number of names, or 0 if there are too many."""
+    names = {other: last for other, last in _names(stored).items() if last > number - SLICES - 1}
+    if name not in names and len(names) >= MOST_NAMES:
+        return Keep(0)
+    names[name] = max(number, names.get(name, number))
+    return Change(names, LIFE + SLICE / 1000, len(names))
+
+
+recorder: Final = RequestRecorder(lambda: shdicts[conf.limits.store], automatic=True)
+"""The recordings of this site."""
+
+
+def _at_exit() -> None:
+    try:
+        recorder.flush()
+    except Exception as error:  # wrong settings, or a process that is shutting down
+        log.debug("The last recorded requests of limits are lost: %s", error)
+
+
+after_fork(recorder.after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,215 @@
+"""The test of an edited policy with recorded requests: what it shows, who may do it, and that it saves nothing."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from resty_django.limits import Decision, declare_policy
+from resty_django.limits.models import LimitPolicy
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics import recorder as recorder_module
+from resty_django.limits.statistics.recorder import recorder
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+from tests.integration.limits.test_limits_admin import data
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.db,
+    pytest.mark.usefixtures("limits_site"),
+]
+
+BUTTON = 'name="_test"'
+
+
+def record(requests: dict[str, int], name: str = "pay") -> None:
+    """Record requests of these keys, decided by the policy."""
+    policy = registry.get_policy(name)
+    assert policy is not None
+    for key, count in requests.items():
+        for _ in range(count):
+            policy.record(key, policy.limiter.hit(key))
+
+
+def edited(row: LimitPolicy, **fields: Any) -> dict[str, Any]:
+    """What the browser sends if somebody edits these fields and presses the button."""
+    numbers = {"algorithm": "fixed_window", "rate": "", "burst": "", "limit": row.limit, "window": row.window}
+    return data(**{**numbers, "key": row.key, "seen_version": row.version, "_test": "Test", **fields})
+
+
+def posted(client: Client, row: LimitPolicy | None, sent: dict[str, Any]) -> str:
+    reply = client.post(f"{POLICIES}{row.pk}/change/" if row else f"{POLICIES}add/", sent)
+    assert reply.status_code == 200, reply
+    return reply.content.decode()
+
+
+def result(page: str) -> str:
+    """The text of the result."""
+    (part,) = re.findall(r'<fieldset class="module resty-policy-test".*?</fieldset>', page, re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())
+
+
+def rows(page: str) -> list[list[str]]:
+    body = page[page.index("Keys with the most refusals") :]
+    return [
+        [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)]
+        for row in re.findall(r"<tr><th scope=\"row\" class=\"resty-wrap\">.*?</tr>", body)
+    ]
+
+
+def test_the_edited_policy_is_tested_and_nothing_is_saved(admin_client: Client) -> None:
+    row = make_policy(limit=3, key="ip")
+    record({"192.0.2.1": 10, "192.0.2.2": 4, "192.0.2.3": 1})
+    before = LimitPolicy.objects.values().get()
+    page = posted(admin_client, row, edited(row, limit=6))
+    text = result(page)
+    assert "6 requests per hour from the first one on, then refused" in text
+    assert "Requests 15 15" in text
+    assert "Refused 8 4" in text
+    assert "Passed after a delay 0 0" in text
+    assert "These are the requests of all keys." in text
+    assert "Keys with the most refusals (3 of 3)" in text
+    assert rows(page) == [
+        ["192.0.2.1", "10", "7", "4", "0"],
+        ["192.0.2.2", "4", "1", "0", "0"],
+        ["192.0.2.3", "1", "0", "0", "0"],
+    ]
+    assert 'name="limit" value="6"' in page, "the edit is still in the form"
+    assert "Please correct" not in page
+    assert LimitPolicy.objects.values().get() == before
+    assert logged() == []
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    assert policy.limiter.peek("192.0.2.3").remaining == 2, "the limit was not used"
+    reply = admin_client.post(f"{POLICIES}{row.pk}/change/", {**edited(row, limit=6), "_test": [], "_save": "Save"})
+    assert reply.status_code == 302
+    assert LimitPolicy.objects.get().limit == 6
+
+
+def test_delays_costs_and_another_algorithm(admin_client: Client) -> None:
+    row = make_policy(limit=100, key="ip")
+    record({"192.0.2.1": 10})
+    text = result(posted(admin_client, row, edited(row, cost=20)))
+    assert "Refused 0 5" in text
+    leaky = {"algorithm": "leaky_bucket", "rate": "1/h", "burst": "3", "limit": "", "window": ""}
+    text = result(posted(admin_client, row, edited(row, **leaky)))
+    assert "Refused 0 6" in text
+    assert "Passed after a delay 0 3" in text
+    concurrency = {"algorithm": "concurrency", "limit": "1", "window": ""}
+    text = result(posted(admin_client, row, edited(row, **concurrency)))
+    assert "Concurrency cannot be tested" in text
+
+
+def test_shadow_refusals_are_shown_apart(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip", mode="shadow")
+    record({"192.0.2.1": 4})
+    text = result(posted(admin_client, row, edited(row, mode="enforce", limit=2)))
+    assert "Refused 0 + 3 in shadow mode 2" in text
+
+
+def test_what_the_test_cannot_show_is_said(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = make_policy(limit=1, key="ip", path="/pay/*")
+    record({"192.0.2.1": 2, "192.0.2.2": 2})
+    text = result(posted(admin_client, row, edited(row, path="/shop/*", methods="POST", exempt_paths="/a")))
+    assert "The changes of path, methods, exempt_paths are ignored" in text
+    assert "the key user cannot be tested" in result(posted(admin_client, row, edited(row, key="user", path="/pay/*")))
+    assert "Refused 2 3" in result(posted(admin_client, row, edited(row, key="all", path="/pay/*")))
+    monkeypatch.setattr(recorder_module, "MOST", 100)
+    record({f"10.0.0.{number}": 1 for number in range(200)})
+    page = posted(admin_client, row, edited(row, path="/pay/*"))
+    level = recorder.read("pay:ip").level
+    assert level > 0
+    assert f"these are all requests of {100 / 2**level:.3g} % of the keys" in result(page)
+    assert "Only some of the keys were recorded" in result(
+        posted(admin_client, row, edited(row, key="all", path="/pay/*"))
+    )
+
+
+def test_nothing_recorded_is_said(admin_client: Client, settings: Any) -> None:
+    row = make_policy(limit=1, key="ip")
+    text = result(posted(admin_client, row, edited(row)))
+    assert "No request of this policy was recorded in the last hour. Save the policy in shadow mode" in text
+    text = result(posted(admin_client, None, data(name="new", _test="Test")))
+    assert "No policy has the name new yet." in text
+    assert LimitPolicy.objects.count() == 1
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RECORD_REQUESTS": False}}
+    assert "the setting RECORD_REQUESTS is off" in result(posted(admin_client, row, edited(row)))
+    broken = {"limits": {"PATH": "/proc/nowhere"}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {}, "SHARED_DICTS": broken}
+    assert "The recorded requests cannot be read" in result(posted(admin_client, row, edited(row)))
+
+
+def test_a_policy_declared_in_code_is_tested_before_it_is_replaced(admin_client: Client) -> None:
+    declare_policy("pay", "fixed_window", limit=2, window="1h", key="ip")
+    record({"192.0.2.1": 5})
+    sent = data(algorithm="fixed_window", rate="", burst="", limit="4", window="1h", _test="Test")
+    assert "Refused 3 1" in result(posted(admin_client, None, sent))
+    assert not LimitPolicy.objects.exists()
+
+
+def test_an_error_in_the_form_is_shown_instead(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip")
+    record({"192.0.2.1": 5})
+    page = posted(admin_client, row, edited(row, limit="", window="never"))
+    assert "resty-policy-test" not in page
+    assert "Please correct the errors below" in page
+    assert "Fixed window requires this field." in page
+
+
+def test_a_conflict_with_another_editor_does_not_prevent_a_test(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip")
+    record({"192.0.2.1": 5})
+    sent = edited(row, limit=3)
+    row.limit = 2
+    row.save()
+    assert "Refused 4 2" in result(posted(admin_client, row, sent))
+    reply = admin_client.post(f"{POLICIES}{row.pk}/change/", {**sent, "_test": [], "_save": "Save"})
+    assert "Another user has saved this object" in reply.content.decode(), "the conflict is shown when saving"
+
+
+def test_hostile_keys_are_escaped_and_long_ones_shortened(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="header:X")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    for key in (HOSTILE, "\udc80<i>", "x" * 150 + "<u>" * 15, "y" * 100_000):
+        for _ in range(2):
+            policy.record(key, Decision(False))
+    page = posted(admin_client, row, edited(row))
+    assert "<b>&quot;" not in page
+    assert HOSTILE not in page
+    assert html.escape("\\udc80<i>") in page
+    assert "<u>" not in page
+    assert "yyyyy" not in page
+    assert len(rows(page)) == 4
+
+
+def test_only_users_who_may_change_the_policy_may_test_it() -> None:
+    row = make_policy(limit=1, key="ip")
+    sent = edited(row, limit=2)
+    url = f"{POLICIES}{row.pk}/change/"
+    changer, viewer, adder = (
+        person("change_limitpolicy", "view_limitpolicy"),
+        person("view_limitpolicy"),
+        person("add_limitpolicy", "view_limitpolicy"),
+    )
+    assert BUTTON in changer.get(url).content.decode()
+    assert changer.post(url, sent).status_code == 200
+    assert BUTTON not in viewer.get(url).content.decode()
+    assert viewer.post(url, sent).status_code == 403
+    assert BUTTON not in adder.get(url).content.decode()
+    assert adder.post(url, sent).status_code == 403
+    assert BUTTON in adder.get(f"{POLICIES}add/").content.decode()
+    assert adder.post(f"{POLICIES}add/", data(name="new", _test="Test")).status_code == 200
+    assert changer.post(f"{POLICIES}add/", data(name="new", _test="Test")).status_code == 403
+    assert person().post(url, sent).status_code == 403
+    assert Client().post(url, sent).status_code == 302
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = changer.cookies
+    assert strict.post(url, sent).status_code == 403
+    assert "resty-policy-test" not in changer.get(f"{url}?_test=1").content.decode(), "GET tests nothing"
+    assert list(LimitPolicy.objects.values_list("limit", flat=True)) == [1]
+    assert logged() == []

@@ -1,0 +1,500 @@
+"""Policies with a rate per tier and with exemptions: over the middleware and decorators, in the admin, in files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.checks import run_checks
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import path
+
+from resty_django.limits import BadPolicy
+from resty_django.limits.decorators import limit
+from resty_django.limits.enforcement.chosen_rates import MISSING_FUNCTION
+from resty_django.limits.health import probe
+from resty_django.limits.models import LimitPolicy
+from resty_django.limits.policies import enforcers, export, registry
+from resty_django.limits.policies.spec import PolicySpec, find_problems, from_values
+from resty_django.limits.statistics import reporter
+from resty_django.limits.statistics.reporter import Totals
+
+from . import served_urls
+from .policy_tools import POLICIES, Worker, logged, make_policy
+
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "resty_django.limits.middleware.LimitMiddleware",
+]
+TIERS = "pro: 4/h\nmany: 5/m;3/h\nstaff: none"
+NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
+    "fixed_window": ({"limit": 1, "window": "365d"}, "pro: 4/h"),
+    "sliding_window": ({"limit": 1, "window": "365d"}, "pro: 4/365d"),
+    "leaky_bucket": ({"rate": "1/h"}, "pro: 100/s burst=3"),
+    "token_bucket": ({"rate": "1/h", "max_wait": "0s"}, "pro: 1/h capacity=4"),
+}
+"""Numbers with which one request passes, and a tier with which four pass."""
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("limits_site")]
+
+
+def tier_of(request: HttpRequest) -> Any:
+    return request.headers.get("X-Plan")
+
+
+async def atier_of(request: HttpRequest) -> Any:
+    return tier_of(request)
+
+
+def view(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(b"done")
+
+
+@limit("api")
+def decorated(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(b"done")
+
+
+urls = [path("api/items/", view), path("api/status/", view), path("decorated/", decorated)]
+
+
+@pytest.fixture(params=["sync", "async"])
+def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) -> Iterator[Callable[..., list[int]]]:
+    """A function that returns the statuses of requests, on a site whose setting TIER is a function like the handler."""
+    asynchronous = request.param == "async"
+    tier = f"{__name__}.{'atier_of' if asynchronous else 'tier_of'}"
+    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "TIER": tier, "MAX_DELAY": 0}}
+    before, served_urls.urlpatterns = served_urls.urlpatterns, urls
+
+    def sync(url: str, count: int, plan: str, user: Any, **options: Any) -> list[int]:
+        client = Client()
+        if user is not None:
+            client.force_login(user)
+        return [client.get(url, headers={"X-Plan": plan}, **options).status_code for _ in range(count)]
+
+    async def concurrent(url: str, count: int, plan: str, user: Any, **options: Any) -> list[int]:
+        client = AsyncClient()
+        if user is not None:
+            await client.aforce_login(user)
+        return [(await client.get(url, headers={"X-Plan": plan}, **options)).status_code for _ in range(count)]
+
+    def ask(url: str = "/api/items/", count: int = 6, plan: str = "", user: Any = None, **options: Any) -> list[int]:
+        if asynchronous:
+            return asyncio.run(concurrent(url, count, plan, user, **options))
+        return sync(url, count, plan, user, **options)
+
+    with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=MIDDLEWARE):
+        yield ask
+    served_urls.urlpatterns = before
+
+
+Asking = Callable[..., list[int]]
+
+
+def passed(codes: list[int]) -> int:
+    assert set(codes) <= {200, 429}
+    return codes.count(200)
+
+
+# --- tiers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", NUMBERS)
+def test_each_tier_has_its_rate(statuses: Asking, algorithm: str) -> None:
+    numbers, pro = NUMBERS[algorithm]
+    make_policy("api", algorithm, path="/api/*", tiers=f"{pro}\nstaff: none", **numbers)
+    assert passed(statuses(plan="pro", count=4)) == 4
+    if algorithm != "leaky_bucket":  # its state has a time of milliseconds
+        assert passed(statuses(plan="pro")) == 0
+    assert passed(statuses(plan="staff")) == 6
+    assert passed(statuses(plan="unknown")) == 1
+    assert passed(statuses()) == 0  # requests without a tier share the state of those of unknown ones
+
+
+def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", tiers=TIERS)
+    assert passed(statuses(plan="many", count=5)) == 3
+    assert reporter.stats.flush()
+    assert reporter.stats.totals()["api"] == Totals(passed=3, refused=2)
+
+
+def test_tiers_apply_to_decorated_views_and_with_other_policies(statuses: Asking) -> None:
+    make_policy("api", limit=1, tiers=TIERS)
+    assert passed(statuses("/decorated/", plan="pro")) == 4
+    assert passed(statuses("/decorated/", plan="staff")) == 6
+    make_policy("outer", limit=3, path="/decorated/", tiers="staff: 1/h")
+    make_policy("inner", limit=2, path="/decorated/")
+    assert passed(statuses("/decorated/", plan="staff")) == 1
+
+
+def test_an_edit_keeps_the_state_of_a_tier(statuses: Asking) -> None:
+    row = make_policy("api", path="/api/*", tiers=TIERS)
+    assert passed(statuses(plan="pro")) == 4
+    row.tiers = "other: 1/h\npro: 9/h"
+    row.save()
+    assert passed(statuses(plan="pro", count=1)) == 1
+    row.tiers = ""
+    row.save()
+    assert passed(statuses(plan="pro")) == 3
+
+
+def test_a_tier_is_asked_for_only_where_a_policy_applies(statuses: Asking, settings: Any) -> None:
+    make_policy("api", path="/api/*", methods="POST", tiers=TIERS)
+    make_policy("api-get", "fixed_window", limit=2, path="/api/*")
+    settings.RESTY_DJANGO = {
+        **settings.RESTY_DJANGO,
+        "LIMITS": {**settings.RESTY_DJANGO["LIMITS"], "TIER": f"{__name__}.nothing"},
+    }
+    assert passed(statuses()) == 2
+
+
+def test_without_the_setting_the_rate_of_the_policy_applies(
+    statuses: Asking, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    enforcers._log_missing_function.cache_clear()
+    make_policy("api", path="/api/*", tiers=TIERS)
+    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": None}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    with caplog.at_level(logging.ERROR, "resty_django.limits"):
+        assert passed(statuses(plan="staff")) == 3
+    assert [record.message for record in caplog.records if MISSING_FUNCTION in record.message] == [
+        f"The rates of the tiers of limit policies do not apply. {MISSING_FUNCTION}"
+    ]
+    assert [(finding.level, finding.subject, finding.message) for finding in probe()] == [
+        ("error", "policy api", MISSING_FUNCTION)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tier", "message"),
+    [(None, "Nothing names the tier of a request. Set"), ("shop.nothing.tier_of", "No module named 'shop'")],
+)
+def test_a_check_reports_rules_whose_tiers_nothing_names(settings: Any, tier: str | None, message: str) -> None:
+    rule = {"name": "api", "algorithm": "fixed_window", "limit": 1, "window": "1h", "tiers": {"pro": "5/h"}}
+    settings.RESTY_DJANGO = {"LIMITS": {"RULES": [rule], "TIER": tier}}
+    (error,) = [found for found in run_checks() if found.id == "resty_limits.E003"]
+    assert message in error.msg
+    settings.RESTY_DJANGO = {"LIMITS": {"RULES": [rule], "TIER": f"{__name__}.tier_of"}}
+    assert not [found for found in run_checks() if found.id == "resty_limits.E003"]
+
+
+def test_plain_code_uses_the_limiters_of_a_tier() -> None:
+    make_policy("api", tiers=TIERS, limit=1)
+    policy = registry.get_policy("api")
+    assert policy is not None
+    assert {tier: len(limiters) for tier, limiters in policy.tiers.items()} == {"pro": 1, "many": 2, "staff": 0}
+    (pro,) = policy.tiers["pro"]
+    assert [bool(pro.hit("k")) for _ in range(5)] == [True] * 4 + [False]
+    assert policy.limiter.hit("k")
+    assert len({limiter.prefix for limiter in policy.limiters}) == len(policy.limiters) == 4
+
+
+def test_a_policy_without_tiers_and_exemptions_takes_the_short_way() -> None:
+    for number, fields in enumerate(({}, {"tiers": TIERS}, {"exempt_paths": "/a"})):
+        make_policy(f"p{number}", **fields)
+    plain = [enforcers.enforcer_for([policy]).plain for policy in registry.all_policies().values()]
+    assert [limit is not None for limit in plain] == [True, False, False]
+
+
+# --- exemptions ---------------------------------------------------------------------------------------------------
+
+
+def test_networks_are_exempt(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", exempt_networks="10.0.0.0/8\n127.0.0.1")
+    assert passed(statuses()) == 6
+    LimitPolicy.objects.update(exempt_networks="10.0.0.0/8")
+    registry.refresh_policies()
+    assert passed(statuses()) == 3
+
+
+def test_paths_are_exempt_for_decorated_views_too(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", exempt_paths="/api/status/*\n/decor*")
+    assert passed(statuses("/api/status/")) == 6
+    assert passed(statuses("/api/items/")) == 3
+    assert passed(statuses("/decorated/")) == 6
+
+
+def test_users_are_exempt_by_name_and_by_primary_key(statuses: Asking) -> None:
+    anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
+    other = User.objects.create_user(f"user:{anna.pk}")
+    make_policy("api", path="/api/*", key="user|ip", exempt_users=f"user:{anna.pk}\nben")
+    assert passed(statuses(user=anna)) == passed(statuses(user=ben)) == 6
+    assert passed(statuses(user=other)) == 3  # a name cannot be mistaken for a primary key
+    assert passed(statuses()) == 3
+
+
+def test_members_of_groups_are_exempt(statuses: Asking) -> None:
+    anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
+    anna.groups.add(Group.objects.create(name="Shop managers"))
+    ben.groups.add(Group.objects.create(name="Others"))
+    make_policy("api", path="/api/*", exempt_groups="Shop managers\nNobody")
+    assert passed(statuses(user=anna)) == 6
+    assert passed(statuses(user=ben)) == 3
+    assert passed(statuses()) == 0
+
+
+@pytest.mark.parametrize("statuses", ["sync"], indirect=True)  # the queries of other threads cannot be counted
+def test_groups_take_one_query_for_all_policies_and_none_without_such_a_policy(statuses: Asking) -> None:
+    user = User.objects.create_user("anna")
+    make_policy("api", path="/api/items/", limit=100)
+    make_policy("other", path="/free/", exempt_groups="a")
+
+    def count_of(asked: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            statuses("/api/items/", 1, user=user)
+        return len([query for query in queries if asked in query["sql"]])
+
+    assert count_of("auth_group") == 0
+    for number in range(3):
+        make_policy(f"exempting{number}", path="/api/items/", exempt_groups="a\nb", limit=100)
+    statuses("/api/items/", 1)
+    assert count_of("auth_group") == 1
+
+
+def test_without_users_nobody_is_exempt(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", exempt_users="anna", exempt_groups="a")
+    with override_settings(MIDDLEWARE=MIDDLEWARE[2:]):
+        assert passed(statuses()) == 3
+
+
+def test_a_tier_can_be_exempt(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", tiers=TIERS, exempt_paths="/api/status/", exempt_networks="10.0.0.0/8")
+    assert passed(statuses("/api/status/", plan="pro")) == 6
+    assert passed(statuses("/api/items/", plan="pro", REMOTE_ADDR="192.0.2.1")) == 4
+
+
+# --- validation ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tiers": "pro: 4/h\nfree 2/h"}, "Line 2, “free 2/h”: Write a tier, a colon and its rate: pro: 600/m"),
+        ({"tiers": "pro:"}, "Line 1, “pro:”: Write a tier"),
+        ({"tiers": ": 4/h"}, "Line 1, “: 4/h”: Write a tier"),
+        ({"tiers": "\n\npro: fast"}, "Line 3, “pro: fast”: 'fast' is not a rate such as"),
+        ({"tiers": "pro: 4/h\npro: 5/h"}, "Line 2, “pro: 5/h”: An earlier line is for the same tier."),
+        ({"tiers": f"{'p' * 65}: 4/h"}, "The name of the tier is too long. Use at most 64 characters."),
+        ({"tiers": "pro: 4.5/h"}, "is not a whole number of requests"),
+        ({"tiers": "pro: 4/h burst=3"}, "this limit has no burst="),
+        ({"tiers": "pro: 4/900d"}, "Line 1, “pro: 4/900d”: This must be from 1ms to 366d."),
+        ({"tiers": "pro: 1/h", "cost": 2}, "can never pass this limit"),
+        ({"tiers": "pro: 4/h;"}, "contains an empty rate"),
+        ({"tiers": "\n".join(f"t{number}: 4/h" for number in range(201))}, "This has 201 lines. Use at most 200."),
+        ({"tiers": f"pro: {'4' * 200}/h"}, "Line 1 is too long. Use at most 200 characters."),
+        ({"tiers": "a\nb\nc\nd\ne\nf\ng"}, "2 more lines are wrong."),
+        ({"exempt_networks": "10.0.0.0/8\nhome"}, "Line 2, “home”: This is not a network. Write 10.0.0.0/8"),
+        ({"exempt_paths": "/a\nb c"}, "Line 2, “b c”: This must not contain spaces."),
+        ({"exempt_paths": "api"}, "Line 1, “api”: A path must begin with / or *. Write /api"),
+        ({"exempt_users": "user:"}, "The primary key is missing. Write user:7."),
+    ],
+)
+def test_a_mistake_names_its_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        make_policy("api", limit=2, **fields)
+    ((field, (text,)),) = caught.value.message_dict.items()
+    assert field in fields
+    assert message in text
+
+
+def test_wrong_tiers_are_reported_with_other_mistakes() -> None:
+    spec = PolicySpec(name="api", algorithm="leaky_bucket", rate="fast", tiers="pro: 1/h\nfree")
+    problems = find_problems(spec)
+    assert sorted(problems) == ["rate", "tiers"]
+    assert problems["tiers"].startswith("Line 2, “free”")
+    assert "tiers" in find_problems(PolicySpec(name="a", algorithm="concurrency", limit=1, tiers="pro: 1/h"))
+
+
+def test_code_declares_tiers_as_a_dict_and_exemptions_as_lists() -> None:
+    registry.declare_policy(
+        "api",
+        "leaky_bucket",
+        rate="1/s",
+        tiers={"plan:pro": "5/s burst=2", "staff": None},
+        exempt_networks=["10.0.0.0/8", "192.0.2.7"],
+        exempt_users="anna\r\n\r\n ben ",
+    )
+    policy = registry.get_policy("api")
+    assert policy is not None
+    assert policy.spec.tiers == "plan:pro: 5/s burst=2\nstaff: none"
+    assert policy.spec.exempt_networks == "10.0.0.0/8\n192.0.2.7"
+    assert policy.spec.exempt_users == "anna\nben"
+    assert policy.describe() == (
+        "1 request/s, then refused; plan:pro: 5 requests/s, up to 2 wait, then refused; staff: no limit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tiers": {"pro": 5}}, "tiers: Line 1, “pro: 5”: '5' is not a rate"),
+        ({"tiers": ["pro: 5/s"]}, "tiers: This must be an object such as"),
+        ({"tiers": {"a: 1/s\nb": "1/s"}}, "tiers: This must be an object such as"),
+        ({"exempt_users": {"a": "b"}}, "exempt_users: This must be a list of strings, not an object."),
+        ({"exempt_users": [7]}, "exempt_users: This must be a list of strings, not a list."),
+    ],
+)
+def test_declarations_of_a_wrong_type_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadPolicy, match=message):
+        from_values({"name": "api", "algorithm": "leaky_bucket", "rate": "1/s", **values})
+
+
+# --- the admin ----------------------------------------------------------------------------------------------------
+
+
+def form(**fields: Any) -> dict[str, Any]:
+    """What the browser sends for a policy's form."""
+    numbers = {"algorithm": "fixed_window", "limit": "2", "window": "1h"}
+    return {"name": "api", "key": "ip", "cost": "1", "mode": "enforce", "order": "0", **numbers, **fields}
+
+
+@pytest.fixture
+def _tier_setting(settings: Any, limits_site: Any) -> None:
+    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": f"{__name__}.tier_of"}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+
+
+@pytest.mark.usefixtures("_tier_setting")
+def test_tiers_and_exemptions_are_edited_shown_found_and_logged(admin_client: Client) -> None:
+    Group.objects.create(name="Shop managers")
+    User.objects.create_user("anna")
+    sent = form(
+        tiers="pro:4/h\r\n\r\n<b>: none\r\n",
+        exempt_networks="10.0.0.0/8",
+        exempt_users="anna\r\nuser:7",
+        exempt_groups=" Shop managers ",
+        exempt_paths="/api/status/*",
+        path="/api/*",
+    )
+    reply = admin_client.post(f"{POLICIES}add/", sent)
+    assert reply.status_code == 302, reply.context["errors"]
+    row = LimitPolicy.objects.get()
+    assert (row.tiers, row.exempt_users, row.exempt_groups) == (
+        "pro: 4/h\n<b>: none",
+        "anna\nuser:7",
+        "Shop managers",
+    )
+    html = admin_client.get(POLICIES).content.decode()
+    for text in ("pro: 4 requests per hour", "&lt;b&gt;: no limit", "not network 10.0.0.0/8", "not user anna"):
+        assert text in html
+    assert "<b>:" not in html
+    for search, count in (("Shop man", 1), ("10.0.0", 1), ("pro:", 1), ("nobody", 0)):
+        assert admin_client.get(POLICIES, {"q": search}).context["cl"].result_count == count
+    admin_client.post(f"{POLICIES}{row.pk}/change/", {**sent, "tiers": "pro: 5/h", "exempt_users": ""})
+    assert logged() == ["Added.", "Changed Tiers and Exempt users."]
+    policy = registry.get_policy("api")
+    assert policy is not None
+    assert list(policy.tiers) == ["pro"]
+    admin_client.post(f"{POLICIES}{row.pk}/change/", form(algorithm="concurrency", window="", tiers="pro: 5/h"))
+    row.refresh_from_db()
+    assert (row.algorithm, row.tiers, row.exempt_networks) == ("concurrency", "", "")
+
+
+def test_a_long_list_of_tiers_is_shortened(admin_client: Client) -> None:
+    make_policy("api", tiers="\n".join(f"tier{number}: 4/h" for number in range(9)))
+    html = admin_client.get(POLICIES).content.decode()
+    assert "tier4: 4 requests" in html
+    assert "tier5: 4 requests" not in html
+    assert "and 4 more" in html
+
+
+@pytest.mark.usefixtures("_tier_setting")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tiers": "pro: 4/h\r\nfree <b>"}, "Line 2, “free &lt;b&gt;”: Write a tier"),
+        ({"exempt_users": "anna\r\nben\r\nuser:7"}, "There is no user “ben”. Correct the name, or remove it."),
+        ({"exempt_groups": "Staff\r\nX"}, "There is no group “Staff”, “X”. Correct the name, or remove it."),
+        ({"exempt_networks": "<b>"}, "“&lt;b&gt;”: This is not a network."),
+    ],
+)
+def test_the_form_names_what_to_change(admin_client: Client, fields: dict[str, str], message: str) -> None:
+    User.objects.create_user("anna")
+    reply = admin_client.post(f"{POLICIES}add/", form(**fields))
+    assert reply.status_code == 200
+    assert message in reply.content.decode()
+    assert list(reply.context["adminform"].form.errors) == list(fields)
+
+
+def test_the_form_refuses_tiers_that_nothing_names(admin_client: Client) -> None:
+    reply = admin_client.post(f"{POLICIES}add/", form(tiers="pro: 4/h"))
+    assert reply.context["adminform"].form.errors["tiers"] == [MISSING_FUNCTION]
+
+
+def test_a_reset_covers_all_tiers_and_a_search_shows_them(admin_client: Client) -> None:
+    row = make_policy("api", tiers=TIERS)
+    policy = registry.get_policy("api")
+    assert policy is not None
+    for limiter in policy.limiters:
+        limiter.hit("k")
+    html = admin_client.get(f"{POLICIES}limits/key/", {"key": "k"}).content.decode()
+    assert html.count("requests per hour from the first one on") == 3  # the policy's own, pro and many
+    admin_client.post(f"{POLICIES}{row.pk}/reset-key/", {"key": "k"})
+    assert [limiter.peek("k").remaining for limiter in policy.limiters] == [3, 4, 5, 3]
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+LISTS = {
+    "exempt_networks": "10.0.0.0/8\n2001:db8::/32",
+    "exempt_users": "anna\nuser:7",
+    "exempt_groups": "Shop managers",
+    "exempt_paths": "/api/status/*",
+}
+
+
+def test_a_file_has_tiers_as_an_object_and_exemptions_as_lists() -> None:
+    make_policy("api", tiers=TIERS, **LISTS)
+    text = export.write(row.spec() for row in LimitPolicy.objects.all())
+    (entry,) = json.loads(text)["policies"]
+    assert entry["tiers"] == {"pro": "4/h", "many": "5/m;3/h", "staff": "none"}
+    assert entry["exempt_networks"] == ["10.0.0.0/8", "2001:db8::/32"]
+    before = LimitPolicy.objects.get().spec()
+    LimitPolicy.objects.update(tiers="pro: 9/h", exempt_users="", exempt_groups="")
+    specs = export.read(text)
+    (change,) = export.plan(specs).acting
+    assert change.lines == [
+        "tiers: pro: 9/h → pro: 4/h, many: 5/m;3/h, staff: none",
+        "exempt_users: (empty) → anna, user:7",
+        "exempt_groups: (empty) → Shop managers",
+    ]
+    export.apply(specs)
+    assert LimitPolicy.objects.get().spec() == before == specs[0]
+
+
+def test_a_file_without_these_fields_clears_nothing_else() -> None:
+    old = {"name": "api", "algorithm": "fixed_window", "limit": 3, "window": "1h"}
+    text = json.dumps({"format": export.FORMAT, "version": export.VERSION, "policies": [old]})
+    export.apply(export.read(text))
+    row = LimitPolicy.objects.get()
+    assert (row.limit, row.tiers, row.exempt_users) == (3, "", "")
+
+
+def test_a_mistake_in_a_file_names_its_line() -> None:
+    entry = {"name": "api", "algorithm": "fixed_window", "limit": 3, "window": "1h", "tiers": {"a": "1/h", "b": "x"}}
+    text = json.dumps({"format": export.FORMAT, "version": export.VERSION, "policies": [entry]})
+    with pytest.raises(export.BadFile, match=r"policies\[0\] \('api'\): tiers: Line 2, “b: x”: 'x' is not a rate"):
+        export.read(text)
+
+
+# --- other processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.e2e
+def test_tiers_and_exemptions_reach_other_processes(worker: Callable[..., Worker]) -> None:
+    row = make_policy("api")
+    other = worker("watch", name="api", fields=["tiers", "exempt_networks"])
+    other.wait_for(lambda line: line[:2] == ["watch", ["", ""]])
+    row.tiers, row.exempt_networks = "pro: 4/h", "10.0.0.0/8"
+    row.save()
+    other.wait_for(lambda line: line[:2] == ["watch", ["pro: 4/h", "10.0.0.0/8"]])

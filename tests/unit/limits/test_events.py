@@ -1,0 +1,84 @@
+"""Logs of events: what is added comes back, the bounds hold, and the sequence of a sampled key is complete."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resty_django.limits.statistics.events import EventLog, is_sampled, read_log, sampled
+
+PLENTY = 10**9
+events_of = st.lists(
+    st.tuples(st.integers(0, 2**52), st.text(st.characters(), max_size=8), st.integers(0, 3)), max_size=60
+)
+
+
+@given(st.lists(events_of, max_size=4))
+def test_what_is_added_comes_back(parts: list[list[tuple[int, str, int]]]) -> None:
+    log = EventLog()
+    for part in parts:
+        log = log.added(part, 0, PLENTY, PLENTY)
+    log = read_log(log.packed())
+    everything = [event for part in parts for event in part]
+    assert sorted(log.events()) == sorted(everything)
+    assert log.total == len(everything)
+    assert log.level == 0
+
+
+def crowd(keys: int, each: int) -> list[tuple[int, str, int]]:
+    return [(1_790_000_000_000 + 7 * turn, f"10.0.{key // 256}.{key % 256}", turn % 4)
+            for turn in range(each) for key in range(keys)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("most", "most_bytes"), [(1000, PLENTY), (PLENTY, 2000), (1, 1), (0, 0)])
+def test_a_log_is_bounded_and_its_keys_are_complete(most: int, most_bytes: int) -> None:
+    events = crowd(500, 20)
+    log = EventLog()
+    for start in range(0, len(events), 100):
+        log = log.added(events[start : start + 100], 0, most, most_bytes)
+        assert log.total <= most
+        assert log.size <= max(most_bytes, 0)
+    assert log.level > 0
+    kept = {key for _, key, _ in log.events()}
+    assert sorted(log.events()) == sorted(event for event in events if event[1] in kept)
+    assert kept == {f"10.0.{key // 256}.{key % 256}" for key in range(500)} & kept
+    assert all(is_sampled(key, log.level) for key in kept)
+
+
+def test_a_share_of_the_keys_is_sampled() -> None:
+    keys = [f"user:{number}" for number in range(20_000)]
+    for level in (1, 3, 5):
+        share = sum(is_sampled(key, level) for key in keys) / len(keys)
+        assert share == pytest.approx(1 / 2**level, rel=0.15)
+    assert {key for key in keys if is_sampled(key, 5)} <= {key for key in keys if is_sampled(key, 3)}
+
+
+def test_events_of_different_levels_are_sampled_alike() -> None:
+    events = crowd(200, 3)
+    log = EventLog().added(events, 0, PLENTY, PLENTY).added(sampled(events, 3), 3, PLENTY, PLENTY)
+    assert log.level == 3
+    assert sorted(log.events()) == sorted(sampled(events, 3) * 2)
+    log = log.added(events, 0, PLENTY, PLENTY)
+    assert log.total == 3 * len(sampled(events, 3)) == len(log.events())
+
+
+def test_a_key_can_be_removed() -> None:
+    log = EventLog().added(crowd(5, 3), 0, PLENTY, PLENTY).added(crowd(5, 2), 0, PLENTY, PLENTY)
+    rest = log.without(lambda key: key == "10.0.0.3")
+    assert log.total - rest.total == 5
+    assert {key for _, key, _ in rest.events()} == {f"10.0.0.{number}" for number in (0, 1, 2, 4)}
+    assert log.without(lambda key: False) is log
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [None, 7, "text", b"", b"\xff\xff", msgspec.msgpack.encode([1, 2]), msgspec.msgpack.encode([0, 3, [b"no zlib"]]),
+     msgspec.msgpack.encode([0, 3, [zlib.compress(b"\xc1")]]),
+     msgspec.msgpack.encode([0, 3, [zlib.compress(msgspec.msgpack.encode([0, [b"k"], [5], [], b"\0"]))]])],
+)  # fmt: skip
+def test_foreign_data_has_no_events(foreign: object) -> None:
+    assert read_log(foreign).events() == []

@@ -1,0 +1,93 @@
+"""Replay of recorded requests: the decisions are those of the algorithm at the recorded times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from resty_django.limits.policies.replay import MOST_KEYS, NotReplayable, Replay, replay
+from resty_django.limits.policies.spec import from_values
+from resty_django.limits.statistics.events import PASSED, REFUSED, SHADOWED, Event
+from resty_django.limits.statistics.recorder import MOST_EVENTS, Recording
+
+START = 1_790_000_000_000
+
+
+def every(interval: int, count: int, key: str = "k", outcome: int = PASSED) -> list[Event]:
+    return [(START + number * interval, key, outcome) for number in range(count)]
+
+
+def replayed(events: list[Event], recorded_key: str = "ip", level: int = 0, **values: Any) -> Replay:
+    spec = from_values({"name": "p", "key": "ip", **values})
+    return replay(spec, Recording(sorted(events), level), recorded_key)
+
+
+@pytest.mark.parametrize(
+    ("values", "refused", "delayed"),
+    [
+        ({"algorithm": "fixed_window", "limit": 2, "window": "5s"}, 6, 0),
+        ({"algorithm": "fixed_window", "limit": 2, "window": "5s", "cost": 2}, 8, 0),
+        ({"algorithm": "sliding_window", "limit": 100, "window": "1h"}, 0, 0),
+        ({"algorithm": "leaky_bucket", "rate": "30/min", "burst": 1}, 4, 5),
+        ({"algorithm": "leaky_bucket", "rate": "30/min"}, 5, 0),
+        ({"algorithm": "token_bucket", "rate": "30/min", "capacity": 1, "max_wait": "0s"}, 5, 0),
+        ({"algorithm": "token_bucket", "interval": "2s", "capacity": 1, "max_wait": "2s"}, 4, 5),
+    ],
+)
+def test_the_algorithms_decide_at_the_recorded_times(values: dict[str, Any], refused: int, delayed: int) -> None:
+    result = replayed(every(1000, 10), **values)
+    assert (result.requests, result.refused, result.delayed) == (10, refused, delayed)
+    assert result.first is not None
+    assert result.last is not None
+    assert (result.last - result.first).total_seconds() == 9
+
+
+def test_keys_are_separate_and_the_most_refused_come_first() -> None:
+    events = [event for number in range(30) for event in every(10, number, f"key{number:02}")]
+    events += every(10, 5, "old", REFUSED) + every(10, 4, "shadow", SHADOWED)
+    result = replayed(events, algorithm="fixed_window", limit=10, window="1h")
+    assert result.key_count == 31
+    assert [counts.key for counts in result.keys[:3]] == ["key29", "key28", "key27"]
+    assert len(result.keys) == MOST_KEYS
+    assert result.refused == sum(range(1, 20))
+    assert (result.refused_then, result.shadowed_then) == (5, 4)
+    old = next(counts for counts in result.keys if counts.key == "old")
+    assert (old.requests, old.refused_then, old.refused) == (5, 5, 0)
+
+
+def test_a_key_with_fewer_parts_can_be_tested() -> None:
+    events = every(10, 3, "192.0.2.1|/a") + every(10, 3, "192.0.2.1|/b") + every(10, 1, "192.0.2.2|/a")
+    numbers: dict[str, Any] = {"algorithm": "fixed_window", "limit": 2, "window": "1h"}
+    assert replayed(events, "ip+path", key="ip+path", **numbers).refused == 2
+    assert replayed(events, "ip+path", key="ip + path", **numbers).refused == 2
+    by_address = replayed(events, "ip+path", key="ip", **numbers)
+    assert [(counts.key, counts.refused) for counts in by_address.keys] == [("192.0.2.1", 4), ("192.0.2.2", 0)]
+    assert replayed(events, "ip+path", key="path+ip", **numbers).keys[0].key == "/a|192.0.2.1"
+    assert replayed(events, "ip+path", key="all", **numbers).refused == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"algorithm": "concurrency", "limit": 2}, "duration is not recorded"),
+        ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "tiers": "pro: 5/h"}, "policy with tiers cannot be"),
+        ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "user"}, "recorded with the key ip"),
+        ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "all", "level": 1}, "Only some of the keys"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused_with_a_reason(values: dict[str, Any], reason: str) -> None:
+    level = values.pop("level", 0)
+    with pytest.raises(NotReplayable, match=reason):
+        replayed(every(1, 3), level=level, **values)
+
+
+def test_nothing_recorded() -> None:
+    result = replayed([], algorithm="fixed_window", limit=2, window="1h")
+    assert (result.requests, result.refused, result.first, result.keys) == (0, 0, None, [])
+
+
+def test_the_work_is_bounded() -> None:
+    events = every(1, MOST_EVENTS + 5)
+    result = replayed(events, algorithm="fixed_window", limit=1, window="1h")
+    assert result.refused == MOST_EVENTS - 1
