@@ -432,7 +432,7 @@ def _request_limit(
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
-    return RequestLimit(
+    limit = RequestLimit(
         name,
         limiter,
         key,
@@ -451,6 +451,9 @@ def _request_limit(
         record=None if counter is None else counter.record,
         series="" if counter is None else counter.series,
     )
+    if limit.ban is not None and location:
+        limit.ban.list_in_catalog(location)
+    return limit
 
 
 def _validated(

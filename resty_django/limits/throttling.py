@@ -165,7 +165,7 @@ class LimitThrottle(BaseThrottle):
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
             location = f"{cls.__module__}.{cls.__qualname__}"
             counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
-            yield RequestLimit(
+            limit = RequestLimit(
                 name,
                 limiter,
                 key,
@@ -176,6 +176,9 @@ class LimitThrottle(BaseThrottle):
                 record=counter.record,
                 series=counter.series,
             )
+            if limit.ban is not None:
+                limit.ban.list_in_catalog(location)
+            yield limit
 
 
 class LeakyBucketThrottle(LimitThrottle):

@@ -109,7 +109,10 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
     for field, most in longest.items():
         if len(getattr(spec, field)) > most:
             yield field, f"This is too long. Use at most {most} characters."
-    if spec.limit and conf.limits.overrides != EVERYWHERE and not _is_policy(spec.limit):
+    kind = catalog.kind_and_name(spec.limit)[0]
+    if kind in (catalog.QUOTA, catalog.BAN):
+        yield "limit", "Quotas and bans have no overrides. Enter the name of another limit."
+    elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
         yield (
             "limit",
             "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
@@ -121,10 +124,6 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
             yield "rate", problem
     if spec.starts_at is not None and spec.ends_at is not None and spec.ends_at <= spec.starts_at:
         yield "ends_at", "The override ends before it begins. Enter a time after “from”, or change “from”."
-
-
-def _is_policy(series: str) -> bool:
-    return catalog.kind_and_name(series)[0] == catalog.POLICY
 
 
 def _key_problem(kind: str, key: str) -> str:
