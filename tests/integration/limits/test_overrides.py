@@ -302,6 +302,25 @@ def test_a_function_is_overridden_too() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
+def test_a_banned_key_is_free_with_an_override() -> None:
+    @limited("1/h", key=lambda phone: phone, name="banning", ban="1h")
+    def send(phone: str) -> None: ...
+
+    row = override("blocked", kind="key", key="1")
+    with pytest.raises(Limited):
+        send("1")
+    row.delete()
+    send("1")  # the refusal of a blocked key bans nobody
+    with pytest.raises(Limited):
+        send("1")
+    shdicts["limits"].flush_all()
+    with pytest.raises(Limited):
+        send("1")  # banned
+    override("none", kind="key", key="1")
+    send("1")
+
+
+@pytest.mark.usefixtures("everywhere")
 async def test_a_coroutine_is_overridden_too() -> None:
     @limited("1/h", key="k", name="asms", wait=None)
     async def send() -> None: ...
