@@ -430,7 +430,7 @@ def _request_limit(
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
-    return RequestLimit(
+    limit = RequestLimit(
         name,
         limiter,
         keys.make(options["key"]),
@@ -448,6 +448,9 @@ def _request_limit(
         undelayed=undelayed,
         record=record,
     )
+    if limit.ban is not None and location:
+        limit.ban.list_in_catalog(location)
+    return limit
 
 
 def _validated(

@@ -39,6 +39,7 @@ def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Era
     yield Erased("states of limits", sum(_states(shdicts[name], forms, dry) for name in names))
     yield Erased("bans", bans.forget(lambda banned: has(banned, forms), dry))
     yield Erased("entries in the lists of the most refused keys", stats.forget(lambda listed: has(listed, forms), dry))
+    yield Erased("recent refusals", stats.forget_refusals(lambda refused: has(refused, forms), dry))
     yield Erased("recorded requests", recorder.forget(lambda recorded: has(recorded, forms), dry))
     yield Erased("rows of quotas", _rows(forms, dry))
 

@@ -10,16 +10,16 @@ from resty_django import overview
 from resty_django.metrics import Family, Sample
 from resty_django.overview import Figure, Row, Tile
 
-from .statistics.catalog import kind_and_name
+from .statistics.catalog import BAN, kind_and_name
 from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 from .stores import circuit_breaker
 
 
 def panel() -> Tile:
-    """Return the decisions of the last hour, in total and by limit."""
+    """Return the decisions of the last hour, in total and by limit; without bans, whose limits count them, too."""
     stats.flush()
-    hours = {name: stats.minutes(name) for name in stats.names()}
+    hours = {name: stats.minutes(name) for name in stats.names() if kind_and_name(name)[0] != BAN}
     sums = {name: summed(minutes) for name, minutes in hours.items()}
     total = Totals()
     for totals in sums.values():

@@ -163,8 +163,9 @@ class LimitThrottle(BaseThrottle):
             own = "" if alone and len(rates) == 1 else f"{one}:"
             limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
-            counter = DecisionCounter(THROTTLE, series, limiter, f"{cls.__module__}.{cls.__qualname__}", nodelay=True)
-            yield RequestLimit(
+            location = f"{cls.__module__}.{cls.__qualname__}"
+            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True)
+            limit = RequestLimit(
                 name,
                 limiter,
                 key,
@@ -174,6 +175,9 @@ class LimitThrottle(BaseThrottle):
                 ban=ban,
                 record=counter.record,
             )
+            if limit.ban is not None:
+                limit.ban.list_in_catalog(location)
+            yield limit
 
 
 class LeakyBucketThrottle(LimitThrottle):

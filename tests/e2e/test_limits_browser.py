@@ -169,7 +169,7 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
     )
-    for page in ("limits/", f"limits/figures/?limit={series}"):
+    for page in ("limits/", "limits/key/?key=2001:db8:7::/64", f"limits/figures/?limit={series}"):
         driver.get(f"{live_server.url}{POLICIES}{page}")
         assert "shop.services" in driver.find_element("css selector", "#content").text
         fits = "return document.documentElement.scrollWidth <= window.innerWidth"

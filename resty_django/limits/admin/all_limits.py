@@ -1,4 +1,6 @@
-"""All limits with their statistics: policies, decorators, throttles, functions, outgoing calls and WebSockets."""
+"""All limits with their statistics: policies, decorators, throttles, functions, outgoing calls, WebSockets,
+quotas and bans.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +41,8 @@ LABELS: Final = {
     catalog.FUNCTION: _("Function"),
     catalog.OUTGOING: _("Outgoing calls"),
     catalog.WEBSOCKET: _("WebSockets"),
+    catalog.QUOTA: _("Quota"),
+    catalog.BAN: _("Bans"),
     OTHERS: _("Several"),
 }
 

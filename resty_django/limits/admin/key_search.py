@@ -31,6 +31,7 @@ from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_refusals import refusals_of
 from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
@@ -97,17 +98,20 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             raise PermissionDenied
         key = request.GET.get("key", "").strip()[:LONGEST_KEY]
         states: list[KeyState] = []
+        refusals = None
         error = ""
         limiters = list(_limiters())
         if key:
             try:
                 states = list(_states(key, limiters[:MOST_LIMITERS]))
+                refusals = refusals_of(key)
             except SharedDictError as fault:
                 error = why(fault)
         context = {
             "title": _("Find a key"),
             "key": key,
             "states": states,
+            "refusals": refusals,
             "outages": troubles(),
             "error": error,
             "limiters": min(len(limiters), MOST_LIMITERS),

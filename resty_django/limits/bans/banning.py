@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps
@@ -11,11 +11,16 @@ from resty_django.shdict import SharedDictError
 
 from ..algorithms.decision import Decision
 from ..errors import StoreFailed
+from ..limiters.descriptions import duration
 from ..limiters.rate import FixedWindow
+from ..statistics.catalog import BAN, add_limit, series_name
+from ..statistics.reporter import stats
 from ..stores.circuit_breaker import PAUSE
 from . import registry
 from .registry import Ban
 from .rule import BanRule
+
+_PASSED: Final = Decision.passed(limit=0, remaining=0)
 
 
 class Banning:
@@ -24,7 +29,7 @@ class Banning:
     `prefix`, `store`, `on_error`, `clock`: as in limiters, for the count of refusals.
     """
 
-    __slots__ = ("_clock", "_counter", "_on_error", "name", "rule")
+    __slots__ = ("_clock", "_counter", "_on_error", "_series", "name", "prefix", "rule")
 
     def __init__(
         self,
@@ -38,11 +43,29 @@ class Banning:
     ) -> None:
         self.rule = rule
         self.name = name
+        self.prefix = prefix
+        self._series = series_name(BAN, name)
         self._on_error = on_error
         self._clock = clock
         self._counter = FixedWindow(
             rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
         )
+
+    def describe(self) -> str:
+        """Return the rule in words."""
+        rule = self.rule
+        longer = f", repeated bans up to {duration(rule.longest)}" if rule.longest > rule.ban else ""
+        if rule.after == 1:
+            return f"banned for {duration(rule.ban)} after each refusal{longer}"
+        return f"banned for {duration(rule.ban)} after {rule.after:,} refusals in {duration(rule.within)}{longer}"
+
+    def list_in_catalog(self, location: str) -> None:
+        """List the bans in the catalog. `location`: a dotted name in the code."""
+        add_limit(BAN, self.name, self, location)
+
+    def record(self, key: str, refusal: Decision | None) -> None:
+        """Count a request of a key. `refusal`: the decision if the key is banned."""
+        stats.record(self._series, key, _PASSED if refusal is None else refusal)
 
     @property
     def on_error(self) -> str:

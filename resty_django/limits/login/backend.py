@@ -41,7 +41,7 @@ class LoginGuard(BaseBackend):
     def authenticate(self, request: Any, **credentials: Any) -> None:
         """Raise `PermissionDenied` if the log-in is refused, and `StoreFailed` if ON_ERROR is "raise"."""
         http_request = guard.plain_request(request)
-        refusal = run(guard.refusing(_keys(http_request, credentials)))
+        refusal = run(guard.refusing(_keys(http_request, credentials), counted=True))
         if refusal is not None:
             if http_request is not None:
                 announce(http_request, refusal)
@@ -50,7 +50,7 @@ class LoginGuard(BaseBackend):
     async def aauthenticate(self, request: Any, **credentials: Any) -> None:
         """Run `authenticate` without blocking the event loop."""
         http_request = guard.plain_request(request)
-        refusal = await arun(guard.refusing(_keys(http_request, credentials)))
+        refusal = await arun(guard.refusing(_keys(http_request, credentials), counted=True))
         if refusal is not None:
             if http_request is not None:
                 await aannounce(http_request, refusal)

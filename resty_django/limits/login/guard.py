@@ -14,6 +14,7 @@ from resty_django.conf.schema import SETTING
 from resty_django.sansio import Steps
 
 from ..algorithms.decision import Decision
+from ..apps import LOGIN_GUARD
 from ..bans.banning import Banning
 from ..bans.rule import BanRule
 from ..enforcement.names import normalized
@@ -46,7 +47,9 @@ def scopes() -> dict[str, Scope]:
             rule = BanRule(
                 ban=section.ban, after=failures, within=within, longest=section.max_ban, memory=section.ban_memory
             )
-            found[setting] = Scope(Banning(rule, name, prefix=f"{name}:"), failures, text)
+            banning = Banning(rule, name, prefix=f"{name}:")
+            banning.list_in_catalog(LOGIN_GUARD)
+            found[setting] = Scope(banning, failures, text)
     return found
 
 
@@ -91,11 +94,13 @@ def keys_of(request: HttpRequest | None, name: str) -> dict[str, str]:
     return {scope: key for scope, key in keys.items() if scope in scopes()}
 
 
-def refusing(keys: Mapping[str, str]) -> Steps[Refusal | None]:
-    """Return the refusal of a log-in, or None."""
+def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | None]:
+    """Return the refusal of a log-in, or None. `counted`: count the decisions in the statistics."""
     for setting, key in keys.items():
         banning, failures, _ = scopes()[setting]
         decision: Decision | None = yield from banning.refusing(key, failures)
+        if counted:
+            banning.record(key, decision)
         if decision is not None:
             return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
+from functools import partial
 from typing import Any, Unpack, cast
 
 from ..decorators import RequestOptions, _need_brackets, _request_limit, _validated
@@ -63,16 +64,21 @@ def quota(
             clock=clock,
         )
     valid = cast("RequestOptions", _validated({**options, "key": counted.key}, quota, names))
-    enforcer = enforcer_of(counted, valid)
-    return ViewDecorator(lambda view: enforcer, valid.get("max_delay"))
+    enforcer_of(counted, valid)  # raises errors of the options now instead of with the first view
+    return ViewDecorator(lambda view: enforcer_of(counted, valid, view), valid.get("max_delay"))
 
 
-def enforcer_of(counted: Quota, options: RequestOptions) -> Enforcer:
-    """Return the enforcer of a quota, with valid options of a decorator."""
+def enforcer_of(counted: Quota, options: RequestOptions, location: str = "") -> Enforcer:
+    """Return the enforcer of a quota, with valid options of a decorator. `location`: its dotted name in the code."""
+    if location:
+        counted.list_in_catalog(location)
+    shadow = options.get("dry_run", False) or not options.get("block", True)
 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
-        return Enforcer([_request_limit(counted.name, counted.name, chosen, options)])
+        request_limit = _request_limit(counted.name, counted.name, chosen, options, location=location)
+        request_limit.record = partial(counted.record, shadow=shadow)
+        return Enforcer([request_limit])
 
     if counted.choice is None:
         return limited(counted._limit(None))

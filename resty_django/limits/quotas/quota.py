@@ -33,6 +33,8 @@ from ..enforcement.headers import LARGEST
 from ..errors import StoreFailed
 from ..limiters.base import FAULTS, ON_ERROR, is_foreign
 from ..limiters.validation import check_cost, not_negative, positive, whole
+from ..statistics.catalog import QUOTA, add_limit, caller, series_name
+from ..statistics.reporter import stats
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker
 from . import registry
@@ -122,9 +124,12 @@ class Quota:
         self._timezone = _checked_zone(timezone)
         self._anchor = anchor
         self._on_error = on_error
-        self._store = store if store is None or isinstance(store, str) else store_of(store)
+        self._store = store
+        self._own_store = None if store is None or isinstance(store, str) else store_of(store)
         self._shared = _Shared()
+        self._series = series_name(QUOTA, name)
         registry.register(self)
+        self.list_in_catalog(caller())
 
     def __repr__(self) -> str:
         return f"<Quota {self.name!r}: {self.describe()}>"
@@ -146,11 +151,15 @@ class Quota:
         `limit`: the units of this key per period; needed if the quota has tiers or a function. Raise `ValueError` for
         a `cost` below 1, and `StoreFailed` if the database does not answer and `on_error` is "raise".
         """
-        return run(self._use(key, check_cost(cost), self._limit(limit)))
+        decision = run(self._use(key, check_cost(cost), self._limit(limit)))
+        self.record(key, decision)
+        return decision
 
     async def ause(self, key: object, cost: int = 1, *, limit: int | None = None) -> Decision:
         """Run `use` without blocking the event loop."""
-        return await arun(self._use(key, check_cost(cost), self._limit(limit)))
+        decision = await arun(self._use(key, check_cost(cost), self._limit(limit)))
+        self.record(key, decision)
+        return decision
 
     def refund(self, key: object, cost: int = 1) -> bool:
         """Return units that were used in the current period. Return False if nothing could be returned.
@@ -175,13 +184,28 @@ class Quota:
         """Return the current period of a key, in epoch seconds."""
         return run(self._period(row_key(key)))
 
-    # --- the interface of limiters, for decorators and throttles ---
+    # --- statistics ---
+
+    def record(self, key: object, decision: Decision, shadow: bool = False) -> None:
+        """Count a decision in the statistics; `shadow`: it was not enforced."""
+        stats.record(self._series, row_key(key), decision, shadow)
+
+    def list_in_catalog(self, location: str) -> None:
+        """List the quota in the catalog. `location`: a dotted name in the code."""
+        add_limit(QUOTA, self.name, self, location)
+
+    # --- the interface of limiters, for decorators and throttles, which count the decisions ---
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its blocks in the store."""
+        return f"quota:{self.name}:"
 
     def hit(self, key: object, cost: int = 1) -> Decision:
-        return self.use(key, cost)
+        return run(self._use(key, check_cost(cost), self._limit(None)))
 
     async def ahit(self, key: object, cost: int = 1) -> Decision:
-        return await self.ause(key, cost)
+        return await arun(self._use(key, check_cost(cost), self._limit(None)))
 
     def uncommit(self, key: object, cost: int = 1) -> bool:
         return self.refund(key, cost)
@@ -234,8 +258,7 @@ class Quota:
     @property
     def store(self) -> Store:
         """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
-        store = self._store
-        return STORES[store] if store is None or isinstance(store, str) else store
+        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
 
     def same_as(self, other: Quota) -> bool:
         """Return whether both quotas count alike."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..decorators import RequestOptions
 from ..enforcement.enforcer import Enforcer
 from ..throttling import LimitThrottle
 from .decorators import enforcer_of
@@ -41,5 +42,7 @@ class QuotaThrottle(LimitThrottle):
         known = cls, counted
         enforcer = self._enforcers.get(known)
         if enforcer is None:
-            enforcer = self._enforcers[known] = enforcer_of(counted, {"key": counted.key, "cost": self.cost})
+            location = f"{cls.__module__}.{cls.__qualname__}"
+            options: RequestOptions = {"key": counted.key, "cost": self.cost}
+            enforcer = self._enforcers[known] = enforcer_of(counted, options, location)
         return enforcer

@@ -18,7 +18,9 @@ THROTTLE: Final = "throttle"
 FUNCTION: Final = "function"
 OUTGOING: Final = "outgoing"
 WEBSOCKET: Final = "websocket"
-KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET)
+QUOTA: Final = "quota"
+BAN: Final = "ban"
+KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET, QUOTA, BAN)
 
 MOST_LIMITS: Final = 500
 """The maximum number of limits in the catalog."""
@@ -49,25 +51,29 @@ class Description(NamedTuple):
 class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
-    `limiters`: the limiters with its states, by prefix.
+    `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
+    can be read.
     """
 
-    __slots__ = ("limiters", "locations", "series")
+    __slots__ = ("described", "limiters", "locations", "series")
 
     def __init__(self, series: str) -> None:
         self.series = series
         self.locations: dict[str, None] = {}
+        self.described: dict[str, Any] = {}
         self.limiters: dict[str, Any] = {}
 
     def add(self, limiter: Any, location: str) -> None:
-        """Add a limiter that is used at `location`; the oldest ones are dropped."""
+        """Add a limiter, quota or rule that is used at `location`; the oldest ones are dropped."""
         if location:
             self.locations = _with(self.locations, location[:LONGEST_TEXT], None)
-        self.limiters = _with(self.limiters, limiter.prefix, limiter)
+        self.described = _with(self.described, limiter.prefix, limiter)
+        if self.series.partition(":")[0] not in (QUOTA, BAN):
+            self.limiters = _with(self.limiters, limiter.prefix, limiter)
 
     def describe(self) -> Description:
         """Return the rates in words, and the locations."""
-        rates = dict.fromkeys(limiter.describe()[:LONGEST_TEXT] for limiter in self.limiters.values())
+        rates = dict.fromkeys(limiter.describe()[:LONGEST_TEXT] for limiter in self.described.values())
         return Description(tuple(rates), tuple(self.locations))
 
 
@@ -91,7 +97,7 @@ def kind_and_name(series: str) -> tuple[str, str]:
 
 
 def add_limit(kind: str, name: str, limiter: Any, location: str) -> str:
-    """Add a limiter to the catalog. Return the name of its series.
+    """Add a limiter, a quota or a rule of bans to the catalog. Return the name of its series.
 
     `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code.
     """

@@ -10,7 +10,7 @@ from .reporter import stats
 
 
 class DecisionCounter:
-    """Counts the decisions of a limiter, and lists it in the catalog.
+    """Counts the decisions of a limiter, a quota or a rule of bans, and lists it in the catalog.
 
     `kind`, `name`, `location`: see `resty_django.limits.statistics.catalog`. `shadow`: the limit refuses nothing.
     `nodelay`: requests that the limiter would delay pass at once.

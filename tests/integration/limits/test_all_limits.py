@@ -12,18 +12,33 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from django.contrib.auth import authenticate
 from django.core.exceptions import ImproperlyConfigured
-from django.test import Client
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncRequestFactory, Client, RequestFactory
+from django.urls import get_resolver
 from rest_framework.permissions import AllowAny
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from resty_django.conf import conf
-from resty_django.limits import Decision, FixedWindow, Limited, limit, limit_req, limited
+from resty_django.limits import (
+    Decision,
+    FixedWindow,
+    Limited,
+    Quota,
+    forget_quotas,
+    limit,
+    limit_req,
+    limited,
+    overview,
+    quota,
+)
 from resty_django.limits.decorators import limit_count, limit_rate_either
 from resty_django.limits.outgoing.calls import OutgoingLimit
 from resty_django.limits.outgoing.httpx import LimitedTransport
+from resty_django.limits.quotas.throttling import QuotaThrottle
 from resty_django.limits.signals import request_refused
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats
@@ -44,8 +59,10 @@ FIGURES = f"{POLICIES}limits/figures/"
 
 @pytest.fixture
 def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits that other tests have declared are not listed."""
+    """The limits of the project, and those that other tests have declared, are not listed."""
+    assert get_resolver().url_patterns  # imports the views of the project, which declare limits
     monkeypatch.setattr(catalog, "_limits", {})
+    forget_quotas()
 
 
 def counted() -> dict[str, Totals]:
@@ -199,6 +216,106 @@ def test_a_throttle_is_counted() -> None:
     assert location.endswith("Uploads")
 
 
+def test_quotas_are_counted() -> None:
+    """One row for the quota, however it is used; its locations are the places of all uses."""
+    exports = Quota("exports", 2, per="day", key="ip")
+    view = quota(exports)(lambda request: HttpResponse("done"))
+
+    class Throttle(QuotaThrottle):
+        quota = exports
+
+    class Exports(APIView):
+        authentication_classes = ()
+        permission_classes = (AllowAny,)
+        throttle_classes = (Throttle,)
+
+        def get(self, request: Any) -> Response:
+            return Response("done")
+
+    ask = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1")
+    assert [view(ask).status_code, Exports.as_view()(ask).status_code] == [200, 200]
+    assert not exports.use("192.0.2.1")
+    assert [view(ask).status_code, Exports.as_view()(ask).status_code] == [429, 429]
+    assert exports.use("192.0.2.2")
+    assert counted() == {"quota:exports": Totals(passed=3, refused=3)}
+    (entry,) = stats.top("quota:exports")
+    assert (entry.key, entry.times) == ("192.0.2.1", 3)
+    description = stats.description("quota:exports")
+    assert description.rates == ("2 per day",)
+    created, decorated, throttled = description.locations
+    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", created)
+    assert "<lambda>" in decorated
+    assert throttled.endswith(".Throttle")
+
+
+async def test_a_quota_that_refuses_nothing_counts_what_it_would_refuse() -> None:
+    view = quota("exports", tiers={"free": 1, "pro": 9}, tier=lambda request: "free", per="day", key="ip", dry_run=True)
+    decorated = view(aview)
+    request = AsyncRequestFactory().get("/")
+    for _ in range(3):
+        assert (await decorated(request)).status_code == 200
+    assert await Quota("used", 5, per="day").ause("k")
+    assert counted() == {"quota:exports": Totals(passed=1, shadowed=2), "quota:used": Totals(passed=1)}
+    assert stats.description("quota:exports").rates == ("free 1, pro 9 per day",)
+
+
+async def aview(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+async def test_bans_are_counted(site: Site) -> None:
+    view = site.view(limit_count(1, per="1h", name="search", ban="15m", ban_after=2, ban_within="10m"))
+    assert await site.statuses(view, 5) == [200, 429, 429, 429, 429]
+    assert await site.statuses(view, 1, ip="192.0.2.2") == [200]
+    assert counted() == {
+        "decorator:search:count": Totals(passed=2, refused=4),
+        "ban:search": Totals(passed=4, refused=2),
+    }
+    (entry,) = stats.top("ban:search")
+    assert (entry.key, entry.times) == ("192.0.2.1", 2)
+    description = stats.description("ban:search")
+    assert description.rates == ("banned for 15 minutes after 2 refusals in 10 minutes, repeated bans up to 1 day",)
+    assert description.locations == stats.description("decorator:search:count").locations
+
+
+def test_bans_of_throttles_and_quotas_are_listed() -> None:
+    class Throttle(FixedWindowThrottle):
+        rate, key, scope, ban, max_ban = "1/h", "ip", "uploads", "1h", "1h"
+
+    class Uploads(APIView):
+        authentication_classes = ()
+        permission_classes = (AllowAny,)
+        throttle_classes = (Throttle,)
+
+        def get(self, request: Any) -> Response:
+            return Response("done")
+
+    view = quota("exports", 1, per="day", key="ip", ban="1h", store=shdicts["limits"])(Uploads.as_view())
+    for status in (200, 429, 429):
+        assert view(RequestFactory().get("/")).status_code == status
+    totals = counted()
+    assert totals["ban:exports"] == Totals(passed=2, refused=1)
+    assert totals["ban:uploads"] == Totals(passed=1)
+    assert stats.description("ban:uploads").rates == ("banned for 1 hour after each refusal",)
+    assert stats.description("ban:uploads").locations[0].endswith(".Throttle")
+    assert stats.description("ban:exports").locations[0].endswith(".Uploads")
+
+
+def test_bans_of_the_login_guard_are_counted(settings: Any) -> None:
+    settings.AUTHENTICATION_BACKENDS = [
+        "resty_django.limits.login.LoginGuard",
+        "django.contrib.auth.backends.ModelBackend",
+    ]
+    section = {"LOGIN": {"ADDRESS_AND_NAME": "2/15m", "ADDRESS": None}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    for _ in range(3):
+        assert authenticate(RequestFactory().get("/"), username="alice", password="wrong") is None
+    totals = counted()
+    assert totals["ban:login-address-and-name"] == Totals(passed=2, refused=1)
+    assert totals["ban:login-name"] == Totals(passed=2)
+    assert stats.description("ban:login-name").locations == ("resty_django.limits.login.LoginGuard",)
+
+
 def test_a_function_is_counted() -> None:
     @limited("1/h;5/d", key=lambda phone: phone, name="sms")
     def send(phone: str) -> str:
@@ -335,6 +452,27 @@ def test_all_kinds_are_in_one_list(admin_client: Client) -> None:
     assert "Policy 3 requests per hour" in row_of(html, "pay")
     assert f'href="{POLICIES}{policy.pk}/figures/"' in html
     assert "Throttle" in row_of(html, "elsewhere")
+
+
+def test_quotas_and_bans_are_in_the_list(admin_client: Client) -> None:
+    exports = Quota("exports", 1, per="month", key="ip")
+    view = quota(exports, ban="1h")(lambda request: HttpResponse("done"))
+    for _ in range(3):
+        view(RequestFactory().get("/", REMOTE_ADDR="192.0.2.1"))
+    html = text_of(admin_client, ALL)
+    assert "2 limits" in html
+    quotas = row_of(html, "limit=quota%3Aexports")
+    assert "Quota 1 per month 1 0 2 0 1 0 2 0 192.0.2.1 2" in quotas
+    assert "test_all_limits:" in quotas
+    banned = row_of(html, "limit=ban%3Aexports")
+    assert "Bans banned for 1 hour after each refusal, repeated bans up to 1 day 2 0 1 0 2 0 1 0" in banned
+    for series in ("quota:exports", "ban:exports"):
+        page = text_of(admin_client, f"{FIGURES}?limit={series}")
+        assert "decisions per minute" in page
+        assert "192.0.2.1" in page
+    # They have no states that a search for a key could show, and the panel counts no request twice.
+    assert "limit=quota" not in text_of(admin_client, f"{POLICIES}limits/key/?key=192.0.2.1")
+    assert [row.subject for row in overview.panel().rows] == ["exports"]
 
 
 def test_the_list_is_searched(admin_client: Client) -> None:
