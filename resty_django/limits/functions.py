@@ -2,6 +2,9 @@
 
 @limited("10/s", key=lambda phone, text: phone, wait=5)
 def send_sms(phone, text): ...
+
+@limited("5/min", key=lambda code: code, ban="15m", ban_after=3)
+def redeem(code): ...
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 
 from .algorithms.decision import CombinedDecision
+from .bans.banning import Banning
+from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
 from .errors import Limited
 from .limiters.base import Limiter, LimiterOptions
@@ -34,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SHORTEST: Final = 0.002
 """The minimum seconds between two attempts."""
-_OPTIONS: Final = ("store", "on_error")
+_OPTIONS: Final = ("store", "on_error", *BanOptions.__annotations__)
 
 
 def limited(
@@ -53,7 +58,8 @@ def limited(
     `wait`: the seconds or the duration that a call may wait for its turn (None: indefinitely); a call that would wait
     longer raises `Limited`. An async function waits without blocking the event loop. `name`: functions with the same
     name and rate share a limit (default: each function has a separate limit). `options`: `store` and `on_error` of
-    `LimiterOptions`.
+    `LimiterOptions`, and `BanOptions`: a key whose calls raise `Limited` too often is banned, and its calls raise it
+    without waiting.
 
     Raise `TypeError` or `ValueError` for wrong arguments. The function raises `Limited`, and `StoreFailed` if
     `on_error` is "raise".
@@ -67,12 +73,19 @@ def limited(
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
     key_of = key if callable(key) else lambda *args, **kwargs: key
-    buckets_of(rate, "", options)
+    rule = ban_rule(options, "@limited()")
+    if rule is not None and key == "":
+        raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
+    store = {option: value for option, value in options.items() if option not in BanOptions.__annotations__}
+    buckets_of(rate, "", store)
 
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
-        buckets = buckets_of(rate, name or location, options)
+        buckets = buckets_of(rate, name or location, store)
         counters = counters_of(FUNCTION, buckets, location)
+        banning = None
+        if rule is not None:
+            banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
         wrapper: Callable[..., Any]
 
         if iscoroutinefunction(function):
@@ -81,7 +94,7 @@ def limited(
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    await arun(turn(buckets, str(call_key), seconds, counters))
+                    await arun(_admitting(buckets, str(call_key), seconds, counters, banning))
                 return await function(*args, **kwargs)
         else:
 
@@ -89,7 +102,7 @@ def limited(
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    run(turn(buckets, str(call_key), seconds, counters))
+                    run(_admitting(buckets, str(call_key), seconds, counters, banning))
                 return function(*args, **kwargs)
 
         return wrapper  # type: ignore[return-value]
@@ -116,6 +129,30 @@ def counters_of(kind: str, limiters: Sequence[Limiter[Any]], location: str, name
         )
         for position, limiter in enumerate(limiters, 1)
     ]
+
+
+def _admitting(
+    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter], banning: Banning | None
+) -> Steps[None]:
+    """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
+    if banning is None:
+        yield from turn(buckets, key, wait, counters)
+        return
+    refusal = yield from banning.refusing(key, buckets[0].shown_limit)
+    if refusal is not None:
+        counters[0].record(key, refusal)
+        raise Limited(refusal)
+    try:
+        yield from turn(buckets, key, wait, counters)
+    except Limited as error:
+        decision = error.decision
+        if decision.failed or not isinstance(decision, CombinedDecision):
+            raise
+        ban = yield from banning.counting(key, f"over {buckets[decision.refused_by or 0].describe()}")
+        if ban is None:
+            raise
+        seconds = max(decision.retry_after, ban.until - ban.since)
+        raise Limited(decision._replace(retry_after=seconds)) from None
 
 
 def turn(

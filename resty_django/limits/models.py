@@ -211,6 +211,7 @@ class QuotaUsage(models.Model):
     used = models.BigIntegerField(default=0, help_text="Units used, and units reserved to be used next.")
     granted = models.BigIntegerField(default=0, help_text="Units in addition to the limit, in this period.")
     limit = models.BigIntegerField(help_text="The limit when units were last reserved.")
+    resets = models.PositiveIntegerField(default=0, help_text="The number of times that the used units were set to 0.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -218,6 +219,10 @@ class QuotaUsage(models.Model):
         verbose_name_plural = "quota usage"
         ordering: ClassVar = ["-starts_at", "quota", "key"]
         default_permissions: ClassVar = ("view",)
+        permissions: ClassVar = [
+            ("grant_quotausage", "Can grant units of quotas"),
+            ("reset_quotausage", "Can reset the usage of quotas"),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["quota", "key", "starts_at"], name="resty_limits_quota_key"),
         ]

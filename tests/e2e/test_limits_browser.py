@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import Decision
-from resty_django.limits.models import LimitPolicy
+from resty_django.limits import Decision, Quota, forget_quotas
+from resty_django.limits.models import LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
 from tests.e2e.browser import all_of, until, write
@@ -177,3 +177,32 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
         if folder := os.environ.get("RESTY_SCREENSHOTS"):
             driver.save_screenshot(str(Path(folder) / f"all-limits-{len(page)}-{width}.png"))
     assert all_of(driver, ".resty-axes text")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_pages_of_quotas_fit_the_window(browse: Callable[..., Any], live_server: Any, width: int) -> None:
+    forget_quotas()
+    exports = Quota("x" * 64, 1000, per="month")
+    for number in range(3):
+        exports.use(f"{number}{'k' * 190}")
+    row = QuotaUsage.objects.earliest("pk")
+    driver = browse(scripts=True)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    pages = [f"{row.pk}/change/", f"{row.pk}/grant/", f"{row.pk}/reset/", "grant/", ""]
+    for page in pages:
+        driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{page}")
+        fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+        assert driver.execute_script(fits), page
+        if folder := os.environ.get("RESTY_SCREENSHOTS"):
+            driver.save_screenshot(str(Path(folder) / f"quotas-{pages.index(page)}-{width}.png"))
+    driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{row.pk}/change/")
+    driver.find_element("link text", "Grant units").click()
+    write(driver, "units", "-5")
+    write(driver, "reason", "mistake")
+    driver.find_element("css selector", ".submit-row input").click()
+    until(lambda: "Granted -5 units" in "".join(all_of(driver, ".messagelist li")))
+    forget_quotas()
+    assert QuotaUsage.objects.get(pk=row.pk).granted == -5
