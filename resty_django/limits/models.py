@@ -132,6 +132,15 @@ class LimitPolicy(models.Model):
     exempt_groups = models.TextField(blank=True, help_text="One group per line. Its members are exempt.")
     exempt_paths = models.TextField(blank=True, help_text="One path per line; * matches any characters: /api/status/*")
     cost = models.PositiveIntegerField(default=1, help_text="The number of requests that each request counts as.")
+    ban = models.CharField(
+        max_length=_TIME,
+        blank=True,
+        help_text="Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is "
+        "twice as long. Empty: no bans.",
+    )
+    ban_after = models.BigIntegerField(
+        null=True, blank=True, help_text="The number of refusals, within the time of the ban, that cause it. Empty: 1."
+    )
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(
         "when the store is down",
@@ -178,7 +187,16 @@ class LimitPolicy(models.Model):
 
     def clean(self) -> None:
         """Raise `ValidationError` for the fields to change if the policy is not valid."""
-        numbers = (self.burst, self.limit, self.capacity, self.quantum, self.status, self.cost, self.order)
+        numbers = (
+            self.burst,
+            self.limit,
+            self.capacity,
+            self.quantum,
+            self.ban_after,
+            self.status,
+            self.cost,
+            self.order,
+        )
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
             return  # the fields' validators report it
         problems = find_problems(self.spec())

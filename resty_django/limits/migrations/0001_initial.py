@@ -271,6 +271,22 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "ban",
+                    models.CharField(
+                        blank=True,
+                        help_text="Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is twice as long. Empty: no bans.",
+                        max_length=32,
+                    ),
+                ),
+                (
+                    "ban_after",
+                    models.BigIntegerField(
+                        blank=True,
+                        help_text="The number of refusals, within the time of the ban, that cause it. Empty: 1.",
+                        null=True,
+                    ),
+                ),
+                (
                     "mode",
                     models.CharField(
                         choices=[

@@ -47,6 +47,8 @@ SPECS = st.builds(
     path=st.sampled_from(["", "/a/*", "*"]),
     methods=st.lists(st.sampled_from(METHODS), unique=True).map(" ".join),
     cost=st.integers(1, 100),
+    ban=st.just("15m"),
+    ban_after=st.none() | st.integers(1, 100),
     mode=st.sampled_from(["enforce", "shadow", "off"]),
     on_error=st.sampled_from(["", "open", "closed", "local"]),
     status=st.none() | st.integers(400, 599),
