@@ -26,6 +26,74 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="LimitOverride",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("user", "User"),
+                            ("address", "IP address"),
+                            ("network", "Network"),
+                            ("key", "Key or API key"),
+                        ],
+                        default="address",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "key",
+                    resty_django.fields.ExactCharField(
+                        help_text="The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a key as the figures list it.",
+                        max_length=200,
+                    ),
+                ),
+                (
+                    "limit",
+                    resty_django.fields.ExactCharField(
+                        blank=True,
+                        default="",
+                        help_text="The name of the limit in the statistics, for example pay. Empty: all limits.",
+                        max_length=150,
+                    ),
+                ),
+                (
+                    "rate",
+                    models.CharField(
+                        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency: a number instead of a rate.",
+                        max_length=64,
+                    ),
+                ),
+                (
+                    "starts_at",
+                    models.DateTimeField(blank=True, help_text="Empty: from now on.", null=True, verbose_name="from"),
+                ),
+                (
+                    "ends_at",
+                    models.DateTimeField(
+                        blank=True, help_text="Empty: without an end.", null=True, verbose_name="until"
+                    ),
+                ),
+                ("reason", models.CharField(blank=True, max_length=200)),
+                ("version", models.BigIntegerField(default=1, editable=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+            ],
+            options={
+                "verbose_name": "limit override",
+                "verbose_name_plural": "limit overrides",
+                "ordering": ["kind", "key", "limit"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("kind", "key", "limit"),
+                        name="resty_limits_override_key",
+                        violation_error_message="There is already an override of this key and limit. Change that one.",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="LimitPolicy",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

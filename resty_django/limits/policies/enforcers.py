@@ -135,4 +135,5 @@ def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
         ban=policy.ban,
         status=policy.status,
         record=policy.record if first else policy.record_refusal,
+        series=policy.name,
     )

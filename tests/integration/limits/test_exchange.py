@@ -86,7 +86,10 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
         (file_with(version=2), '"version" must be 1, not 2. Export the policies again, or update this site.'),
         (file_with(version=True), '"version" must be 1, not true'),
         (file_with(policies={}), '"policies" must be a list.'),
-        (file_with(more=1), '"more" is not a valid key; the keys are format, version and policies. Remove it.'),
+        (
+            file_with(more=1),
+            '"more" is not a valid key; the keys are format, version, policies and overrides. Remove it.',
+        ),
         (file_with(3), "policies[0] must be an object, not 3."),
         (file_with(GOOD, GOOD), "policies[1]: an earlier policy also has the name 'pay'. Rename one of them."),
         (file_with({**GOOD, "limits": 3}), "policies[0] ('pay'): limits: A policy has no such field. Did you mean"),
