@@ -6,19 +6,19 @@ of the recording. Requests that would have been refused are not repeated later, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from django.utils import timezone
 
-from ..limiters.concurrency import Concurrency
+from ..algorithms.decision import Decision
 from ..statistics.events import DELAYED, REFUSED, SHADOWED
-from ..statistics.recorder import MOST_EVENTS, Recording
+from ..statistics.recorder import MOST_EVENTS, Recording, tier_and_key
 from ..statistics.reporter import SHORTEST_DELAY
 from ..stores.local import LocalStore
-from .spec import PolicySpec, build
+from .spec import PolicySpec, build, tier_specs
 
 MOST_KEYS: Final = 20
 """The maximum number of keys that a replay lists."""
@@ -70,36 +70,56 @@ class _Clock:
         return (self.milliseconds + 0.5) / 1000
 
 
+class _Tier:
+    """The limiters of the rates of a tier, all of which must let a request pass. Each has a temporary store."""
+
+    def __init__(self, specs: Iterable[PolicySpec], clock: _Clock) -> None:
+        self._limiters = [build(spec, store=LocalStore(MOST_EVENTS, clock=clock), clock=clock) for spec in specs]
+
+    def hit(self, key: str, cost: int) -> Decision | None:
+        """Decide on a request, and return the refusal, or the decision with the longest delay; None: no limit."""
+        longest: Decision | None = None
+        for position, limiter in enumerate(self._limiters):
+            decision: Decision = limiter.hit(key, cost)
+            if not decision.allowed:
+                for recorded in self._limiters[:position]:
+                    recorded.uncommit(key, cost)
+                return decision
+            if longest is None or decision.delay > longest.delay:
+                longest = decision
+        return longest
+
+
 def replay(spec: PolicySpec, recording: Recording, recorded_key: str) -> Replay:
     """Replay a recording through a valid policy; `recorded_key`: the definition of the recorded keys.
 
     Raise `NotReplayable`, and `BadPolicy` if the policy is not valid.
     """
-    if spec.tiers:
-        raise NotReplayable(
-            "A policy with tiers cannot be tested with recorded requests, because their tiers are not recorded. Save "
-            "the policy in shadow mode instead."
-        )
-    events, level = recording
-    new_key = _regrouping(recorded_key, spec.key, level)
-    clock = _Clock()
-    limiter = build(spec, store=LocalStore(MOST_EVENTS, clock=clock), clock=clock)
-    if isinstance(limiter, Concurrency):
+    if spec.algorithm == "concurrency":
         raise NotReplayable(
             "Concurrency cannot be tested with recorded requests, because their duration is not recorded. Save the "
             "policy in shadow mode instead."
         )
+    events, level = recording
+    new_key = _regrouping(recorded_key, spec.key, level)
+    clock = _Clock()
+    own = _Tier((spec,), clock)
+    tiers = {tier: _Tier(specs, clock) for tier, specs in tier_specs(spec).items()}
     keys: dict[str, KeyReplay] = {}
     shadowed_then = delayed_then = 0
     for at, recorded, outcome in events[:MOST_EVENTS]:
-        key = recorded if new_key is None else new_key(recorded)
+        tier, key = tier_and_key(recorded)
+        if new_key is not None:
+            key = new_key(key)
         counts = keys.get(key)
         if counts is None:
             counts = keys[key] = KeyReplay(key)
         clock.milliseconds = at
-        decision = limiter.hit(key, spec.cost)
+        decision = tiers.get(tier, own).hit(key, spec.cost)
         counts.requests += 1
-        if not decision.allowed:
+        if decision is None:
+            pass
+        elif not decision.allowed:
             counts.refused += 1
         elif decision.delay >= SHORTEST_DELAY:
             counts.delayed += 1

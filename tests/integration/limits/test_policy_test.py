@@ -129,6 +129,21 @@ def test_what_the_test_cannot_show_is_said(admin_client: Client, monkeypatch: py
     )
 
 
+def test_tiers_are_tested_if_they_were_recorded(admin_client: Client, settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"TIER": "builtins.str"}}
+    row = make_policy(limit=1, key="ip", tiers="pro: 2/h")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    for tier in ("", "pro"):
+        for _ in range(4):
+            policy.record("192.0.2.1", Decision(True), tier)
+    text = result(posted(admin_client, row, edited(row, limit=2, tiers="pro: 3/h\ngold: 1/h\nstaff: none")))
+    assert "Refused 0 3" in text
+    assert "were not recorded separately: gold." in text
+    text = result(posted(admin_client, row, edited(row, limit=2, tiers="pro: 3/h")))
+    assert "not recorded separately" not in text
+
+
 def test_nothing_recorded_is_said(admin_client: Client, settings: Any) -> None:
     row = make_policy(limit=1, key="ip")
     text = result(posted(admin_client, row, edited(row)))
