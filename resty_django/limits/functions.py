@@ -32,6 +32,8 @@ from .limiters.combined import acombine, combine
 from .limiters.rate import IDLE, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
+from .overrides.current import current
+from .overrides.limits import overridden_calls
 from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 
@@ -121,34 +123,42 @@ def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuck
     return buckets
 
 
-def counters_of(kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "") -> list[DecisionCounter]:
-    """Return the counters of the decisions of each limiter. `name`: see `DecisionCounter` (default: the limiter's)."""
-    return [
-        DecisionCounter(
-            kind, (name or limiter.name) if position == 1 else f"{name or limiter.name}:{position}", limiter, location
-        )
-        for position, limiter in enumerate(limiters, 1)
-    ]
+def counters_of(
+    kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "", roles: tuple[str, ...] = ()
+) -> list[DecisionCounter]:
+    """Return the counters of the decisions of each limiter. `name`, `roles`: see `DecisionCounter`.
+
+    The default name is the limiter's.
+    """
+    counters = []
+    for position, limiter in enumerate(limiters, 1):
+        own = name or limiter.name
+        counted = own if position == 1 else f"{own}:{position}"
+        counters.append(DecisionCounter(kind, counted, limiter, location, roles=roles))
+    return counters
 
 
 def _admitting(
     buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter], banning: Banning | None
 ) -> Steps[None]:
     """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
-    if banning is None:
-        yield from turn(buckets, key, wait, counters)
+    limiters: Sequence[Limiter[Any]] = buckets
+    if current.active is not None:
+        limiters, counters = yield from _overridden(buckets, counters, key)
+    if banning is None or not limiters:
+        yield from _turn(limiters, key, wait, counters)
         return
-    refusal = yield from banning.refusing(key, buckets[0].shown_limit)
+    refusal = yield from banning.refusing(key, limiters[0].shown_limit)
     if refusal is not None:
         counters[0].record(key, refusal)
         raise Limited(refusal)
     try:
-        yield from turn(buckets, key, wait, counters)
+        yield from _turn(limiters, key, wait, counters)
     except Limited as error:
         decision = error.decision
         if decision.failed or not isinstance(decision, CombinedDecision):
             raise
-        ban = yield from banning.counting(key, f"over {buckets[decision.refused_by or 0].describe()}")
+        ban = yield from banning.counting(key, f"over {limiters[decision.refused_by or 0].describe()}")
         if ban is None:
             raise
         seconds = max(decision.retry_after, ban.until - ban.since)
@@ -156,9 +166,31 @@ def _admitting(
 
 
 def turn(
-    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter]
+    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
 ) -> Steps[CombinedDecision]:
     """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
+    if current.active is not None:
+        buckets, counters = yield from _overridden(buckets, counters, key)
+    return (yield from _turn(buckets, key, wait, counters))
+
+
+def _overridden(
+    limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
+) -> Steps[tuple[Sequence[Limiter[Any]], Sequence[DecisionCounter]]]:
+    """Return the limiters with the rates of overrides, and their counters. Raise `Limited` for a blocked key."""
+    yield Step(current.get, current.aget, ())
+    calls = overridden_calls(limiters, counters, key)
+    if calls.blocked is not None:
+        count_together(counters, key, calls.blocked)
+        raise Limited(calls.blocked)
+    return calls.limiters, calls.counters
+
+
+def _turn(
+    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
+) -> Steps[CombinedDecision]:
+    if not buckets:
+        return CombinedDecision(True)
     start = time.monotonic()
     end, keys, waited = start + wait, [key] * len(buckets), False
     while True:

@@ -47,7 +47,7 @@ def test_the_form_shows_the_numbers_of_the_algorithm(
     assert seen(driver) == ["rate", "burst"]
     write(driver, "rate", "no rate")
     choose(driver, "algorithm", "token_bucket")
-    assert seen(driver) == ["interval", "capacity", "quantum", "max_wait"]
+    assert seen(driver) == ["rate", "interval", "capacity", "quantum", "max_wait"]
     choose(driver, "algorithm", "concurrency")
     assert seen(driver) == ["limit", "burst", "default_delay", "lease"]
     choose(driver, "algorithm", "fixed_window")
@@ -87,6 +87,45 @@ def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], liv
     policy = registry.get_policy("pay")
     assert policy is not None
     assert policy.mode == "shadow"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tiers_and_exemptions_are_entered_by_line(
+    browse: Callable[..., Any], live_server: Any, settings: Any, width: int
+) -> None:
+    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": "tests.integration.limits.test_policy_tiers.tier_of"}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    row = make_policy(path="/shop/*", exempt_paths=f"/{'long' * 40}")
+    driver = browse(scripts=False)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+    driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
+    write(driver, "tiers", f"pro: 600/m\n{'x' * 60} 4/h")
+    write(driver, "exempt_networks", "10.0.0.0/8\n2001:db8::/32")
+    driver.find_element("name", "_continue").click()
+    until(lambda: any("Line 2, “xxx" in text for text in all_of(driver, ".field-tiers .errorlist li")))
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.execute_script("document.querySelector('.field-tiers').scrollIntoView()")
+        driver.save_screenshot(str(Path(folder) / f"tiers-{width}.png"))
+    write(driver, "tiers", f"pro: 600/m\n{'x' * 60}: none")
+    driver.find_element("name", "_continue").click()
+    until(lambda: LimitPolicy.objects.get().tiers == f"pro: 600/m\n{'x' * 60}: none")
+    assert LimitPolicy.objects.get().exempt_networks == "10.0.0.0/8\n2001:db8::/32"
+    assert driver.execute_script(fits)
+    driver.get(f"{live_server.url}{POLICIES}")
+    listed = driver.find_element("css selector", "#result_list").text
+    assert "pro: 600 requests per minute" in listed
+    assert "not network 10.0.0.0/8" in listed
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.save_screenshot(str(Path(folder) / f"tiers-list-{width}.png"))
+    driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
+    choose(driver, "algorithm", "concurrency")
+    assert not driver.find_element("name", "tiers").is_displayed()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

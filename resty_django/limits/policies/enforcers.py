@@ -134,6 +134,8 @@ def _limit(policy: Policy, limiter: Limiter[Any], first: bool, tier: str) -> Req
         methods=policy.methods,
         exemption=policy.exemption,
         shadow=policy.mode == "shadow",
+        ban=policy.ban,
         status=policy.status,
         record=functools.partial(record, tier=tier) if tier else record,
+        series=policy.name,
     )
