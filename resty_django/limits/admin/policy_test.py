@@ -9,6 +9,8 @@ from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
 
+from ..enforcement import keys
+from ..overrides.current import current
 from ..policies import registry
 from ..policies.lines import EXEMPTIONS
 from ..policies.policy_set import recording_name
@@ -18,7 +20,10 @@ from ..statistics.recorder import recorder
 
 TEST: Final = "_test"
 """The name of the button."""
-COUNTS: Final = ("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed", "key_count")
+COUNTS: Final = (
+    *("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed"),
+    *("key_count", "overridden"),
+)
 CONDITIONS: Final = ("path", "route", "view", "methods", *EXEMPTIONS, "ban", "ban_after")
 
 
@@ -50,7 +55,7 @@ class PolicyTest:
     """The result of a test. `problem`: why there is none, or "".
 
     `ignored`: changed fields that the test ignores. `unknown_tiers`: tiers of the edited policy whose requests were
-    recorded with those of no tier, or not recorded.
+    recorded without their tier, or not recorded.
     """
 
     replay: Replay | None = None
@@ -86,7 +91,8 @@ def run_test(form: Any) -> PolicyTest:
         recording = recorder.read(recording_name(saved))
         if not recording.events:
             return PolicyTest(problem=_nothing_recorded())
-        result = replay(edited, recording, saved.key)
+        roles = keys.parse(edited.key).roles
+        result = replay(edited, recording, saved.key, lambda key: current.find(edited.name, key, roles))
     except NotReplayable as error:
         return PolicyTest(problem=str(error))
     except Exception as error:  # the store may raise anything; the form has to be shown
