@@ -31,13 +31,14 @@ UNREAD: Final = OverrideSet((), False)
 class Current:
     """The overrides in force. `active`: None: there are none; `UNREAD`: use `get` or `aget`."""
 
-    __slots__ = ("_faulty", "_last", "_lock", "active")
+    __slots__ = ("_faulty", "_last", "_lock", "_rows", "active")
 
     def __init__(self) -> None:
         self.active: OverrideSet | None = UNREAD
         self._last: OverrideSet | None = None
         self._lock = threading.Lock()
         self._faulty: frozenset[Any] = frozenset()
+        self._rows: Sequence[Any] | None = None
 
     def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
         """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
@@ -68,6 +69,10 @@ class Current:
 
     def take(self, rows: Sequence[Any]) -> None:
         """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""
+        if rows == self._rows:
+            with self._lock:
+                self.active = self._last
+            return
         overrides, faulty = [], set()
         for row in rows:
             try:
@@ -81,13 +86,13 @@ class Current:
                 overrides.append(override)
         policies_only = conf.limits.overrides != EVERYWHERE
         with self._lock:
-            self._faulty = frozenset(faulty)
+            self._faulty, self._rows = frozenset(faulty), rows
             self.active = self._last = OverrideSet(overrides, policies_only) if overrides else None
 
     def forget(self) -> None:
         """Discard the overrides, so that the next use reads them again."""
         with self._lock:
-            self.active, self._last, self._faulty = UNREAD, None, frozenset()
+            self.active, self._last, self._faulty, self._rows = UNREAD, None, frozenset(), None
 
     def after_fork(self) -> None:
         """Make the next use start the background thread of this process; until it has read, the set stays."""
