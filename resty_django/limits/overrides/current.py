@@ -24,6 +24,8 @@ from .spec import EVERYWHERE
 log = logger("resty_django.limits")
 
 COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
+FAULTS: Final = (ValueError, TypeError, AttributeError, OverflowError)
+"""Errors of rows that somebody has edited by SQL."""
 UNREAD: Final = OverrideSet((), False)
 """Stands for overrides that were not read yet."""
 
@@ -73,21 +75,27 @@ class Current:
             with self._lock:
                 self.active = self._last
             return
-        overrides, faulty = [], set()
-        for row in rows:
-            try:
-                override = override_of(row)
-                OverrideSet([override], False)
-            except (ValueError, TypeError, AttributeError, OverflowError) as error:
-                faulty.add(row[0])
-                if row[0] not in self._faulty:
-                    log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
-            else:
-                overrides.append(override)
         policies_only = conf.limits.overrides != EVERYWHERE
+        faulty: frozenset[Any] = frozenset()
+        try:
+            overrides = OverrideSet(map(override_of, rows), policies_only)
+        except FAULTS:
+            valid = [row for row in rows if self._is_valid(row)]
+            faulty = frozenset(row[0] for row in rows) - {row[0] for row in valid}
+            overrides = OverrideSet(map(override_of, valid), policies_only)
         with self._lock:
-            self._faulty, self._rows = frozenset(faulty), rows
-            self.active = self._last = OverrideSet(overrides, policies_only) if overrides else None
+            self._faulty, self._rows = faulty, rows
+            self.active = self._last = overrides if overrides.size else None
+
+    def _is_valid(self, row: Sequence[Any]) -> bool:
+        """Return whether a row can be used. One that cannot is logged once."""
+        try:
+            OverrideSet([override_of(row)], False)
+        except FAULTS as error:
+            if row[0] not in self._faulty:
+                log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
+            return False
+        return True
 
     def forget(self) -> None:
         """Discard the overrides, so that the next use reads them again."""
