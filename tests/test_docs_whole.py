@@ -22,7 +22,7 @@ from resty_django.conf import SECTIONS, conf
 from resty_django.conf.schema import Name, page_of
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.limits.models import KeyBan, LimitPolicy
+from resty_django.limits.models import KeyBan, LimitOverride, LimitPolicy, QuotaUsage
 from resty_django.models import Overview, SharedDictionary
 from resty_django.qless.models import Job
 from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
@@ -34,7 +34,9 @@ MODELS: Mapping[type[Model], str] = {
     IdCounter: "docs/ids/admin.md",
     SharedDictionary: "docs/shdict.md",
     KeyBan: "docs/limits/admin.md",
+    LimitOverride: "docs/limits/admin.md",
     LimitPolicy: "docs/limits/admin.md",
+    QuotaUsage: "docs/limits/admin.md",
     Overview: "docs/overview.md",
     Cache: "docs/cache.md",
     Job: "docs/qless/admin.md",

@@ -423,17 +423,19 @@ def _request_limit(
     """Return the limit of a decorator. It is counted under `series`, with its `location` in the code, unless empty."""
     block = options.get("block", True)
     shadow = options.get("dry_run", False)
-    record = None
+    key, counter = keys.make(options["key"]), None
     if series:
-        counter = DecisionCounter(DECORATOR, series, limiter, location, shadow=shadow or not block, nodelay=nodelay)
-        record = counter.record
+        advises = shadow or not block
+        counter = DecisionCounter(
+            DECORATOR, series, limiter, location, shadow=advises, nodelay=nodelay, roles=key.roles
+        )
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
     limit = RequestLimit(
         name,
         limiter,
-        keys.make(options["key"]),
+        key,
         label=label,
         cost=options.get("cost", 1),
         methods=options.get("methods", ()),
@@ -446,7 +448,8 @@ def _request_limit(
         status=options.get("status"),
         nodelay=nodelay,
         undelayed=undelayed,
-        record=record,
+        record=None if counter is None else counter.record,
+        series="" if counter is None else counter.series,
     )
     if limit.ban is not None and location:
         limit.ban.list_in_catalog(location)

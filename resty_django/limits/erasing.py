@@ -1,4 +1,4 @@
-"""Erasure of a key from limits: states, bans, the most refused keys, recorded requests, and the rows of quotas."""
+"""Erasure of a key from limits: states, bans, refused keys, recorded requests, rows of overrides and quotas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .enforcement.client_address import parse_address
 from .enforcement.keys import plain
 from .enforcement.names import normalized
 from .enforcement.settings import request_settings
-from .models import QuotaUsage
+from .models import LimitOverride, QuotaUsage
 from .statistics.recorder import recorder
 from .statistics.reporter import OWN, stats
 
@@ -39,7 +39,9 @@ def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Era
     yield Erased("states of limits", sum(_states(shdicts[name], forms, dry) for name in names))
     yield Erased("bans", bans.forget(lambda banned: has(banned, forms), dry))
     yield Erased("entries in the lists of the most refused keys", stats.forget(lambda listed: has(listed, forms), dry))
+    yield Erased("recent refusals", stats.forget_refusals(lambda refused: has(refused, forms), dry))
     yield Erased("recorded requests", recorder.forget(lambda recorded: has(recorded, forms), dry))
+    yield Erased("overrides", _overrides(forms, dry))
     yield Erased("rows of quotas", _rows(forms, dry))
 
 
@@ -61,6 +63,15 @@ def has(text: str, forms: frozenset[str]) -> bool:
 def _states(dictionary: SharedDict, forms: frozenset[str], dry: bool) -> int:
     names = [name for name in dictionary.get_keys(0) if not name.startswith(OWN) and has(name, forms)]
     return len(names) if dry else sum(dictionary.delete(name) for name in names)
+
+
+def _overrides(forms: frozenset[str], dry: bool) -> int:
+    rows = LimitOverride.objects.using(router.db_for_write(LimitOverride))
+    own = [row for row in rows.exclude(kind="network").iterator() if has(row.key, forms)]
+    if not dry:
+        for row in own:
+            row.delete()
+    return len(own)
 
 
 def _rows(forms: frozenset[str], dry: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,4 +37,6 @@ class Limited(LimitError):
         self.decision = decision
 
     def __str__(self) -> str:
-        return f"Over the limit of {self.decision.limit}. Try again after {self.decision.retry_after:g} s."
+        seconds = self.decision.retry_after
+        later = f"Try again after {seconds:g} s." if seconds < inf else "It does not pass later either."
+        return f"Over the limit of {self.decision.limit}. {later}"

@@ -2,6 +2,9 @@
 
 @limited("10/s", key=lambda phone, text: phone, wait=5)
 def send_sms(phone, text): ...
+
+@limited("5/min", key=lambda code: code, ban="15m", ban_after=3)
+def redeem(code): ...
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 
 from .algorithms.decision import CombinedDecision
+from .bans.banning import Banning
+from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
 from .errors import Limited
 from .limiters.base import Limiter, LimiterOptions
@@ -27,6 +32,8 @@ from .limiters.combined import acombine, combine
 from .limiters.rate import IDLE, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
+from .overrides.current import current
+from .overrides.limits import overridden_calls
 from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 
@@ -34,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SHORTEST: Final = 0.002
 """The minimum seconds between two attempts."""
-_OPTIONS: Final = ("store", "on_error")
+_OPTIONS: Final = ("store", "on_error", *BanOptions.__annotations__)
 
 
 def limited(
@@ -53,7 +60,8 @@ def limited(
     `wait`: the seconds or the duration that a call may wait for its turn (None: indefinitely); a call that would wait
     longer raises `Limited`. An async function waits without blocking the event loop. `name`: functions with the same
     name and rate share a limit (default: each function has a separate limit). `options`: `store` and `on_error` of
-    `LimiterOptions`.
+    `LimiterOptions`, and `BanOptions`: a key whose calls raise `Limited` too often is banned, and its calls raise it
+    without waiting.
 
     Raise `TypeError` or `ValueError` for wrong arguments. The function raises `Limited`, and `StoreFailed` if
     `on_error` is "raise".
@@ -67,12 +75,19 @@ def limited(
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
     key_of = key if callable(key) else lambda *args, **kwargs: key
-    buckets_of(rate, "", options)
+    rule = ban_rule(options, "@limited()")
+    if rule is not None and key == "":
+        raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
+    store = {option: value for option, value in options.items() if option not in BanOptions.__annotations__}
+    buckets_of(rate, "", store)
 
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
-        buckets = buckets_of(rate, name or location, options)
+        buckets = buckets_of(rate, name or location, store)
         counters = counters_of(FUNCTION, buckets, location)
+        banning = None
+        if rule is not None:
+            banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
         wrapper: Callable[..., Any]
 
         if iscoroutinefunction(function):
@@ -81,7 +96,7 @@ def limited(
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    await arun(turn(buckets, str(call_key), seconds, counters))
+                    await arun(_admitting(buckets, str(call_key), seconds, counters, banning))
                 return await function(*args, **kwargs)
         else:
 
@@ -89,7 +104,7 @@ def limited(
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    run(turn(buckets, str(call_key), seconds, counters))
+                    run(_admitting(buckets, str(call_key), seconds, counters, banning))
                 return function(*args, **kwargs)
 
         return wrapper  # type: ignore[return-value]
@@ -108,20 +123,74 @@ def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuck
     return buckets
 
 
-def counters_of(kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "") -> list[DecisionCounter]:
-    """Return the counters of the decisions of each limiter. `name`: see `DecisionCounter` (default: the limiter's)."""
-    return [
-        DecisionCounter(
-            kind, (name or limiter.name) if position == 1 else f"{name or limiter.name}:{position}", limiter, location
-        )
-        for position, limiter in enumerate(limiters, 1)
-    ]
+def counters_of(
+    kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "", roles: tuple[str, ...] = ()
+) -> list[DecisionCounter]:
+    """Return the counters of the decisions of each limiter. `name`, `roles`: see `DecisionCounter`.
+
+    The default name is the limiter's.
+    """
+    counters = []
+    for position, limiter in enumerate(limiters, 1):
+        own = name or limiter.name
+        counted = own if position == 1 else f"{own}:{position}"
+        counters.append(DecisionCounter(kind, counted, limiter, location, roles=roles))
+    return counters
+
+
+def _admitting(
+    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter], banning: Banning | None
+) -> Steps[None]:
+    """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
+    limiters: Sequence[Limiter[Any]] = buckets
+    if current.active is not None:
+        limiters, counters = yield from _overridden(buckets, counters, key)
+    if banning is None or not limiters:
+        yield from _turn(limiters, key, wait, counters)
+        return
+    refusal = yield from banning.refusing(key, limiters[0].shown_limit)
+    if refusal is not None:
+        counters[0].record(key, refusal)
+        raise Limited(refusal)
+    try:
+        yield from _turn(limiters, key, wait, counters)
+    except Limited as error:
+        decision = error.decision
+        if decision.failed or not isinstance(decision, CombinedDecision):
+            raise
+        ban = yield from banning.counting(key, f"over {limiters[decision.refused_by or 0].describe()}")
+        if ban is None:
+            raise
+        seconds = max(decision.retry_after, ban.until - ban.since)
+        raise Limited(decision._replace(retry_after=seconds)) from None
 
 
 def turn(
-    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter]
+    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
 ) -> Steps[CombinedDecision]:
     """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
+    if current.active is not None:
+        buckets, counters = yield from _overridden(buckets, counters, key)
+    return (yield from _turn(buckets, key, wait, counters))
+
+
+def _overridden(
+    limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
+) -> Steps[tuple[Sequence[Limiter[Any]], Sequence[DecisionCounter]]]:
+    """Return the limiters with the rates of overrides, and their counters. Raise `Limited` for a blocked key."""
+    yield Step(current.get, current.aget, ())
+    calls = overridden_calls(limiters, counters, key)
+    if calls.blocked is not None:
+        count_together(counters, key, calls.blocked)
+        raise Limited(calls.blocked)
+    return calls.limiters, calls.counters
+
+
+def _turn(
+    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
+) -> Steps[CombinedDecision]:
+    if not buckets:
+        return CombinedDecision(True)
     start = time.monotonic()
     end, keys, waited = start + wait, [key] * len(buckets), False
     while True:

@@ -1,7 +1,8 @@
-"""The models of limits: policies, the used units of quotas, and bans."""
+"""The models of limits: policies, overrides, the used units of quotas, and bans."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from django.core.exceptions import ValidationError
@@ -11,6 +12,7 @@ from django.db.models import F, Q
 from resty_django.fields import ExactCharField
 from resty_django.models import NoRows
 
+from .overrides import spec as overrides
 from .policies.spec import (
     ALGORITHMS,
     FIELDS,
@@ -23,10 +25,22 @@ from .policies.spec import (
     describe,
     find_problems,
 )
+from .statistics.catalog import LONGEST_SERIES
 
 _TIME = 32
 LONGEST_QUOTA_KEY = 200
 """The maximum number of characters of a quota's key; longer ones are replaced by a hash."""
+
+
+def save_with_version(row: Any, save: Callable[..., None], args: Any, kwargs: dict[str, Any]) -> None:
+    """Save a row with the next version of its field `version`."""
+    if not row._state.adding:
+        row.version = F("version") + 1
+        if kwargs.get("update_fields") is not None:
+            kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
+    save(*args, **kwargs)
+    if row.version.__class__ is not int:
+        row.refresh_from_db(fields=["version"], using=row._state.db)
 
 
 class LimitPolicy(models.Model):
@@ -118,6 +132,15 @@ class LimitPolicy(models.Model):
     exempt_groups = models.TextField(blank=True, help_text="One group per line. Its members are exempt.")
     exempt_paths = models.TextField(blank=True, help_text="One path per line; * matches any characters: /api/status/*")
     cost = models.PositiveIntegerField(default=1, help_text="The number of requests that each request counts as.")
+    ban = models.CharField(
+        max_length=_TIME,
+        blank=True,
+        help_text="Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is "
+        "twice as long. Empty: no bans.",
+    )
+    ban_after = models.BigIntegerField(
+        null=True, blank=True, help_text="The number of refusals, within the time of the ban, that cause it. Empty: 1."
+    )
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(
         "when the store is down",
@@ -151,13 +174,7 @@ class LimitPolicy(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save with a new version."""
-        if not self._state.adding:
-            self.version = F("version") + 1
-            if kwargs.get("update_fields") is not None:
-                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
-        super().save(*args, **kwargs)
-        if self.version.__class__ is not int:
-            self.refresh_from_db(fields=["version"], using=self._state.db)
+        save_with_version(self, super().save, args, kwargs)
 
     def spec(self) -> PolicySpec:
         """Return the policy as a `PolicySpec`."""
@@ -170,7 +187,16 @@ class LimitPolicy(models.Model):
 
     def clean(self) -> None:
         """Raise `ValidationError` for the fields to change if the policy is not valid."""
-        numbers = (self.burst, self.limit, self.capacity, self.quantum, self.status, self.cost, self.order)
+        numbers = (
+            self.burst,
+            self.limit,
+            self.capacity,
+            self.quantum,
+            self.ban_after,
+            self.status,
+            self.cost,
+            self.order,
+        )
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
             return  # the fields' validators report it
         problems = find_problems(self.spec())
@@ -183,6 +209,68 @@ class LimitPolicy(models.Model):
         return "not valid" if find_problems(spec) else describe(spec)
 
 
+class LimitOverride(models.Model):
+    """Another rate, no limit or a block for one user, address, network or key, in one limit or in all."""
+
+    kind = models.CharField(max_length=8, choices=list(overrides.KINDS.items()), default="address")
+    key = ExactCharField(
+        max_length=overrides.LONGEST_KEY,
+        help_text="The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a "
+        "key as the figures list it.",
+    )
+    limit = ExactCharField(
+        max_length=LONGEST_SERIES,
+        blank=True,
+        default=overrides.ALL_LIMITS,
+        help_text="The name of the limit in the statistics, for example pay. Empty: all limits.",
+    )
+    rate = models.CharField(
+        max_length=overrides.LONGEST_RATE,
+        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency: a number instead of a rate.",
+    )
+    starts_at = models.DateTimeField("from", null=True, blank=True, help_text="Empty: from now on.")
+    ends_at = models.DateTimeField("until", null=True, blank=True, help_text="Empty: without an end.")
+    reason = models.CharField(max_length=overrides.LONGEST_REASON, blank=True)
+    version = models.BigIntegerField(default=1, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "limit override"
+        verbose_name_plural = "limit overrides"
+        ordering: ClassVar = ["kind", "key", "limit"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["kind", "key", "limit"],
+                name="resty_limits_override_key",
+                violation_error_message="There is already an override of this key and limit. Change that one.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.spec().title
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save with a new version."""
+        save_with_version(self, super().save, args, kwargs)
+
+    def spec(self) -> overrides.OverrideSpec:
+        """Return the override as an `OverrideSpec`."""
+        return overrides.OverrideSpec(**{name: getattr(self, name) for name in overrides.FIELDS})
+
+    def take(self, spec: overrides.OverrideSpec) -> None:
+        """Set all fields from `spec`, without saving."""
+        for name in overrides.FIELDS:
+            setattr(self, name, getattr(spec, name))
+
+    def clean(self) -> None:
+        """Raise `ValidationError` for the fields to change if the override is not valid."""
+        problems = overrides.find_problems(self.spec())
+        required = {name for name in ("kind", "key", "rate") if not getattr(self, name)}  # the fields report it
+        if problems.keys() - required:
+            raise ValidationError({name: [text] for name, text in problems.items() if name not in required})
+
+
 class QuotaUsage(models.Model):
     """The units of a quota that one key has used in one period. Times are in epoch seconds."""
 
@@ -193,6 +281,7 @@ class QuotaUsage(models.Model):
     used = models.BigIntegerField(default=0, help_text="Units used, and units reserved to be used next.")
     granted = models.BigIntegerField(default=0, help_text="Units in addition to the limit, in this period.")
     limit = models.BigIntegerField(help_text="The limit when units were last reserved.")
+    resets = models.PositiveIntegerField(default=0, help_text="The number of times that the used units were set to 0.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -200,6 +289,10 @@ class QuotaUsage(models.Model):
         verbose_name_plural = "quota usage"
         ordering: ClassVar = ["-starts_at", "quota", "key"]
         default_permissions: ClassVar = ("view",)
+        permissions: ClassVar = [
+            ("grant_quotausage", "Can grant units of quotas"),
+            ("reset_quotausage", "Can reset the usage of quotas"),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["quota", "key", "starts_at"], name="resty_limits_quota_key"),
         ]

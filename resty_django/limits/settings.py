@@ -57,7 +57,8 @@ class LimitsSettings:
     `proxy_header`: the header in which they write the client's address. `ipv6_prefix`: the number of bits of an IPv6
     address that identify a client. `exempt_networks`: networks of clients without limits. `tier`: the dotted path of a
     function of the request that returns its tier, for limits with `tiers` (None: there is none). `rules`: policies, as
-    dicts of their fields. `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
+    dicts of their fields. `overrides`: the limits to which the overrides in the database apply: "policies" or "all".
+    `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
     seconds for which the rows of quotas are kept after the end of their period. `ban_store`: the shared dictionary with
     the bans. `login`: the guard of log-ins. `record_requests`: whether the requests of policies in the last hour are
     recorded, to test changes of policies.
@@ -79,6 +80,7 @@ class LimitsSettings:
     exempt_networks: tuple[str, ...] = setting((), check=validators.networks)
     tier: str | None = setting(None, check=validators.dotted_path)
     rules: tuple[dict[str, Any], ...] = setting(())
+    overrides: str = setting("policies", check=one_of("policies", "all"))
     refresh: float = setting(10.0, check=above(0))
     quota_keep: float = duration(400 * 86_400.0, check=at_least(0))
     ban_store: str = setting("bans", check=validators.known_dict)

@@ -187,7 +187,7 @@ class LimitThrottle(BaseThrottle):
             limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
             location = f"{cls.__module__}.{cls.__qualname__}"
-            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True)
+            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
             limit = RequestLimit(
                 name,
                 limiter,
@@ -197,6 +197,7 @@ class LimitThrottle(BaseThrottle):
                 nodelay=True,
                 ban=ban,
                 record=counter.record,
+                series=counter.series,
             )
             if limit.ban is not None:
                 limit.ban.list_in_catalog(location)

@@ -37,6 +37,8 @@ from .limiters.base import LOCAL, Limiter, LimiterOptions
 from .limiters.combined import acombine
 from .limiters.concurrency import Concurrency
 from .limiters.rate import TokenBucket
+from .overrides.current import current
+from .overrides.limits import OverriddenCalls, overridden_calls
 from .statistics.catalog import WEBSOCKET, caller
 from .statistics.counting import DecisionCounter
 
@@ -169,6 +171,14 @@ class WebSocketLimits:
             await self._application(scope, receive, send)
             return
         limiters = await self._limiters_for(request)
+        if current.active is not None:
+            await current.aget()
+            calls = overridden_calls(limiters.admitting, limiters.admission_counters, key)
+            if calls.blocked is not None:
+                count_together(limiters.admission_counters, key, calls.blocked)
+                await self._refuse(request, self.refusal(limiters.admitting, key, calls.blocked), receive, send)
+                return
+            limiters = limiters.overridden(calls)
         slot = _Slot(limiters.slots, limiters.renewed_slots, key) if limiters.slots and limiters.renewed_slots else None
         decision = await self._admit(limiters, key, slot)
         if not decision.allowed:
@@ -234,7 +244,8 @@ class WebSocketLimits:
         """Return the counters of the decisions of each limiter; several rates of one kind are numbered."""
         counters: list[DecisionCounter] = []
         for label, group in groupby(limiters, _label_of):
-            counters += counters_of(WEBSOCKET, list(group), self._location, f"{self.name}:{label}")
+            name = f"{self.name}:{label}"
+            counters += counters_of(WEBSOCKET, list(group), self._location, name, self._key.roles)
         return counters
 
     async def _limiters_for(self, request: Handshake) -> _Limiters:
@@ -249,6 +260,8 @@ class WebSocketLimits:
 
     async def _admit(self, limiters: _Limiters, key: str, slot: _Slot | None) -> CombinedDecision:
         """Decide on a new connection, and take its slot. A slot is released if the task is cancelled meanwhile."""
+        if not limiters.admitting:
+            return CombinedDecision(True)
         deciding = asyncio.ensure_future(acombine(limiters.admitting, [key] * len(limiters.admitting)))
         try:
             decision = await asyncio.shield(deciding)
@@ -307,6 +320,16 @@ class _Limiters(NamedTuple):
     messages: list[TokenBucket]
     admission_counters: Sequence[DecisionCounter] = ()
     message_counters: Sequence[DecisionCounter] = ()
+
+    def overridden(self, calls: OverriddenCalls) -> _Limiters:
+        """Return the limiters of which those for a handshake have the rates of overrides."""
+        slots, renewed = self.slots, self.renewed_slots
+        if slots is not None and renewed is not None and slots not in calls.limiters:
+            own = [limiter for limiter in calls.limiters if isinstance(limiter, Concurrency)]
+            slots, renewed = (own[0], renewed.with_numbers(max=own[0].max)) if own else (None, None)
+        return self._replace(
+            admitting=calls.limiters, admission_counters=calls.counters, slots=slots, renewed_slots=renewed
+        )
 
 
 class _Slot:

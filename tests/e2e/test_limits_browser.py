@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from resty_django.limits import Decision
-from resty_django.limits.models import LimitPolicy
+from resty_django.limits import Decision, Quota, forget_quotas
+from resty_django.limits.models import LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
 from tests.e2e.browser import all_of, until, write
@@ -47,7 +47,7 @@ def test_the_form_shows_the_numbers_of_the_algorithm(
     assert seen(driver) == ["rate", "burst"]
     write(driver, "rate", "no rate")
     choose(driver, "algorithm", "token_bucket")
-    assert seen(driver) == ["interval", "capacity", "quantum", "max_wait"]
+    assert seen(driver) == ["rate", "interval", "capacity", "quantum", "max_wait"]
     choose(driver, "algorithm", "concurrency")
     assert seen(driver) == ["limit", "burst", "default_delay", "lease"]
     choose(driver, "algorithm", "fixed_window")
@@ -87,6 +87,45 @@ def test_policies_are_watched_tried_and_switched(browse: Callable[..., Any], liv
     policy = registry.get_policy("pay")
     assert policy is not None
     assert policy.mode == "shadow"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tiers_and_exemptions_are_entered_by_line(
+    browse: Callable[..., Any], live_server: Any, settings: Any, width: int
+) -> None:
+    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": "tests.integration.limits.test_policy_tiers.tier_of"}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    row = make_policy(path="/shop/*", exempt_paths=f"/{'long' * 40}")
+    driver = browse(scripts=False)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+    driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
+    write(driver, "tiers", f"pro: 600/m\n{'x' * 60} 4/h")
+    write(driver, "exempt_networks", "10.0.0.0/8\n2001:db8::/32")
+    driver.find_element("name", "_continue").click()
+    until(lambda: any("Line 2, “xxx" in text for text in all_of(driver, ".field-tiers .errorlist li")))
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.execute_script("document.querySelector('.field-tiers').scrollIntoView()")
+        driver.save_screenshot(str(Path(folder) / f"tiers-{width}.png"))
+    write(driver, "tiers", f"pro: 600/m\n{'x' * 60}: none")
+    driver.find_element("name", "_continue").click()
+    until(lambda: LimitPolicy.objects.get().tiers == f"pro: 600/m\n{'x' * 60}: none")
+    assert LimitPolicy.objects.get().exempt_networks == "10.0.0.0/8\n2001:db8::/32"
+    assert driver.execute_script(fits)
+    driver.get(f"{live_server.url}{POLICIES}")
+    listed = driver.find_element("css selector", "#result_list").text
+    assert "pro: 600 requests per minute" in listed
+    assert "not network 10.0.0.0/8" in listed
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.save_screenshot(str(Path(folder) / f"tiers-list-{width}.png"))
+    driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
+    choose(driver, "algorithm", "concurrency")
+    assert not driver.find_element("name", "tiers").is_displayed()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -130,7 +169,7 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
     )
-    for page in ("limits/", f"limits/figures/?limit={series}"):
+    for page in ("limits/", "limits/key/?key=2001:db8:7::/64", f"limits/figures/?limit={series}"):
         driver.get(f"{live_server.url}{POLICIES}{page}")
         assert "shop.services" in driver.find_element("css selector", "#content").text
         fits = "return document.documentElement.scrollWidth <= window.innerWidth"
@@ -138,3 +177,32 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
         if folder := os.environ.get("RESTY_SCREENSHOTS"):
             driver.save_screenshot(str(Path(folder) / f"all-limits-{len(page)}-{width}.png"))
     assert all_of(driver, ".resty-axes text")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_pages_of_quotas_fit_the_window(browse: Callable[..., Any], live_server: Any, width: int) -> None:
+    forget_quotas()
+    exports = Quota("x" * 64, 1000, per="month")
+    for number in range(3):
+        exports.use(f"{number}{'k' * 190}")
+    row = QuotaUsage.objects.earliest("pk")
+    driver = browse(scripts=True)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    pages = [f"{row.pk}/change/", f"{row.pk}/grant/", f"{row.pk}/reset/", "grant/", ""]
+    for page in pages:
+        driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{page}")
+        fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+        assert driver.execute_script(fits), page
+        if folder := os.environ.get("RESTY_SCREENSHOTS"):
+            driver.save_screenshot(str(Path(folder) / f"quotas-{pages.index(page)}-{width}.png"))
+    driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{row.pk}/change/")
+    driver.find_element("link text", "Grant units").click()
+    write(driver, "units", "-5")
+    write(driver, "reason", "mistake")
+    driver.find_element("css selector", ".submit-row input").click()
+    until(lambda: "Granted -5 units" in "".join(all_of(driver, ".messagelist li")))
+    forget_quotas()
+    assert QuotaUsage.objects.get(pk=row.pk).granted == -5

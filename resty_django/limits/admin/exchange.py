@@ -1,9 +1,8 @@
-"""Export and import of policies in the admin."""
+"""Export and import of policies in the admin; a file may also contain overrides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
@@ -19,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin.base import PageAdmin
 
 from ..models import LimitPolicy
+from ..overrides import files
 from ..policies import export
 from .forms import ImportForm
 
@@ -48,7 +48,9 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
         if not self.may(request, "import_policies"):
             raise PermissionDenied
         posted = request.method == "POST"
-        form = ImportForm(request.POST if posted else None, request.FILES if posted else None)
+        may_override = request.user.has_perms(["resty_limits.add_limitoverride", "resty_limits.change_limitoverride"])
+        data, uploaded = (request.POST, request.FILES) if posted else (None, None)
+        form = ImportForm(data, uploaded, may_override=may_override)
         may_prune = self.has_delete_permission(request)
         if not may_prune:
             del form.fields["prune"]
@@ -58,8 +60,10 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
             prune = may_prune and cleaned["prune"]
             try:
                 if "confirmed" in request.POST:
-                    return self._import(request, cleaned["policies"], prune)
-                plan = export.plan(cleaned["policies"], prune=prune)
+                    return self._import(request, cleaned["content"], prune)
+                plan = files.plan(
+                    cleaned["content"], prune=prune, prune_overrides=prune and _may_delete_overrides(request)
+                )
             except DatabaseError as error:
                 self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
         context = {
@@ -72,8 +76,8 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
         }
         return self.page(request, "admin/resty_limits/limitpolicy/import.html", context)
 
-    def _import(self, request: HttpRequest, policies: list[Any], prune: bool) -> HttpResponse:
-        applied = export.apply(policies, prune=prune)
+    def _import(self, request: HttpRequest, content: files.Content, prune: bool) -> HttpResponse:
+        applied = files.apply(content, prune=prune, prune_overrides=prune and _may_delete_overrides(request))
         for change, row in applied:
             text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
             LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
@@ -83,9 +87,17 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
 
 
 def download(rows: Iterable[LimitPolicy]) -> HttpResponse:
-    text = export.write(row.spec() for row in rows)
+    return file_response(export.write(row.spec() for row in rows), "limit-policies.json")
+
+
+def file_response(text: str, name: str) -> HttpResponse:
+    """Return a JSON file to save under this name."""
     return HttpResponse(
         text,
         content_type="application/json; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="limit-policies.json"'},
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
+
+
+def _may_delete_overrides(request: HttpRequest) -> bool:
+    return request.user.has_perm("resty_limits.delete_limitoverride")

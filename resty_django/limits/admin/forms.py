@@ -15,7 +15,9 @@ from resty_django.admin.versions import VersionedForm
 from resty_django.durations import parse_duration
 
 from ..enforcement.chosen_rates import tier_problem
-from ..models import LimitPolicy
+from ..models import LimitOverride, LimitPolicy
+from ..overrides import files
+from ..overrides.spec import is_known
 from ..policies import export, simulation
 from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, normalized_lines, shown
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
@@ -100,6 +102,26 @@ def _unknown_groups(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in known]
 
 
+class LimitOverrideForm(VersionedForm):
+    """The form of an override."""
+
+    class Meta:
+        model = LimitOverride
+        exclude = ()
+        widgets: ClassVar = {
+            name: forms.TextInput(attrs={"class": "resty-wide"}) for name in ("key", "limit", "reason")
+        }
+
+    def clean_limit(self) -> str:
+        """Refuse a limit that no process has used, which is probably misspelt."""
+        limit = str(self.cleaned_data["limit"])
+        if limit and limit != self.instance.limit and not is_known(limit):
+            raise ValidationError(
+                f"There is no limit {limit!r}. Copy its name from its figures, or leave this empty for all limits."
+            )
+        return limit
+
+
 class SpanField(forms.CharField):
     """A duration with its unit, as seconds."""
 
@@ -161,7 +183,10 @@ class ResetForm(forms.Form):
 
 
 class ImportForm(forms.Form):
-    """A file with policies, uploaded or pasted. The cleaned data has its content as `policies`."""
+    """A file with policies and overrides, uploaded or pasted. The cleaned data has its content as `content`.
+
+    `may_override`: whether the user may import overrides.
+    """
 
     file = forms.FileField(
         label="File", required=False, help_text="A file that was exported from this page or by limits_export."
@@ -173,8 +198,14 @@ class ImportForm(forms.Form):
         widget=forms.Textarea(attrs={"class": "resty-source", "rows": 12, "cols": 80, "spellcheck": "false"}),
     )
     prune = forms.BooleanField(
-        label="Delete policies that are not in the file", required=False, help_text="Off: keep them."
+        label="Delete policies and overrides that are not in the file",
+        required=False,
+        help_text="Off: keep them. A file without overrides changes none of them.",
     )
+
+    def __init__(self, *args: Any, may_override: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._may_override = may_override
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
@@ -190,8 +221,10 @@ class ImportForm(forms.Form):
         if not text.strip():
             raise ValidationError("The file is missing. Choose a file or paste its text.")
         try:
-            cleaned["policies"] = export.read(text)
+            content = cleaned["content"] = files.read(text)
         except export.BadFile as error:
             raise ValidationError({"file" if file is not None else "text": error.problems[: export.SHOWN]}) from error
+        if content.overrides is not None and not self._may_override:
+            raise ValidationError("The file contains overrides, which you may not add and change. Remove them.")
         cleaned["text"] = text
         return cleaned

@@ -20,17 +20,26 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..algorithms.decision import Decision
+from ..enforcement.client_address import parse_address
+from ..enforcement.keys import MISSING
 from ..erasing import forms_of
 from ..errors import LimitError
-from ..models import LimitPolicy
+from ..models import LimitOverride, LimitPolicy
+from ..overrides.current import current, now
+from ..overrides.limits import overridden_limiter
+from ..overrides.override_set import Override, identifying_parts
+from ..overrides.spec import ALL_LIMITS, EVERYWHERE
+from ..overrides.spec import LONGEST_KEY as LONGEST_OVERRIDE_KEY
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_refusals import refusals_of
 from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
@@ -45,7 +54,8 @@ PREFIXES: Final = ("ip:", "user:")
 class KeyState:
     """The state of a key in a limit. `decision`: the next request's, or None if the store does not answer.
 
-    `refused`: the refusals in the last hour as text, "" if the key is not among the most refused ones.
+    `refused`: the refusals in the last hour as text, "" if the key is not among the most refused ones. `override`: the
+    override that applies, or None. `add_query`: the query of the form that adds one, "" if it cannot apply.
     """
 
     series: str
@@ -53,6 +63,8 @@ class KeyState:
     rate: str
     decision: Decision | None
     refused: str = ""
+    override: Override | None = None
+    add_query: str = ""
 
     @property
     def kind_label(self) -> Any:
@@ -97,24 +109,36 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             raise PermissionDenied
         key = request.GET.get("key", "").strip()[:LONGEST_KEY]
         states: list[KeyState] = []
+        refusals = None
         error = ""
         limiters = list(_limiters())
         if key:
             try:
                 states = list(_states(key, limiters[:MOST_LIMITERS]))
+                refusals = refusals_of(key)
             except SharedDictError as fault:
                 error = why(fault)
         context = {
             "title": _("Find a key"),
             "key": key,
             "states": states,
+            "refusals": refusals,
             "outages": troubles(),
             "error": error,
             "limiters": min(len(limiters), MOST_LIMITERS),
             "incomplete": len(limiters) > MOST_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
+            **self._override_context(request, key),
         }
         return self.page(request, f"{TEMPLATES}/key.html", context)
+
+    def _override_context(self, request: HttpRequest, key: str) -> dict[str, Any]:
+        overrides = self.admin_site.get_model_admin(LimitOverride)
+        return {
+            "may_see_override": overrides.has_view_or_change_permission(request),
+            "may_override": overrides.has_add_permission(request),
+            "override_query": _add_query(ALL_LIMITS, *_subject_of(key)) if key else "",
+        }
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def reset_limit_view(self, request: HttpRequest) -> HttpResponse:
@@ -161,6 +185,40 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         )
 
 
+def _roles(series: str) -> tuple[str, ...]:
+    """Return the roles of the parts of a limit's keys."""
+    policy = registry.get_policy(series) if catalog.kind_and_name(series)[0] == catalog.POLICY else None
+    if policy is not None:
+        return policy.key.roles
+    limit = catalog.counted_limit(series)
+    return () if limit is None else limit.roles
+
+
+def _add_query(series: str, kind: str, key: str) -> str:
+    """Return the query that prefills the form of an override; "" if an override cannot apply."""
+    is_policy = catalog.kind_and_name(series)[0] == catalog.POLICY
+    if len(key) > LONGEST_OVERRIDE_KEY or not (is_policy or conf.limits.overrides == EVERYWHERE):
+        return ""
+    return urlencode({"kind": kind, "key": key, "limit": series})
+
+
+def _subject(form: str, roles: tuple[str, ...]) -> tuple[str, str]:
+    """Return the kind and the key of an override for a key of a limit."""
+    parts = list(identifying_parts(form, roles))
+    if len(parts) != 1 or parts[0][1] == MISSING or parts[0][1].startswith("~"):
+        return "key", form
+    kind, value = parts[0]
+    return ("network" if kind == "address" and "/" in value else kind), value
+
+
+def _subject_of(key: str) -> tuple[str, str]:
+    """Return the kind and the key of an override for what was searched for."""
+    for prefix, kind in (("user:", "user"), ("ip:", "address")):
+        if key.startswith(prefix):
+            return kind, key.removeprefix(prefix)
+    return ("key" if parse_address(key) is None else "address"), key
+
+
 def _limiters() -> Iterator[tuple[str, Any]]:
     """Yield the limiters that this process has loaded, with the names of their series: policies first."""
     for name, policy in sorted(registry.all_policies().items()):
@@ -177,16 +235,25 @@ def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
     keys = [key, *(form for form in forms if form != key), *(prefix + form for prefix in PREFIXES for form in forms)]
     names = dict.fromkeys(series for series, _ in limiters)
     refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
-    for series, limiter in limiters:
+    for series, original in limiters:
+        roles = _roles(series)
         for form in keys:
             refused = refusals[series].get(form, "")
+            override = current.find(series, form, roles)
+            has_rate = override is not None and not (override.lifts or override.blocks)
+            limiter = overridden_limiter(original, override.rate) if override is not None and has_rate else original
+            decision: Decision | None
             try:
-                decision = limiter.peek(form)
-                fresh = limiter.step(False, 1, None)[2]
+                decision, fresh = limiter.peek(form), limiter.step(False, 1, None)[2]
             except LimitError:
-                decision = fresh = None
-            if refused or decision is None or decision.failed or _is_used(decision, fresh):
-                yield KeyState(series, form, limiter.describe(), decision, refused)
+                decision = None
+            if override is not None and override.blocks:
+                decision = override.refusal(limiter.shown_limit, now())
+            elif override is not None and override.lifts:
+                decision = Decision.passed(limit=0, remaining=0)
+            if override is not None or refused or decision is None or decision.failed or _is_used(decision, fresh):
+                query = _add_query(series, *_subject(form, roles))
+                yield KeyState(series, form, limiter.describe(), decision, refused, override, query)
             if decision is None or decision.failed:
                 break  # the store does not answer for the other forms either
 

@@ -29,7 +29,7 @@ from ..policies import registry, simulation
 from ..policies.export import values
 from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
 from ..policies.policy_set import limiter_of, limiters_of_tiers
-from ..policies.spec import BadPolicy, PolicySpec, build, describe_tiers, find_problems, is_set
+from ..policies.spec import BadPolicy, PolicySpec, build, describe_bans, describe_tiers, find_problems, is_set
 from .all_limits import AllLimitsAdmin
 from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
@@ -95,6 +95,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
                 "description": "Requests to which one of these entries applies are neither counted nor limited.",
             },
         ),
+        ("Bans", {"fields": ["ban", "ban_after"]}),
         ("Else", {"fields": ["on_error", "status", "order"]}),
     ]
     written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
@@ -297,7 +298,7 @@ def in_words(spec: PolicySpec) -> SafeString:
     problems = find_problems(spec)
     if not problems:
         tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
-        return format_html("{}{}", build(spec).describe(), _quiet_lines(tiers))
+        return format_html("{}{}{}", build(spec).describe(), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
     texts = [f"{name}: {text}" for name, text in problems.items()]
     return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
 

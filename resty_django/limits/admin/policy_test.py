@@ -19,7 +19,7 @@ from ..statistics.recorder import recorder
 TEST: Final = "_test"
 """The name of the button."""
 COUNTS: Final = ("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed", "key_count")
-CONDITIONS: Final = ("path", "route", "view", "methods", *LINE_FIELDS)
+CONDITIONS: Final = ("path", "route", "view", "methods", *LINE_FIELDS, "ban", "ban_after")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -63,7 +63,7 @@ class Networks:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._networks = tuple(_network(text) for text in texts)
+        self._networks = tuple(parse_network(text) for text in texts)
         self._has = lru_cache(REMEMBERED)(self._look)
 
     def __bool__(self) -> bool:
@@ -76,7 +76,8 @@ class Networks:
         return any(address in network for network in self._networks)
 
 
-def _network(text: str) -> Any:
+def parse_network(text: str) -> IPv4Network | IPv6Network:
+    """Parse a network or an address; a network of IPv4-mapped addresses becomes IPv4. Raise `ValueError`."""
     network = ip_network(text, strict=False)
     if isinstance(network, IPv6Network) and network.prefixlen >= 96:
         mapped = network.network_address.ipv4_mapped

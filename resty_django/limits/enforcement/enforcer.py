@@ -20,6 +20,8 @@ from resty_django.sansio import Step, Steps, arun, run
 from ..algorithms.decision import CombinedDecision, Decision
 from ..errors import CostTooHigh, LimitError
 from ..limiters.combined import acombine, combine
+from ..overrides.current import UNREAD, current, now
+from ..overrides.limits import with_rate
 from . import keys
 from .request_limits import LimitCheck, RequestLimit
 from .settings import request_settings
@@ -33,6 +35,9 @@ class Enforcer:
     Concurrency limits are decided last, whatever their position: they must not be probed twice. Raises `CostTooHigh`
     for a limit that no request can pass because its cost is too high.
     """
+
+    _one_suffices = False
+    """Whether a request passes if one of the limits lets it pass."""
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
         self._limits = sorted(limits, key=lambda limit: limit.holds_slot)
@@ -62,7 +67,9 @@ class Enforcer:
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
         single = self._single
-        if single is not None and request_settings().exempt is None:  # the steps take longer than the decision
+        if (
+            single is not None and request_settings().exempt is None and current.active is None
+        ):  # the steps take longer than the decision
             only_key = single.key.of(request, kwargs)
             if only_key is None:
                 return None
@@ -76,6 +83,10 @@ class Enforcer:
         if not keyed:
             return None
         check = LimitCheck(request)
+        if current.active is not None:
+            keyed = self._overridden(check, keyed)
+            if not keyed:
+                return check if check.results else None
         if self._priced:
             keyed = self._payable(check, keyed)
         try:
@@ -101,6 +112,12 @@ class Enforcer:
         if not keyed:
             return None
         check = LimitCheck(request)
+        if current.active is not None:
+            if current.active is UNREAD:
+                await current.aget()
+            keyed = self._overridden(check, keyed)
+            if not keyed:
+                return check if check.results else None
         if self._priced:
             keyed = self._payable(check, keyed)
         if not self._holding:
@@ -130,6 +147,24 @@ class Enforcer:
         if not self._selecting:
             return self._limits
         return [limit for limit in self._limits if limit.applies_to(request)]
+
+    def _overridden(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
+        """Return the limits that decide, with the rates of overrides. If one of them blocks the request, refuse it."""
+        deciding: KeyedLimits = []
+        for limit, key in keyed:
+            override = current.find(limit.series, key, limit.key.roles) if limit.series else None
+            if override is None:
+                deciding.append((limit, key))
+            elif override.blocks:
+                check.add(limit, key, override.refusal(limit.limiter.shown_limit, now()))
+                if not limit.advises:
+                    check.banned = True
+                    return []
+            elif not override.lifts:
+                deciding.append((with_rate(limit, override.rate), key))
+            elif self._one_suffices:
+                return []
+        return deciding
 
     def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
         """Return the limits that decide.
@@ -193,6 +228,8 @@ class Enforcer:
 
 class EitherEnforcer(Enforcer):
     """Limits of which at least one must let the request pass; all of them decide each time."""
+
+    _one_suffices = True
 
     def __init__(self, limits: Iterable[RequestLimit]) -> None:
         super().__init__(limits)

@@ -45,13 +45,17 @@ class Key:
     """A function of a request that returns its key.
 
     `text`: the definition. `label`: the definition as clients see it. `needs_user`, `needs_session`: whether the user
-    or session must be loaded first.
+    or session must be loaded first. `roles`: what the value of each part is: the name of its definition, such as
+    "user", "ip" or "header"; "choice" if it begins with that name; "" for a callable.
     """
 
-    __slots__ = ("_parts", "label", "needs_session", "needs_user", "of", "text")
+    __slots__ = ("_parts", "label", "needs_session", "needs_user", "of", "roles", "text")
 
-    def __init__(self, text: str, label: str, parts: Sequence[Part], names: frozenset[str]) -> None:
+    def __init__(
+        self, text: str, label: str, parts: Sequence[Part], names: frozenset[str], roles: tuple[str, ...] = ()
+    ) -> None:
         self.text = text
+        self.roles = roles
         self.label = label
         self._parts = parts
         self.needs_user = bool(names & {"user", "user_or_ip"})
@@ -99,19 +103,25 @@ def make(spec: KeySpec, dotted: bool = True) -> Key:
         pieces = list(spec)
     if not pieces:
         raise ValueError('The key of a limit is empty. Use "all" to count all requests together.')
-    parts, texts, labels, names = [], [], [], set[str]()
+    parts, texts, labels, roles, names = [], [], [], [], set[str]()
     for piece in pieces:
         if isinstance(piece, str):
             parts.append(_choice(piece.strip(), dotted, names))
             texts.append(piece.strip())
             labels.append(texts[-1].rpartition(".")[2])
+            roles.append(_role(texts[-1]))
         elif callable(piece):
             parts.append(_called(piece))
             texts.append(_location(piece))
             labels.append(getattr(piece, "__name__", type(piece).__name__).replace("<lambda>", "own"))
+            roles.append("")
         else:
             raise TypeError(f"The key of a limit must consist of strings and callables, not {piece!r}.")
-    return Key("+".join(texts), "+".join(labels), parts, frozenset(names))
+    return Key("+".join(texts), "+".join(labels), parts, frozenset(names), tuple(roles))
+
+
+def _role(text: str) -> str:
+    return "choice" if text == "user_or_ip" or "|" in text else text.partition(":")[0]
 
 
 def _location(function: Any) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from django.http import HttpResponseBase
 
@@ -51,7 +52,8 @@ class RequestLimit:
     `request.limits`. `count_when`: a function of the response that returns whether the request counts (None: always).
     `status`: the status of refusals (None: the setting STATUS). `nodelay`: ignore delays. `undelayed`: the number of
     requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`). `record`: called with key and
-    decision. `ban`: the rule by which refused keys are banned, or None.
+    decision. `ban`: the rule by which refused keys are banned, or None. `series`: the name under which it is counted
+    (empty: overrides do not apply to it).
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class RequestLimit:
         "name",
         "nodelay",
         "record",
+        "series",
         "shadow",
         "status",
         "undelayed",
@@ -95,8 +98,10 @@ class RequestLimit:
         count_when: Callable[[Any], object] | None = None,
         record: Callable[[str, Decision], object] | None = None,
         ban: BanRule | None = None,
+        series: str = "",
     ) -> None:
         self.name = name
+        self.series = series
         self.label = label or name
         self.limiter = limiter
         self.key = key
@@ -118,6 +123,13 @@ class RequestLimit:
         self.acts_on_passes = self.holds_slot or count_when is not None or not block
         """Whether a request that passes at once needs more than being recorded."""
         self.advertised = AdvertisedLimit(self.label, limiter)
+
+    def with_limiter(self, limiter: Any) -> Self:
+        """Return the limit with a limiter that has other numbers for the same states."""
+        other = copy.copy(self)
+        other.limiter = limiter
+        other.advertised = AdvertisedLimit(self.label, limiter)
+        return other
 
     def _banning(self, rule: BanRule) -> Banning:
         if not self.block:
@@ -287,8 +299,8 @@ class LimitCheck:
     """The check of a request against its limits.
 
     `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `banned`: whether it is due to a ban. `queued`: the longest wait among the limits to which MAX_WAITING applies, or
-    None.
+    `banned`: whether it is due to a ban or a block. `queued`: the longest wait among the limits to which MAX_WAITING
+    applies, or None.
     """
 
     __slots__ = (

@@ -52,7 +52,7 @@ class Refusal(NamedTuple):
 
     `name`: the full name of the limit. `label`: the name that clients see. `sender`: the class of its limiter. `key`:
     the key of the request. `status`: the status of the response (None: the setting STATUS). `violated`: the labels of
-    all limits that refuse the request (empty: only this one). `banned`: whether the key is banned.
+    all limits that refuse the request (empty: only this one). `banned`: whether the key is banned or blocked.
     """
 
     name: str
@@ -184,7 +184,9 @@ def _log(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
         request.method,
         request.path,
         refusal.key,
-        "its cost can never pass" if never else f"would pass in {refusal.decision.retry_after:.3f} s",
+        ("blocked" if refusal.banned else "its cost can never pass")
+        if never
+        else f"would pass in {refusal.decision.retry_after:.3f} s",
         f" [{txid}]" if txid else "",
         extra={"request": request, "limit": refusal.name, "key": refusal.key, "txid": txid},
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time_ns
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from resty_django.conf import conf
 from resty_django.shdict import NoMemory, SharedDict, Unavailable, WrongKind
@@ -257,6 +258,13 @@ class Limiter(ABC, Generic[N]):
         except (TypeError, ValueError):
             vars(self).update(before)
             raise
+
+    def with_numbers(self, **numbers: Any) -> Self:
+        """Return a limiter with other numbers for the same states. Raise `TypeError` or `ValueError` for wrong ones."""
+        other = copy.copy(self)
+        other.decide_hit = other._decide_hit
+        other._set(**numbers)
+        return other
 
     # --- for stores ---
 

@@ -325,6 +325,12 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return cost if self.on_error == "open" else 0
 
+    def with_numbers(self, **numbers: Any) -> Self:
+        other = super().with_numbers(**numbers)
+        if other.max_wait_ms == SITE:
+            _reading_settings.add(other)
+        return other
+
     def set_max_wait(self, max_wait: str | float | timedelta | None) -> None:
         """Change the maximum wait, in seconds; None or `math.inf`: no limit."""
         self._set(max_wait_ms=_wait_ms(max_wait))

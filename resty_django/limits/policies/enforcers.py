@@ -132,6 +132,8 @@ def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
         methods=policy.methods,
         exemption=policy.exemption,
         shadow=policy.mode == "shadow",
+        ban=policy.ban,
         status=policy.status,
         record=policy.record if first else policy.record_refusal,
+        series=policy.name,
     )

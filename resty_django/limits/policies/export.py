@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.db import router, transaction
 
@@ -27,6 +27,11 @@ MOST: Final = 1000
 SHOWN: Final = 20
 """The maximum number of problems that an error lists."""
 
+KEYS: Final = ("format", "version", "policies", "overrides")
+"""The keys of a file. One of the last two may be missing; then an import leaves its rows unchanged."""
+
+S = TypeVar("S")
+
 _DEFAULTS: Final = {field.name: field.default for field in fields(PolicySpec)}
 
 
@@ -41,8 +46,17 @@ class BadFile(ValueError):
 
 def write(policies: Iterable[PolicySpec]) -> str:
     """Return the content of a file with these policies; equal policies result in equal files."""
-    listed = [_entry_of(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
-    document = {"format": FORMAT, "version": VERSION, "policies": listed}
+    return as_text({"policies": listed(policies)})
+
+
+def listed(policies: Iterable[PolicySpec]) -> list[dict[str, Any]]:
+    """Return the policies as in a file, in order."""
+    return [_entry_of(spec) for spec in sorted(policies, key=lambda spec: (spec.order, spec.name))]
+
+
+def as_text(lists: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return the content of a file with these lists, by key."""
+    document = {"format": FORMAT, "version": VERSION, **lists}
     text = json.dumps(document, indent=2, ensure_ascii=False)
     # This may be printed to a terminal: everything except printable text is escaped.
     return (text if text.replace("\n", "").isprintable() else json.dumps(document, indent=2)) + "\n"
@@ -65,22 +79,9 @@ def _entry_of(spec: PolicySpec) -> dict[str, Any]:
 
 def read(text: str) -> list[PolicySpec]:
     """Return the policies of a file. Raise `BadFile` with all problems."""
-    if len(text) > LONGEST:
-        raise BadFile([f"The file is too long. Use at most {LONGEST:,} characters."])
-    try:
-        data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise BadFile([f"The file is not JSON: {error}."]) from error
-    if not isinstance(data, dict):
-        raise BadFile(['The file is not a JSON object. It must begin with {"format": ...}.'])
-    problems = list(_head_problems(data))
-    listed = data.get("policies", [])
-    if problems:
-        raise BadFile(problems)
-    if len(listed) > MOST:
-        raise BadFile([f"The file has {len(listed):,} policies. The maximum is {MOST:,}."])
+    problems: list[str] = []
     specs: dict[str, PolicySpec] = {}
-    for number, entry in enumerate(listed):
+    for number, entry in enumerate(document_of(text).get("policies", [])):
         spec = _entry(number, entry, problems)
         if spec is not None:
             if spec.name in specs:
@@ -93,22 +94,44 @@ def read(text: str) -> list[PolicySpec]:
     return list(specs.values())
 
 
+def document_of(text: str) -> dict[str, Any]:
+    """Return the JSON object of a file, whose lists may have wrong entries. Raise `BadFile` with all problems."""
+    if len(text) > LONGEST:
+        raise BadFile([f"The file is too long. Use at most {LONGEST:,} characters."])
+    try:
+        data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadFile([f"The file is not JSON: {error}."]) from error
+    if not isinstance(data, dict):
+        raise BadFile(['The file is not a JSON object. It must begin with {"format": ...}.'])
+    problems = list(_head_problems(data))
+    if problems:
+        raise BadFile(problems)
+    for key in KEYS[2:]:
+        if len(data.get(key, ())) > MOST:
+            raise BadFile([f"The file has {len(data[key]):,} {key}. The maximum is {MOST:,}."])
+    return data
+
+
 def _head_problems(data: dict[str, Any]) -> Iterable[str]:
     if data.get("format") != FORMAT:
-        yield f'"format" must be "{FORMAT}", not {_shown(data.get("format"))}.'
+        yield f'"format" must be "{FORMAT}", not {shown(data.get("format"))}.'
     version = data.get("version")
     if version != VERSION or isinstance(version, bool):
-        yield f'"version" must be {VERSION}, not {_shown(version)}. Export the policies again, or update this site.'
-    if not isinstance(data.get("policies"), list):
-        yield '"policies" must be a list.'
+        yield f'"version" must be {VERSION}, not {shown(version)}. Export the policies again, or update this site.'
+    if "policies" not in data and "overrides" not in data:
+        yield 'The file has neither "policies" nor "overrides". Add a list of them.'
+    for key in KEYS[2:]:
+        if key in data and not isinstance(data[key], list):
+            yield f'"{key}" must be a list.'
     for key in data:
-        if key not in ("format", "version", "policies"):
-            yield f"{_shown(key)} is not a valid key; the keys are format, version and policies. Remove it."
+        if key not in KEYS:
+            yield f"{shown(key)} is not a valid key; the keys are {', '.join(KEYS[:-1])} and {KEYS[-1]}. Remove it."
 
 
 def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None:
     if not isinstance(entry, dict):
-        problems.append(f"policies[{number}] must be an object, not {_shown(entry)}.")
+        problems.append(f"policies[{number}] must be an object, not {shown(entry)}.")
         return None
     name = entry.get("name")
     position = f"policies[{number}]" + (f" ({name[:64]!r})" if isinstance(name, str) else "")
@@ -119,7 +142,8 @@ def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None
         return None
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as JSON, shortened, for an error."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else text[:40] + "…"
 
@@ -138,12 +162,18 @@ def _no_constant(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """The change of one policy by an import. `before`: None if it is new. `after`: None if it is deleted."""
+class Change(Generic[S]):
+    """The change of one row by an import. `before`: None if it is new. `after`: None if it is deleted."""
 
     name: str
-    before: PolicySpec | None
-    after: PolicySpec | None
+    before: S | None
+    after: S | None
+    fields: ClassVar[tuple[str, ...]] = FIELDS
+
+    def words(self, spec: S) -> str:
+        """Return a new row in words."""
+        assert isinstance(spec, PolicySpec)  # noqa: S101 (for the type checker)
+        return describe(spec)
 
     @property
     def what(self) -> str:
@@ -159,10 +189,10 @@ class Change:
         if self.after is None:
             return []
         if self.before is None:
-            return [describe(self.after)]
+            return [self.words(self.after)]
         return [
             f"{name}: {_value(getattr(self.before, name))} → {_value(getattr(self.after, name))}"
-            for name in FIELDS
+            for name in self.fields
             if getattr(self.before, name) != getattr(self.after, name)
         ]
 
@@ -175,10 +205,10 @@ def _value(value: object) -> str:
 class Plan:
     """All changes of an import, computed before anything is written."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[Change[Any], ...]
 
     @property
-    def acting(self) -> list[Change]:
+    def acting(self) -> list[Change[Any]]:
         return [change for change in self.changes if change.what != "unchanged"]
 
     def counted(self) -> dict[str, int]:
@@ -203,13 +233,13 @@ def plan(policies: Iterable[PolicySpec], *, prune: bool = False) -> Plan:
 
 def _plan(before: Mapping[str, PolicySpec], policies: Iterable[PolicySpec], prune: bool) -> Plan:
     after = {spec.name: spec for spec in policies}
-    changes = [Change(name, before.get(name), spec) for name, spec in after.items()]
+    changes: list[Change[PolicySpec]] = [Change(name, before.get(name), spec) for name, spec in after.items()]
     if prune:
         changes += [Change(name, spec, None) for name, spec in before.items() if name not in after]
     return Plan(tuple(sorted(changes, key=lambda change: change.name)))
 
 
-def apply(policies: Iterable[PolicySpec], *, prune: bool = False) -> list[tuple[Change, LimitPolicy]]:
+def apply(policies: Iterable[PolicySpec], *, prune: bool = False) -> list[tuple[Change[PolicySpec], LimitPolicy]]:
     """Import all policies or none, and return the changes with their rows. A deleted row still has its primary key."""
     with transaction.atomic(using=router.db_for_write(LimitPolicy)):
         rows = stored()

@@ -9,6 +9,7 @@ from typing import Any
 from resty_django.text import logger
 
 from ..algorithms.decision import Decision
+from ..bans.rule import BanRule, ban_rule
 from ..enforcement import keys
 from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
@@ -38,6 +39,7 @@ class Policy:
     """Whether the policy is from the database, not declared in code."""
     tiers: Mapping[str, tuple[Limiter[Any], ...]] = field(default_factory=dict)
     exemption: PolicyExemption | None = None
+    ban: BanRule | None = None
     name: str = field(init=False)
     mode: str = field(init=False)
     cost: int = field(init=False)
@@ -125,7 +127,14 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
         return before
     match = Match(spec.path, spec.route, spec.view, spec.methods)
     return Policy(
-        spec, limiter_of(spec), keys.parse(spec.key), match, stored, limiters_of_tiers(spec), exemption_of(spec)
+        spec,
+        limiter_of(spec),
+        keys.parse(spec.key),
+        match,
+        stored,
+        limiters_of_tiers(spec),
+        exemption_of(spec),
+        ban_rule_of(spec),
     )
 
 
@@ -144,6 +153,13 @@ def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
 
 def _limiter(spec: PolicySpec, prefix: str) -> Limiter[Any]:
     return build(spec, prefix=prefix, name=spec.name, on_error=spec.on_error or None)
+
+
+def ban_rule_of(spec: PolicySpec) -> BanRule | None:
+    """Return when a valid policy bans keys, or None if it does not."""
+    if not spec.ban:
+        return None
+    return ban_rule({"ban": spec.ban, "ban_after": spec.ban_after or 1}, "A policy")
 
 
 def recording_name(spec: PolicySpec) -> str:

@@ -3,6 +3,8 @@
     declare_policy("checkout", "leaky_bucket", rate="20/s", burst=40, key="user|ip", path="/checkout/*")
     get_policy("checkout").limiter.hit("192.0.2.1")
 
+The overrides (`resty_django.limits.overrides`) are read together with them.
+
 They are an immutable set in memory, replaced as a whole: decisions read it without a lock or a query. A change takes
 effect in this process with its commit, and in all others after an event (`invalidation`). Every REFRESH seconds, each
 process also checks for changes without an event; while the database does not answer, the last set stays.
@@ -25,6 +27,7 @@ from resty_django.database import LimitedConnection, limit_connection
 from resty_django.forks import after_fork
 from resty_django.text import logger
 
+from ..overrides.current import current, read_rows
 from ..statistics.background import background
 from .policy_set import Policy, PolicySet, build_policy_set
 from .spec import FIELDS, PolicySpec, from_values
@@ -126,7 +129,7 @@ def refresh_policies() -> bool:
     try:
         old = _policies or PolicySet()
         try:
-            rows = _rows()
+            rows, overrides = _rows(), read_rows()
         except Exception as error:  # a database or a router may raise anything
             if not _failing:
                 log.error(
@@ -138,6 +141,7 @@ def refresh_policies() -> bool:
         if _failing:
             log.warning("The database answers again; limit policies are up to date")
         _failing = False
+        current.take(overrides)
         _policies = build_policy_set(old, rows, declared_policies())
         return True
     finally:
@@ -156,6 +160,7 @@ def forget_policies() -> None:
     with refresh_lock:
         _policies = None
         _failing = False
+        current.forget()
 
 
 def _rows() -> tuple[Any, ...]:

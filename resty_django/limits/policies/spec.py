@@ -117,6 +117,8 @@ class PolicySpec:
     exempt_groups: str = ""
     exempt_paths: str = ""
     cost: int = 1
+    ban: str = ""
+    ban_after: int | None = None
     mode: str = "enforce"
     on_error: str = ""
     status: int | None = None
@@ -317,6 +319,16 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
         yield "methods", f"“{wrong[0]}” is not a method. Write methods in capitals, separated by spaces: GET POST."
     if not 1 <= spec.cost <= MOST:
         yield "cost", f"This must be from 1 to {MOST:,}."
+    if spec.ban:
+        problem = _span(spec.ban)
+        if problem:
+            yield "ban", problem
+    if spec.ban_after is not None:
+        problem = (
+            _count(1)(spec.ban_after) if spec.ban else "This needs a length of the ban. Set it, or clear this field."
+        )
+        if problem:
+            yield "ban_after", problem
     if spec.mode not in MODES:
         yield "mode", f"Choose one of {', '.join(MODES)}."
     if spec.on_error and spec.on_error not in ON_ERROR:
@@ -467,8 +479,9 @@ def _milliseconds(text: str) -> float:
 
 
 def describe(spec: PolicySpec) -> str:
-    """Return the limit of a valid policy in words, with the limits of its tiers."""
-    return "; ".join([build(spec).describe(), *(f"{tier}: {words}" for tier, words in describe_tiers(spec).items())])
+    """Return the limit of a valid policy in words, with the limits of its tiers, and its bans."""
+    tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
+    return "; ".join([build(spec).describe(), *tiers, *describe_bans(spec)])
 
 
 def describe_tiers(spec: PolicySpec) -> dict[str, str]:
@@ -477,3 +490,11 @@ def describe_tiers(spec: PolicySpec) -> dict[str, str]:
         tier: " and ".join(build(one).describe() for one in specs) or "no limit"
         for tier, specs in tier_specs(spec).items()
     }
+
+
+def describe_bans(spec: PolicySpec) -> list[str]:
+    """Return the bans of a valid policy in words, as a list of at most one text."""
+    if not spec.ban:
+        return []
+    after = spec.ban_after or 1
+    return [f"keys are banned for {spec.ban} after {'a refusal' if after == 1 else f'{after:,} refusals'}"]

@@ -14,20 +14,23 @@ REFILL: Final = 5_000
 """Milliseconds for which one caller may reserve the next block; until then, others reserve only what they use."""
 RECHECK: Final = 10_000
 """Milliseconds for which a refusal of the database is remembered, unless units are returned or granted."""
+CHECK: Final = 60_000
+"""Milliseconds after which a block in use is compared with its row, which another machine may have reset."""
 SHARE: Final = 100
 """A block has at most this fraction of the limit: 1/100."""
 LEFT: Final = 10
 """A block has at most this fraction of the units that are left: 1/10. So blocks shrink to 1 near the limit."""
 FOREIGN: Final = "shdict abused by other users: the key holds no block of a quota."
 
-_LAYOUT: Final = Struct("<4s7q")
-_MARK: Final = b"quo1"
+_LAYOUT: Final = Struct("<4s9q")
+_MARK: Final = b"quo2"
 
 
 class Block(NamedTuple):
     """`available`: units reserved and not used. `used`: units counted in the row, which include them. `granted`: extra
     units of the row. `refill_until`: when another caller may reserve the next block. `refused_until`: until when a
-    request of `refused_cost` or more with a limit of at most `refused_limit` is refused.
+    request of `refused_cost` or more with a limit of at most `refused_limit` is refused. `resets`: how often the row
+    had been reset when the units were reserved. `checked_until`: until when the row is not read again.
     """
 
     available: int = 0
@@ -37,17 +40,21 @@ class Block(NamedTuple):
     refused_until: int = 0
     refused_cost: int = 0
     refused_limit: int = 0
+    resets: int = 0
+    checked_until: int = 0
 
 
 class Taken(NamedTuple):
     """The result of `take`. `allowed`: True, False, or None if the database has to decide, with `held` units taken
-    from the block. `refill`: whether the caller reserves the next block.
+    from the block. `refill`: whether the caller reserves the next block. `check`: whether the caller reads the row,
+    and passes its numbers to `sync`.
     """
 
     block: Block
     allowed: bool | None
     held: int = 0
     refill: bool = False
+    check: bool = False
 
 
 def block_size(limit: int, left: int, most: int) -> int:
@@ -76,35 +83,74 @@ def take(block: Block, now: int, cost: int, limit: int) -> Taken:
     """Take `cost` units."""
     left = limit + block.granted - (block.used - block.available)
     if cost <= block.available and cost <= left:
-        after = block._replace(available=block.available - cost)
-        return Taken(after, True)
+        check = now >= block.checked_until
+        until = now + CHECK if check else block.checked_until
+        after = block._replace(available=block.available - cost, checked_until=until)
+        return Taken(after, True, check=check)
     if now < block.refused_until and cost >= block.refused_cost and limit <= block.refused_limit:
         return Taken(block, False)
     held = min(block.available, cost) if cost <= left else 0
     refill = now >= block.refill_until
     after = block._replace(
-        available=block.available - held, refill_until=now + REFILL if refill else block.refill_until
+        available=block.available - held,
+        refill_until=now + REFILL if refill else block.refill_until,
+        checked_until=now + CHECK,
     )
     return Taken(after, None, held, refill)
 
 
-def deposit(block: Block, units: int, used: int, granted: int, refill: bool) -> Block:
-    """Add reserved units, and what the row counts. `refill`: whether the caller was to reserve the next block."""
+def reserved(block: Block, resets: int) -> int:
+    """Return the units of the block that a row counts which was reset `resets` times."""
+    return block.available if block.resets == resets else 0
+
+
+def sync(block: Block, used: int, granted: int, resets: int) -> Block:
+    """Take over the numbers of the row. Drop the units that were reserved before it was reset.
+
+    Numbers that are older than the last reset are ignored.
+    """
+    if resets < block.resets:
+        return block
+    if resets > block.resets:
+        return Block(0, used, granted, resets=resets, checked_until=block.checked_until)
+    refused_until = block.refused_until if (used, granted) == (block.used, block.granted) else 0
+    return block._replace(used=used, granted=granted, refused_until=refused_until)
+
+
+def deposit(block: Block, units: int, used: int, granted: int, resets: int, refill: bool) -> Block:
+    """Add reserved units, and what the row counts. `refill`: whether the caller was to reserve the next block.
+
+    Units that were reserved before the row was reset are dropped, because the row no longer counts them.
+    """
+    refill_until = 0 if refill else block.refill_until
+    if resets < block.resets:
+        return block._replace(refill_until=refill_until)
+    if resets > block.resets:
+        block = sync(block, used, granted, resets)
     available = block.available + units
-    until = 0 if available >= block.refused_cost else block.refused_until
-    return Block(
-        available,
-        used if refill else max(used, block.used),
-        granted,
-        0 if refill else block.refill_until,
-        until,
-        block.refused_cost,
-        block.refused_limit,
+    return block._replace(
+        available=available,
+        used=used if refill else max(used, block.used),
+        granted=granted,
+        refill_until=refill_until,
+        refused_until=0 if available >= block.refused_cost else block.refused_until,
     )
 
 
-def refuse(block: Block, now: int, cost: int, limit: int, held: int, used: int, granted: int, refill: bool) -> Block:
+def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, used: int, granted: int, resets: int) -> Block:
     """Return the units held, and remember that the database has refused `cost` more."""
-    available = block.available + held
-    until = now + RECHECK if available < cost else 0
-    return Block(available, used, granted, 0 if refill else block.refill_until, until, cost, limit)
+    refill_until = 0 if taken.refill else block.refill_until
+    if resets < block.resets:
+        return block._replace(refill_until=refill_until)
+    if resets > block.resets:
+        block = sync(block, used, granted, resets)
+    available = block.available + (taken.held if taken.block.resets == resets else 0)
+    return block._replace(
+        available=available,
+        used=used,
+        granted=granted,
+        refill_until=refill_until,
+        refused_until=now + RECHECK if available < cost else 0,
+        refused_cost=cost,
+        refused_limit=limit,
+    )

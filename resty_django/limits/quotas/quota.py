@@ -37,10 +37,22 @@ from ..statistics.catalog import QUOTA, add_limit, caller, series_name
 from ..statistics.reporter import stats
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker
-from . import registry
+from . import blocks, registry
 from .blocks import Block, Taken
 from .periods import PERIODS, Period, period_at
-from .store import BlockChange, depositing, looking, refunded, refunding, refusing, returning, taking, taking_locally
+from .store import (
+    BlockChange,
+    block_key,
+    depositing,
+    looking,
+    refunded,
+    refunding,
+    refusing,
+    returning,
+    syncing,
+    taking,
+    taking_locally,
+)
 from .store import achange as achange_block
 from .store import change as change_block
 
@@ -171,6 +183,29 @@ class Quota:
     async def arefund(self, key: object, cost: int = 1) -> bool:
         """Run `refund` without blocking the event loop."""
         return await arun(self._refund(key, check_cost(cost)))
+
+    def grant(self, key: object, units: int) -> int:
+        """Add units to the limit of a key in the current period; a negative number subtracts them.
+
+        Return the number of units that are granted now. Raise `ValueError` for 0 or too many units, and
+        `django.db.Error`.
+        """
+        return run(self._grant(key, checked_units(units)))
+
+    async def agrant(self, key: object, units: int) -> int:
+        """Run `grant` without blocking the event loop."""
+        return await arun(self._grant(key, checked_units(units)))
+
+    def reset(self, key: object) -> int:
+        """Set the used units of a key in the current period to 0. Granted units remain.
+
+        Return the number of used units, including a reserved block. Raise `django.db.Error`.
+        """
+        return run(self._reset(key))
+
+    async def areset(self, key: object) -> int:
+        """Run `reset` without blocking the event loop."""
+        return await arun(self._reset(key))
 
     def usage(self, key: object, *, limit: int | None = None) -> Usage:
         """Return the usage in the current period. Raise `django.db.Error`."""
@@ -306,6 +341,8 @@ class Quota:
         now = int(self._now() * 1000)
         taken = yield from self._changed(text, period, taking(now, cost, limit))
         if taken is not None and taken.allowed is not None:
+            if taken.check:
+                yield from self._check(text, period)
             return _decision(taken.allowed, taken.block, cost, limit, period, now)
         if taken is None:
             taken = Taken(Block(), None)
@@ -318,10 +355,10 @@ class Quota:
                 yield from self._changed(text, period, returning(taken))
             return self._decide_without_database(text, period, cost, limit, now)
         if counted.reserved is None:
-            change = refusing(now, cost, limit, taken, counted.used, counted.granted)
+            change = refusing(now, cost, limit, taken, counted.numbers)
         else:
             units = counted.reserved + taken.held - cost
-            change = depositing(units, counted.used, counted.granted, taken.refill)
+            change = depositing(units, counted.numbers, taken.refill)
         block = yield from self._changed(text, period, change)
         if block is None:
             block = Block(0, counted.used, counted.granted)
@@ -360,7 +397,42 @@ class Quota:
             log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
             return
         units = counted.reserved or 0
-        run(self._changed(key, period, depositing(units, counted.used, counted.granted, True)))
+        run(self._changed(key, period, depositing(units, counted.numbers, True)))
+
+    def _check(self, key: str, period: Period) -> Steps[None]:
+        """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
+        if DATABASE.down and DATABASE.is_open():
+            return
+        try:
+            counted = yield Step(self._read, sync_to_async(self._read), (key, period))
+        except DatabaseError as error:
+            DATABASE.record_failure(error)
+            return
+        if DATABASE.down:
+            DATABASE.reset()
+        yield from self._changed(key, period, syncing(counted.numbers))
+
+    def _grant(self, key: object, units: int) -> Steps[int]:
+        text = row_key(key)
+        period = yield from self._period(text)
+        granted = yield Step(self._grant_in_row, sync_to_async(self._grant_in_row), (text, period, units))
+        return int(granted.after)
+
+    def _grant_in_row(self, key: str, period: Period, units: int) -> Any:
+        from . import changes
+
+        return changes.grant(self, key, period, units, self.limit or 0)
+
+    def _reset(self, key: object) -> Steps[int]:
+        text = row_key(key)
+        period = yield from self._period(text)
+        used = yield Step(self._reset_row, sync_to_async(self._reset_row), (text, period))
+        return used or 0
+
+    def _reset_row(self, key: str, period: Period) -> int | None:
+        from . import changes
+
+        return changes.reset(self, key, period)
 
     def _refund(self, key: object, cost: int) -> Steps[bool]:
         text = row_key(key)
@@ -389,7 +461,7 @@ class Quota:
         period = yield from self._period(text)
         counted = yield Step(self._read, sync_to_async(self._read), (text, period))
         block = (yield from self._changed(text, period, looking)) or Block()
-        used = max(counted.used - block.available, 0)
+        used = max(counted.used - blocks.reserved(block, counted.resets), 0)
         total = limit + counted.granted
         starts_at, resets_at = (datetime.fromtimestamp(second, self.zone) for second in period)
         return Usage(self.name, text, total, used, max(total - used, 0), starts_at, resets_at)
@@ -403,7 +475,11 @@ class Quota:
 
     def store_key(self, key: str, period: Period) -> str:
         """Return the key of a block in the store."""
-        return f"quota:{self.name}:{period.start}:{key}"
+        return block_key(self.name, key, period)
+
+    def change_block(self, key: str, period: Period, change: BlockChange) -> Any:
+        """Change the block of a key in the store. Return the result; None if the store cannot be used."""
+        return run(self._changed(key, period, change))
 
     def forget_block(self, key: str, start: int) -> None:
         """Delete the block of a key, and what the store remembers about refusals. Raise `SharedDictError`."""
@@ -474,6 +550,14 @@ def checked_limit(limit: Any) -> int:
     whole("limit", limit)
     not_negative("limit", limit)
     return limit  # type: ignore[no-any-return]
+
+
+def checked_units(units: Any) -> int:
+    """Return the units of a grant. Raise `TypeError` or `ValueError`."""
+    whole("units", units)
+    if not units:
+        raise ValueError("units must not be 0. Pass the units to add, or a negative number to subtract them.")
+    return units  # type: ignore[no-any-return]
 
 
 def _choice(limit: Any, tiers: Any, tier: Any) -> RateFunction | Tiers | None:

@@ -24,18 +24,42 @@ from .periods import Period
 
 PRUNED: Final = 2
 """The maximum number of old rows that are deleted for each new row, so that their number does not grow."""
+NUMBERS: Final = ("used", "granted", "resets")
 T = TypeVar("T")
 
 TRIES: Final = 3
 """Attempts of a statement that failed because of another one, for example in a deadlock, outside of transactions."""
 
 
+TRIES_OF_CHANGES: Final = 100
+"""Attempts to change a row whose number is reported, while others change it."""
+BUSY: Final = "the row of the quota is changing too often. Try again."
+MOST_GRANTED: Final = 10**15
+"""The maximum number of units that can be granted in addition to the limit, and subtracted from it."""
+
+
+class Granted(NamedTuple):
+    """The additional units of a row before and after a grant."""
+
+    before: int
+    after: int
+
+
 class Counted(NamedTuple):
-    """The numbers of a row. `reserved`: units that this call has reserved; None: the limit does not allow them."""
+    """The numbers of a row. `reserved`: units that this call has reserved; None: the limit does not allow them.
+
+    `resets`: how often an operator or the site's code has reset the row.
+    """
 
     reserved: int | None
     used: int
     granted: int
+    resets: int
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """The used and granted units, and the number of resets."""
+        return self.used, self.granted, self.resets
 
 
 def database() -> str:
@@ -60,8 +84,7 @@ def rows_of(quota: str, key: str, period: Period) -> QuerySet[QuotaUsage]:
 
 def read(quota: str, key: str, period: Period) -> Counted:
     """Return the numbers of the row; 0 if there is none."""
-    numbers = rows_of(quota, key, period).values_list("used", "granted").first() or (0, 0)
-    return Counted(None, *numbers)
+    return Counted(None, *(rows_of(quota, key, period).values_list(*NUMBERS).first() or (0, 0, 0)))
 
 
 def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
@@ -81,22 +104,23 @@ def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: i
 
 def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
     rows = rows_of(quota, key, period)
-    numbers = rows.values_list("used", "granted").first()
+    numbers = rows.values_list(*NUMBERS).first()
     if numbers is None:
-        _insert(quota, key, period, limit, keep)
-        numbers = 0, 0
-    used, granted = numbers
+        insert(quota, key, period, limit, keep)
+        numbers = 0, 0, 0
+    used, granted, resets = numbers
     left = limit + granted - used
     sizes = [need]
     if most and left > need:
         sizes.insert(0, min(left, max(need, block_size(limit, left, most))))
     for units in dict.fromkeys(size for size in sizes if size):
         room = rows.filter(used__lte=F("granted") + (limit - units))
+        if units > need:  # the rest goes to a block, which is marked with the number of resets
+            room = room.filter(resets=resets)
         if room.update(used=F("used") + units, limit=limit, updated_at=timezone.now()):
-            used, granted = rows.values_list("used", "granted").get()
-            return Counted(units, used, granted)
-    used, granted = rows.values_list("used", "granted").first() or (0, 0)
-    return Counted(None if need else 0, used, granted)
+            now = Counted(units, *rows.values_list(*NUMBERS).get())
+            return now._replace(resets=resets) if units > need else now
+    return Counted(None if need else 0, *(rows.values_list(*NUMBERS).first() or (0, 0, 0)))
 
 
 def give_back(quota: str, key: str, period: Period, units: int) -> bool:
@@ -106,6 +130,46 @@ def give_back(quota: str, key: str, period: Period, units: int) -> bool:
     return bool(change() if in_transaction() else _again(change))
 
 
+def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
+    """Add `units`, which may be negative, to the limit of a row. Return None if there is no such row.
+
+    Raise `ValueError` if more than `MOST_GRANTED` units would be granted, and `django.db.Error`.
+    """
+    rows = rows_of(quota, key, period)
+
+    def change() -> Granted | None:
+        for _ in range(TRIES_OF_CHANGES):
+            before = rows.values_list("granted", flat=True).first()
+            if before is None:
+                return None
+            if abs(before + units) > MOST_GRANTED:
+                raise ValueError(f"At most {MOST_GRANTED:,} units can be granted; {before:,} are granted already.")
+            if rows.filter(granted=before).update(granted=before + units, updated_at=timezone.now()):
+                return Granted(before, before + units)
+        raise OperationalError(BUSY)
+
+    return change() if in_transaction() else _again(change)
+
+
+def reset(quota: str, key: str, period: Period) -> int | None:
+    """Set the used units of a row to 0. Return the number that it counted, or None if there is no such row.
+
+    Raise `django.db.Error`.
+    """
+    rows = rows_of(quota, key, period)
+
+    def change() -> int | None:
+        for _ in range(TRIES_OF_CHANGES):
+            used = rows.values_list("used", flat=True).first()
+            if used is None:
+                return None
+            if rows.filter(used=used).update(used=0, resets=F("resets") + 1, updated_at=timezone.now()):
+                return used
+        raise OperationalError(BUSY)
+
+    return change() if in_transaction() else _again(change)
+
+
 def prune(before: int, most: int) -> int:
     """Delete at most `most` rows whose period ended before `before`, in epoch seconds. Return their number."""
     rows = QuotaUsage.objects.using(database())
@@ -113,7 +177,8 @@ def prune(before: int, most: int) -> int:
     return rows.filter(pk__in=old).delete()[0] if old else 0
 
 
-def _insert(quota: str, key: str, period: Period, limit: int, keep: float) -> None:
+def insert(quota: str, key: str, period: Period, limit: int, keep: float) -> None:
+    """Insert a row if there is none, and delete a few old ones."""
     row = QuotaUsage(quota=quota, key=key, starts_at=period.start, ends_at=period.end, limit=limit)
     QuotaUsage.objects.using(database()).bulk_create([row], ignore_conflicts=True)
     if not in_transaction():

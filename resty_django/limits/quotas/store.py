@@ -10,11 +10,20 @@ from resty_django.shdict import Change, Keep
 from ..algorithms import FRAME
 from . import blocks
 from .blocks import Block, Taken
+from .periods import Period
 
 BLANK: Final = bytes(FRAME)
 
+Numbers: TypeAlias = tuple[int, int, int]
+"""The numbers of a row: used and granted units, and the number of resets."""
+
 BlockChange: TypeAlias = Callable[[Block], tuple[Block, Any]]
 """Takes a block, and returns the new one and the result. It may be called again, so it has no side effects."""
+
+
+def block_key(quota: str, key: str, period: Period) -> str:
+    """Return the key of a block in the store."""
+    return f"quota:{quota}:{period.start}:{key}"
 
 
 def change(store: Any, key: str, function: BlockChange, ttl: float) -> Any:
@@ -84,21 +93,21 @@ def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
     return function
 
 
-def depositing(units: int, used: int, granted: int, refill: bool) -> BlockChange:
+def depositing(units: int, numbers: Numbers, refill: bool) -> BlockChange:
     """Add reserved units; the result is the block."""
 
     def function(block: Block) -> tuple[Block, Block]:
-        after = blocks.deposit(block, units, used, granted, refill)
+        after = blocks.deposit(block, units, *numbers, refill)
         return after, after
 
     return function
 
 
-def refusing(now: int, cost: int, limit: int, taken: Taken, used: int, granted: int) -> BlockChange:
+def refusing(now: int, cost: int, limit: int, taken: Taken, numbers: Numbers) -> BlockChange:
     """Remember a refusal of the database, and return the units held; the result is the block."""
 
     def function(block: Block) -> tuple[Block, Block]:
-        after = blocks.refuse(block, now, cost, limit, taken.held, used, granted, taken.refill)
+        after = blocks.refuse(block, now, cost, limit, taken, *numbers)
         return after, after
 
     return function
@@ -109,9 +118,25 @@ def returning(taken: Taken) -> BlockChange:
 
     def function(block: Block) -> tuple[Block, None]:
         until = 0 if taken.refill else block.refill_until
-        return block._replace(available=block.available + taken.held, refill_until=until), None
+        held = taken.held if taken.block.resets == block.resets else 0
+        return block._replace(available=block.available + held, refill_until=until), None
 
     return function
+
+
+def syncing(numbers: Numbers) -> BlockChange:
+    """Take over the numbers of the row; the result is the block."""
+
+    def function(block: Block) -> tuple[Block, Block]:
+        after = blocks.sync(block, *numbers)
+        return after, after
+
+    return function
+
+
+def allowing(block: Block) -> tuple[Block, None]:
+    """Forget a remembered refusal."""
+    return block._replace(refused_until=0), None
 
 
 def refunding(units: int, most: int) -> BlockChange:

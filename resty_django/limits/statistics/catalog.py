@@ -52,12 +52,14 @@ class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
-    can be read.
+    can be read. `roles`: of the parts of its keys, see `resty_django.limits.enforcement.keys.Key`; empty if its keys
+    are any texts.
     """
 
-    __slots__ = ("described", "limiters", "locations", "series")
+    __slots__ = ("described", "limiters", "locations", "roles", "series")
 
     def __init__(self, series: str) -> None:
+        self.roles: tuple[str, ...] = ()
         self.series = series
         self.locations: dict[str, None] = {}
         self.described: dict[str, Any] = {}
@@ -96,10 +98,11 @@ def kind_and_name(series: str) -> tuple[str, str]:
     return (kind, name) if colon and kind in KINDS else (POLICY, series)
 
 
-def add_limit(kind: str, name: str, limiter: Any, location: str) -> str:
+def add_limit(kind: str, name: str, limiter: Any, location: str, roles: tuple[str, ...] = ()) -> str:
     """Add a limiter, a quota or a rule of bans to the catalog. Return the name of its series.
 
-    `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code.
+    `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code. `roles`: see
+    `CountedLimit`.
     """
     series = series_name(kind, name)
     with _lock:
@@ -108,6 +111,7 @@ def add_limit(kind: str, name: str, limiter: Any, location: str) -> str:
             limit = _limits[series] = CountedLimit(series)
         if limit is not None:
             limit.add(limiter, location)
+            limit.roles = roles
     return series
 
 

@@ -12,16 +12,26 @@ from .reporter import stats
 class DecisionCounter:
     """Counts the decisions of a limiter, a quota or a rule of bans, and lists it in the catalog.
 
-    `kind`, `name`, `location`: see `resty_django.limits.statistics.catalog`. `shadow`: the limit refuses nothing.
-    `nodelay`: requests that the limiter would delay pass at once.
+    `kind`, `name`, `location`, `roles`: see `resty_django.limits.statistics.catalog`. `shadow`: the limit refuses
+    nothing. `nodelay`: requests that the limiter would delay pass at once.
     """
 
-    __slots__ = ("_nodelay", "_series", "_shadow")
+    __slots__ = ("_nodelay", "_shadow", "roles", "series")
 
     def __init__(
-        self, kind: str, name: str, limiter: Any, location: str, *, shadow: bool = False, nodelay: bool = False
+        self,
+        kind: str,
+        name: str,
+        limiter: Any,
+        location: str,
+        *,
+        shadow: bool = False,
+        nodelay: bool = False,
+        roles: tuple[str, ...] = (),
     ) -> None:
-        self._series = add_limit(kind, name, limiter, location)
+        self.series = add_limit(kind, name, limiter, location, roles)
+        """The name under which decisions are counted."""
+        self.roles = roles
         self._shadow = shadow
         self._nodelay = nodelay
 
@@ -29,4 +39,4 @@ class DecisionCounter:
         """Count a decision."""
         if self._nodelay and decision.delay:
             decision = decision._replace(delay=0.0)
-        stats.record(self._series, key, decision, self._shadow)
+        stats.record(self.series, key, decision, self._shadow)

@@ -22,6 +22,8 @@ DELAYED: Final = 1
 REFUSED: Final = 2
 SHADOWED: Final = 3
 """Outcomes. `SHADOWED`: the request passed, but an enforced limit would have refused it."""
+MOST_BLOCKS: Final = 32
+"""The maximum number of blocks of a log of the newest events."""
 DEEPEST: Final = 32
 """The maximum level."""
 FULL: Final = 0.75
@@ -107,6 +109,42 @@ def sampled(events: Iterable[Event], level: int) -> list[Event]:
         if keep:
             result.append(event)
     return result
+
+
+def newest_of(events: Iterable[Event], *, oldest: int, most: int, each: int) -> list[Event]:
+    """Return events from the time `oldest` on, in their order: the newest `each` of every key, and `most` in all."""
+    kept: list[Event] = []
+    counts: dict[str, int] = {}
+    for event in sorted(events, key=itemgetter(0), reverse=True):
+        if event[0] < oldest or len(kept) >= most:
+            break
+        count = counts[event[1]] = counts.get(event[1], 0) + 1
+        if count <= each:
+            kept.append(event)
+    kept.reverse()
+    return kept
+
+
+def with_newest(
+    events: Iterable[Event], log: EventLog, *, oldest: int, most: int, each: int, most_bytes: int
+) -> EventLog:
+    """Return a log with more events, without those that `newest_of` drops, and of at most `most_bytes` bytes.
+
+    Events are only dropped if there are many, because that takes longer.
+    """
+    added = newest_of(events, oldest=oldest, most=most, each=each)
+    if not added:
+        return log
+    log = EventLog(0, log.total + len(added), (*log.blocks, _packed(added)))
+    if log.total <= 2 * most and len(log.blocks) <= MOST_BLOCKS and log.size <= most_bytes:
+        return log
+    kept = newest_of(log.events(), oldest=oldest, most=most, each=each)
+    while kept:
+        block = _packed(kept)
+        if len(block) <= FULL * most_bytes:
+            return EventLog(0, len(kept), (block,))
+        kept = kept[len(kept) // 4 + 1 :]
+    return EventLog()
 
 
 def _packed(events: Iterable[Event]) -> bytes:

@@ -1,4 +1,4 @@
-"""Statistics of decisions: in the last hour and two days, since the store was created, and the most refused keys.
+"""Statistics of decisions: in the last hour and two days, since the store was created, and the refused keys.
 
 Each process counts its decisions in memory. About once a second, a thread flushes the counts to the shared dictionary
 of the limits, which sums up all processes on a machine (or all that use the same Redis). If that fails, the counts are
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -24,8 +25,12 @@ from resty_django.shdict.base import Change, Keep
 from resty_django.text import logger
 
 from ..algorithms.decision import Decision
+from ..enforcement.keys import plain
 from .background import background
 from .catalog import Description, counted_limit
+from .events import REFUSED, SHADOWED, Event
+from .refusals import MOST as MOST_REFUSALS
+from .refusals import RecentRefusals, put_back
 from .top_keys import FrequentKey, TopKeys, merged
 
 log = logger("resty_django.limits")
@@ -94,12 +99,14 @@ def summed(minutes: Iterable[Minute]) -> Totals:
 class Tally:
     """The counts of one process for one name since its start, and the most refused keys since the last flush."""
 
-    __slots__ = ("counts", "lock", "top", "unsent")
+    __slots__ = ("counts", "lock", "recent", "top", "unsent")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.counts = [0, 0, 0, 0, 0]
         self.top = TopKeys(SIZE, LONGEST_KEY)
+        self.recent: deque[Event] = deque(maxlen=MOST_REFUSALS)
+        """The most recent refusals that are not flushed yet."""
         self.unsent: list[FrequentKey] = []
         """Keys taken from `top` that are not flushed yet."""
 
@@ -125,6 +132,7 @@ class StatsReporter:
         self._dictionary = dictionary
         self._clock = clock
         self.tallies: dict[str, Tally] = {}
+        self._refusals = RecentRefusals(f"{OWN}refusals:", dictionary)
         self._series = MinuteSeries(
             f"{OWN}counts", dictionary, clock, life=LIFE, names_key=NAMES, most_names=MOST_NAMES, others=OTHERS
         )
@@ -148,6 +156,8 @@ class StatsReporter:
             else:
                 tally.counts[3 if shadow else 2] += 1
                 tally.top.add(key)
+                recent_key = key if len(key) <= LONGEST_KEY else plain(key)
+                tally.recent.append((int(self._clock() * 1000), recent_key, SHADOWED if shadow else REFUSED))
             if decision.failed:
                 tally.counts[4] += 1
 
@@ -184,8 +194,20 @@ class StatsReporter:
             key = _top_key(run(self._series.listed_as(name)), self._clock())
             self._dictionary().update(key, lambda stored: _with_keys(stored, tally.unsent))
             tally.unsent = []
+        if tally.recent:
+            self._add_refusals(name, tally)
         self._describe(name)
         run(self._series.flush(name, totals, partial(records.added, hours=True)))
+
+    def _add_refusals(self, name: str, tally: Tally) -> None:
+        taken = [tally.recent.popleft() for _ in range(len(tally.recent))]
+        added = False
+        try:
+            listed = run(self._series.listed_as(name))
+            added = self._refusals.add(listed, taken, len(self._series.names()), self._clock())
+        finally:
+            if not added:
+                put_back(tally.recent, taken)
 
     def _describe(self, name: str) -> None:
         """Store the description of a limit, for processes that have not declared it."""
@@ -237,6 +259,19 @@ class StatsReporter:
         for back in range(3600 // SLICE):
             top = merged(top, _frequent(dictionary.get(_top_key(name, now - back * SLICE))), SIZE)
         return top
+
+    def refusals(self, name: str) -> list[Event]:
+        """Return the most recent refusals of a limit in the last two days, the oldest first.
+
+        They are `(milliseconds, key, outcome)`; see `resty_django.limits.statistics.events`. A limit has at most the
+        newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced by a hash.
+        """
+        return self._refusals.read(name, self._clock())
+
+    def forget_refusals(self, matches: Callable[[str], bool], dry: bool = False) -> int:
+        """Remove matching keys from the recent refusals, and return the number of refusals."""
+        self.flush()
+        return self._refusals.forget(self.names(), matches, dry)
 
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
         """Remove matching keys from the lists of the most refused keys, and return the number of entries."""

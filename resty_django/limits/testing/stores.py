@@ -15,6 +15,8 @@ from .. import stores
 from ..algorithms.decision import Decision
 from ..bans import registry as bans
 from ..limiters import base, concurrency
+from ..overrides import current as overrides
+from ..overrides.override_set import OverrideSet
 from ..quotas import quota
 from ..stores.direct import DirectStore
 from ..stores.local import LocalStore
@@ -62,7 +64,7 @@ def frozen_limits(now: float | None = None) -> Iterator[FrozenClock]:
         return DirectStore(LocalStore(1_000_000, clock=clock, name=name))
 
     with _replaced(replacement, _Bans(clock)), ExitStack() as stack:
-        for module in (base, concurrency, bans, quota):
+        for module in (base, concurrency, bans, overrides, quota):
             stack.enter_context(mock.patch.object(module, "time_ns", clock.nanoseconds))
         yield clock
 
@@ -73,6 +75,7 @@ def no_limits() -> Iterator[None]:
     with (
         _replaced(lambda name: _NoLimits(LocalStore(name=name)), _Bans(time.time)),
         mock.patch.object(quota.Quota, "_use", _unlimited),
+        mock.patch.object(OverrideSet, "find", return_value=None),
     ):
         yield
 

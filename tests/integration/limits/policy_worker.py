@@ -42,6 +42,25 @@ def watch(name: str, who: str = "watch", fields: list[str] | None = None) -> Non
         time.sleep(0.001)
 
 
+def override(name: str, key: str) -> None:
+    """Say each rate that an override gives the key in a policy, and when, as a request would find it."""
+    from resty_django import events
+    from resty_django.limits.overrides.current import current
+    from resty_django.limits.policies import registry
+
+    registry.get_policy(name)
+    events.start()
+    ended = until_end_of_input()
+    last: object = "nothing yet"
+    while not ended.is_set():
+        found = current.find(name, key, ("ip",))
+        rate = found.rate if found is not None else None
+        if rate != last:
+            say("override", rate, time.time())
+            last = rate
+        time.sleep(0.001)
+
+
 def fork(name: str) -> None:
     """Fork after the first use, as under gunicorn with preload; the child watches."""
     from resty_django import events
@@ -110,7 +129,8 @@ def main(what: str, options: dict[str, Any]) -> None:
     for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
         setattr(settings, name, value)
     django.setup()
-    {"watch": watch, "fork": fork, "count": count, "decide": decide}[what](**options)
+    acts = {"watch": watch, "override": override, "fork": fork, "count": count, "decide": decide}
+    acts[what](**options)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,14 @@ def use(limit: int) -> None:
     say("refused")
 
 
+def step(limit: int) -> None:
+    """Use one unit for each line of the standard input."""
+    exports = quota(limit)
+    say("ready")
+    while sys.stdin.readline():
+        say("passed" if exports.use("k") else "refused")
+
+
 def stop(limit: int) -> None:
     """Reserve a block, and wait for the end before it reaches the store."""
     exports = quota(limit)
@@ -55,4 +63,4 @@ if __name__ == "__main__":
     for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
         setattr(settings, name, value)
     django.setup()
-    {"use": use, "stop": stop}[sys.argv[1]](int(sys.argv[2]))
+    {"use": use, "step": step, "stop": stop}[sys.argv[1]](int(sys.argv[2]))

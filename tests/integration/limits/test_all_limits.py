@@ -331,6 +331,18 @@ def test_a_function_is_counted() -> None:
     assert location.endswith("test_a_function_is_counted.<locals>.send")
 
 
+def test_a_function_counts_refusals_by_a_ban() -> None:
+    @limited("1/h", key=lambda code: code, ban="2h", name="codes")
+    def redeem(code: str) -> str:
+        return code
+
+    assert redeem("1") == "1"
+    for _ in range(3):
+        with pytest.raises(Limited):
+            redeem("1")
+    assert counted() == {"function:codes": Totals(passed=1, refused=3)}
+
+
 async def test_a_call_that_waits_is_one_delayed_decision() -> None:
     @limited("50/s capacity=1", wait=5, name="waits")
     async def call() -> None: ...

@@ -6,9 +6,12 @@ import time
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.test import override_settings
 
-from resty_django.limits import Limited, LocalStore, limited
+from resty_django.limits import Limited, LocalStore, StoreFailed, bans, limited
 from resty_django.limits.testing import frozen_limits
+from tests.servers import free_port
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -96,6 +99,9 @@ def test_a_store_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
+        (lambda: limited("1/s", ban="15m"), "ban= bans a key, so it needs key="),
+        (lambda: limited("1/s", key=str, ban_after=2), r"@limited\(\): ban_after= needs ban="),
+        (lambda: limited("1/s", key=str, bann="1m"), "Did you mean 'ban'"),
         (lambda: limited("fast"), "'fast' is not a rate"),
         (lambda: limited("1/s", kye="x"), "Did you mean 'key'"),
         (lambda: limited("1/s", key=7), "key of @limited\\(\\) must be"),  # type: ignore[arg-type]
@@ -107,3 +113,74 @@ def test_a_store_of_its_own() -> None:
 def test_wrong_arguments(wrong: Any, error: str) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         wrong()
+
+
+# --- bans ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sync", "async"])
+def redeem(request: pytest.FixtureRequest) -> Any:
+    """Decorate a function that returns its argument, sync or async, and return an async function that calls it."""
+
+    def decorate(rate: Any, **options: Any) -> Any:
+        def redeem(code: str | None) -> str | None:
+            return code
+
+        async def aredeem(code: str | None) -> str | None:
+            return code
+
+        limit = limited(rate, key=lambda code: code, **options)
+        return limit(aredeem) if request.param == "async" else sync_to_async(limit(redeem))
+
+    return decorate
+
+
+async def wait_of(function: Any, key: str) -> float:
+    """Call the function, which is refused, and return the seconds that it has to wait."""
+    with pytest.raises(Limited) as caught:
+        await function(key)
+    return caught.value.decision.retry_after
+
+
+@pytest.mark.usefixtures("bans_store")
+async def test_a_key_is_banned_after_refused_calls(redeem: Any) -> None:
+    with frozen_limits() as clock:
+        function = redeem("2/h", ban="3h", ban_after=2, name="codes")
+        assert [await function("a"), await function("a")] == ["a", "a"]
+        assert await wait_of(function, "a") == 1800
+        assert await wait_of(function, "a") == 3 * 3600
+        clock.tick(3 * 3600 - 1)
+        assert await wait_of(function, "a") == 1
+        assert await function("b") == "b"
+        (ban,) = await sync_to_async(bans.current_bans)()
+        assert (ban.limit, ban.key, ban.number) == ("codes", "a", 1)
+        assert ban.reason.startswith("over ")
+        clock.tick(1)
+        assert [await function("a"), await function("a")] == ["a", "a"]
+        await wait_of(function, "a")
+        assert await wait_of(function, "a") == 6 * 3600
+
+
+@pytest.mark.usefixtures("bans_store")
+async def test_a_banned_key_does_not_wait_and_uses_no_tokens(redeem: Any) -> None:
+    with frozen_limits():
+        function = redeem("1/h;5/d", wait=None, ban="15m", name="codes")
+        await bans.aadd("a", for_="1h", limit="codes")
+        assert await wait_of(function, "a") == 3600
+        await sync_to_async(bans.lift)("a", "codes")
+        assert await function("a") == "a"
+        await bans.aadd("b", for_="1h")
+        assert await wait_of(function, "b") == 3600
+        assert await function(None) is None
+
+
+async def test_while_the_dictionary_of_bans_is_down(redeem: Any) -> None:
+    server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    section = {"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}
+    with override_settings(CACHES={"default": server}, RESTY_DJANGO=section):
+        function = redeem("1/h", ban="15m", store=LocalStore(), on_error="open")
+        assert await function("a") == "a"
+        assert 0 < await wait_of(function, "a") <= 3600
+        assert await wait_of(redeem("1/h", ban="15m", store=LocalStore(), on_error="closed"), "a") == 1
+        with pytest.raises(StoreFailed):
+            await redeem("1/h", ban="15m", store=LocalStore(), on_error="raise")("a")

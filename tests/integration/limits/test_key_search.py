@@ -63,7 +63,7 @@ def test_a_key_is_found_in_all_limits(admin_client: Client) -> None:
     before = stats.totals()
     first, second = rows(found(admin_client, "192.0.2.1"))
     assert first.startswith("pay Policy 3 requests per hour")
-    assert "ip:192.0.2.1 passed 2" in first
+    assert "ip:192.0.2.1 Add override passed 2" in first
     assert second.startswith("sms Function")
     assert re.search(r"192\.0\.2\.1 refused 0 3[\d,.]+ 2 Reset$", second)
     # A search counts nothing.

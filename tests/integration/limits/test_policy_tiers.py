@@ -18,7 +18,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
-from resty_django.limits import BadPolicy
+from resty_django.limits import BadPolicy, bans
 from resty_django.limits.decorators import limit
 from resty_django.limits.enforcement.chosen_rates import MISSING_FUNCTION
 from resty_django.limits.health import probe
@@ -273,6 +273,30 @@ def test_a_tier_can_be_exempt(statuses: Asking) -> None:
     assert passed(statuses("/api/items/", plan="pro", REMOTE_ADDR="192.0.2.1")) == 4
 
 
+# --- bans ---------------------------------------------------------------------------------------------------------
+
+
+def test_refusals_ban_a_key_in_all_tiers(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", tiers=TIERS, ban="15m", ban_after=2)
+    assert passed(statuses(count=4)) == 3
+    assert bans.current_bans() == []
+    assert passed(statuses(plan="pro", count=5)) == 4  # refusals are counted by tier
+    assert bans.current_bans() == []
+    assert statuses(count=1) == [429]
+    (ban,) = bans.current_bans()
+    assert (ban.limit, ban.key, ban.number) == ("api", "all", 1)
+    assert passed(statuses(plan="many", count=2)) == 0
+    assert passed(statuses(plan="staff")) == 6  # a tier without a limit has no bans either
+    bans.lift("all")
+    assert passed(statuses(plan="many", count=2)) == 2
+
+
+def test_shadow_mode_bans_nobody(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", mode="shadow", ban="15m")
+    assert passed(statuses()) == 6
+    assert bans.current_bans() == []
+
+
 # --- validation ---------------------------------------------------------------------------------------------------
 
 
@@ -296,6 +320,10 @@ def test_a_tier_can_be_exempt(statuses: Asking) -> None:
         ({"exempt_networks": "10.0.0.0/8\nhome"}, "Line 2, “home”: This is not a network. Write 10.0.0.0/8"),
         ({"exempt_paths": "/a\nb c"}, "Line 2, “b c”: This must not contain spaces."),
         ({"exempt_paths": "api"}, "Line 1, “api”: A path must begin with / or *. Write /api"),
+        ({"ban": "soon"}, "'soon' is not a duration"),
+        ({"ban": "400d"}, "This must be from 1ms to 366d."),
+        ({"ban": "15m", "ban_after": 0}, "This must be from 1 to 1,000,000,000."),
+        ({"ban_after": 3}, "This needs a length of the ban. Set it, or clear this field."),
         ({"exempt_users": "user:"}, "The primary key is missing. Write user:7."),
     ],
 )
@@ -375,6 +403,8 @@ def test_tiers_and_exemptions_are_edited_shown_found_and_logged(admin_client: Cl
         exempt_groups=" Shop managers ",
         exempt_paths="/api/status/*",
         path="/api/*",
+        ban="15m",
+        ban_after="3",
     )
     reply = admin_client.post(f"{POLICIES}add/", sent)
     assert reply.status_code == 302, reply.context["errors"]
@@ -385,7 +415,13 @@ def test_tiers_and_exemptions_are_edited_shown_found_and_logged(admin_client: Cl
         "Shop managers",
     )
     html = admin_client.get(POLICIES).content.decode()
-    for text in ("pro: 4 requests per hour", "&lt;b&gt;: no limit", "not network 10.0.0.0/8", "not user anna"):
+    for text in (
+        "pro: 4 requests per hour",
+        "&lt;b&gt;: no limit",
+        "not network 10.0.0.0/8",
+        "not user anna",
+        "banned for 15m after 3 refusals",
+    ):
         assert text in html
     assert "<b>:" not in html
     for search, count in (("Shop man", 1), ("10.0.0", 1), ("pro:", 1), ("nobody", 0)):

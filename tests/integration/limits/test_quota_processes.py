@@ -75,9 +75,16 @@ class Worker:
 
     def begin(self) -> None:
         assert self.line() == ["ready"]
+        self.go()
+
+    def go(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
+
+    def step(self) -> list[Any]:
+        self.go()
+        return self.line()
 
     def passed(self, most: int = LIMIT + 1) -> int:
         """How many units passed, until it is refused, or killed, or `most` have passed."""
@@ -155,3 +162,59 @@ def test_after_a_reboot_at_most_a_block_is_missing(site: dict[str, Any]) -> None
     assert passed <= LIMIT
     # A block, in the store or in the hands of one process, and the last unit of each process, which it did not report.
     assert LIMIT - passed <= BLOCK + len(workers)
+
+
+def test_a_reset_while_two_processes_reserve_blocks(site: dict[str, Any]) -> None:
+    workers = [Worker("use", site) for _ in range(2)]
+    for worker in workers:
+        worker.begin()
+    passed = sum(worker.passed(60) for worker in workers)
+    before = quota(LIMIT).reset("k")
+    passed += sum(worker.passed(2 * LIMIT) for worker in workers)
+    for worker in workers:
+        worker.close()
+    passed += finish(quota(LIMIT))
+    assert QuotaUsage.objects.get().used == LIMIT
+    # The block in the store is dropped, or it is used uncounted until the reset has reached the store.
+    assert abs(passed - (before + LIMIT)) <= BLOCK + len(workers)
+
+
+def test_a_grant_while_two_processes_reserve_blocks(site: dict[str, Any]) -> None:
+    workers = [Worker("use", site) for _ in range(2)]
+    for worker in workers:
+        worker.begin()
+    passed = sum(worker.passed(60) for worker in workers)
+    assert quota(LIMIT).grant("k", 200) == 200
+    passed += sum(worker.passed(2 * LIMIT) for worker in workers)
+    for worker in workers:
+        worker.close()
+    # A worker that was refused during the grant may have stored that; the clock, and so the refusal, stands still.
+    quota(LIMIT).grant("k", 1)
+    assert passed + finish(quota(LIMIT)) == LIMIT + 201
+
+
+def test_a_process_that_is_killed_with_a_block_in_its_hands_costs_nothing_after_a_reset(site: dict[str, Any]) -> None:
+    worker = Worker("stop", site)
+    assert worker.line() == ["reserved", BLOCK]
+    exports = quota(LIMIT)
+    assert exports.reset("k") == BLOCK
+    worker.kill()
+    worker.close()
+    assert exports.usage("k").used == 0
+    assert finish(exports) == LIMIT
+
+
+def test_a_process_with_another_store_uses_at_most_its_block_after_a_reset(
+    site: dict[str, Any], tmp_path: Path
+) -> None:
+    elsewhere = {**site, "RESTY_DJANGO": {"SHARED_DICTS": {"limits": {"PATH": str(tmp_path / "elsewhere")}}}}
+    worker = Worker("step", elsewhere)
+    assert worker.line() == ["ready"]
+    assert worker.step() == ["passed"]
+    assert quota(LIMIT).reset("k") == BLOCK
+    passed = 0
+    while worker.step() == ["passed"]:
+        passed += 1
+    worker.kill()
+    worker.close()
+    assert passed == BLOCK - 1 + LIMIT

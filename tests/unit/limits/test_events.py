@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.statistics.events import EventLog, is_sampled, read_log, sampled
+from resty_django.limits.statistics.events import EventLog, is_sampled, newest_of, read_log, sampled, with_newest
 
 PLENTY = 10**9
 events_of = st.lists(
@@ -45,7 +45,6 @@ def test_a_log_is_bounded_and_its_keys_are_complete(most: int, most_bytes: int) 
     assert log.level > 0
     kept = {key for _, key, _ in log.events()}
     assert sorted(log.events()) == sorted(event for event in events if event[1] in kept)
-    assert kept == {f"10.0.{key // 256}.{key % 256}" for key in range(500)} & kept
     assert all(is_sampled(key, log.level) for key in kept)
 
 
@@ -82,3 +81,25 @@ def test_a_key_can_be_removed() -> None:
 )  # fmt: skip
 def test_foreign_data_has_no_events(foreign: object) -> None:
     assert read_log(foreign).events() == []
+
+
+def test_only_the_newest_events_are_kept() -> None:
+    events = [(turn, key, 2) for turn in range(100) for key in ("often", f"key{turn}")]
+    kept = newest_of(events, oldest=20, most=1000, each=5)
+    assert [event for event in kept if event[1] == "often"] == [(turn, "often", 2) for turn in range(95, 100)]
+    assert [at for at, key, _ in kept if key != "often"] == list(range(20, 100))
+    assert [at for at, _, _ in newest_of(events, oldest=0, most=3, each=5)] == [98, 99, 99]
+
+
+@pytest.mark.parametrize(("most", "most_bytes"), [(50, PLENTY), (PLENTY, 1500)])
+def test_a_log_of_the_newest_events_is_bounded(most: int, most_bytes: int) -> None:
+    events = [(number, f"key{number}", 2) for number in range(1500)]
+    log = EventLog()
+    for start in range(0, 1500, 3):
+        log = with_newest(events[start : start + 3], log, oldest=0, most=most, each=5, most_bytes=most_bytes)
+        assert log.total <= 2 * most
+        assert log.size <= most_bytes
+    kept = newest_of(log.events(), oldest=0, most=most, each=5)
+    assert len(kept) >= 50
+    assert kept == events[-len(kept) :]
+    assert with_newest(events, log, oldest=0, most=most, each=5, most_bytes=1).size <= 1

@@ -1,4 +1,4 @@
-"""`manage.py limits_export [NAME ...]`: print policies as JSON."""
+"""`manage.py limits_export [NAME ...]`: print policies and overrides as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from resty_django.limits.overrides import export as override_export
 from resty_django.limits.policies import export
 from resty_django.text import one_line
 
@@ -16,6 +17,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="Only these policies. Default: all.")
+        parser.add_argument(
+            "--overrides",
+            action="store_true",
+            help="Also the overrides, which contain IDs of users, addresses and API keys.",
+        )
         parser.add_argument(
             "--output", type=Path, metavar="FILE", help="Write to this file instead of standard output."
         )
@@ -28,7 +34,10 @@ class Command(BaseCommand):
                     f"There is no policy {name!r}. The policies are: {one_line(', '.join(sorted(rows))) or 'none'}."
                 )
         names = options["names"] or rows
-        text = export.write(rows[name].spec() for name in dict.fromkeys(names))
+        lists = {"policies": export.listed(rows[name].spec() for name in dict.fromkeys(names))}
+        if options["overrides"]:
+            lists["overrides"] = override_export.listed(row.spec() for row in override_export.stored().values())
+        text = export.as_text(lists)
         if options["output"] is None:
             self.stdout.write(text, ending="")
             return

@@ -1,0 +1,68 @@
+"""The recent refusals of one key in all limits, with their times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.admin.statistics import Key
+from resty_django.text import printable
+
+from ..erasing import forms_of, has
+from ..statistics import catalog
+from ..statistics.events import SHADOWED
+from ..statistics.reporter import stats
+from .all_limits import LABELS
+
+SHOWN: Final = 100
+"""The maximum number of refusals on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRefusal:
+    """A refusal. `outcome`: what happened to the request."""
+
+    at: datetime
+    name: str
+    kind_label: Any
+    key: str
+    outcome: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRefusals:
+    """The newest refusals of a key in the last two days, the most recent first. `count`: the number of stored ones."""
+
+    listed: list[KeyRefusal]
+    count: int
+
+
+def refusals_of(key: str) -> KeyRefusals:
+    """Return the refusals of a key in each form in which limits store it, alone or as a part. Raise `SharedDictError`.
+
+    Includes limits that this process has not loaded.
+    """
+    forms = forms_of(key)
+    events = [
+        (at, series, refused, outcome)
+        for series in stats.names()
+        for at, refused, outcome in stats.refusals(series)
+        if refused == key or has(refused, forms)
+    ]
+    events.sort(reverse=True)
+    return KeyRefusals([_shown(*event) for event in events[:SHOWN]], len(events))
+
+
+def _shown(at: int, series: str, key: str, outcome: int) -> KeyRefusal:
+    kind, name = catalog.kind_and_name(series)
+    return KeyRefusal(
+        datetime.fromtimestamp(at / 1000, tz=timezone.get_current_timezone()),
+        printable(name, 200),
+        LABELS[kind],
+        Key.of(key).text,
+        _("would have been refused") if outcome == SHADOWED else _("refused"),
+    )

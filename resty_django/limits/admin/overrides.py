@@ -1,0 +1,149 @@
+"""The admin of overrides: list, form and export. They are imported together with policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
+
+from resty_django.admin.base import PageAdmin
+from resty_django.conf import conf
+from resty_django.text import printable
+
+from ..models import LimitOverride
+from ..overrides import export
+from ..overrides.rates import BLOCKED, NONE
+from ..overrides.spec import EVERYWHERE, find_problems
+from .exchange import file_response
+from .forms import LimitOverrideForm
+
+TEMPLATES = "admin/resty_limits/limitoverride"
+LONGEST_TEXT = 80
+SOON = timedelta(days=7)
+
+
+class TimeFilter(admin.SimpleListFilter):
+    """Filters by whether overrides are in force."""
+
+    title = _("time")
+    parameter_name = "time"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [
+            ("now", _("In force")),
+            ("soon", _("Ending within 7 days")),
+            ("later", _("Not yet in force")),
+            ("ended", _("Ended")),
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[LimitOverride]) -> QuerySet[LimitOverride]:
+        now = timezone.now()
+        begun, lasting = Q(starts_at=None) | Q(starts_at__lte=now), Q(ends_at=None) | Q(ends_at__gt=now)
+        conditions = {
+            "now": begun & lasting,
+            "soon": Q(ends_at__gt=now, ends_at__lte=now + SOON),
+            "later": Q(starts_at__gt=now),
+            "ended": Q(ends_at__lte=now),
+        }
+        condition = conditions.get(self.value() or "")
+        return queryset if condition is None else queryset.filter(condition)
+
+
+class EffectFilter(admin.SimpleListFilter):
+    """Filters by the effect of overrides."""
+
+    title = _("effect")
+    parameter_name = "effect"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("rate", _("Another rate")), (NONE, _("No limit")), (BLOCKED, _("Blocked"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[LimitOverride]) -> QuerySet[LimitOverride]:
+        if self.value() == "rate":
+            return queryset.exclude(rate__in=(NONE, BLOCKED))
+        return queryset.filter(rate=self.value()) if self.value() in (NONE, BLOCKED) else queryset
+
+
+class LimitOverrideAdmin(PageAdmin[LimitOverride]):
+    form = LimitOverrideForm
+    list_display = ("shown_key", "kind", "shown_limit", "rate", "state", "starts_at", "ends_at", "shown_reason")
+    list_filter = (TimeFilter, EffectFilter, "kind")
+    search_fields = ("key", "limit", "rate", "reason")
+    search_help_text = "Key, limit, rate or reason"
+    list_per_page = 50
+    actions = ("export_selected",)
+    readonly_fields = ("version", "created_at", "updated_at")
+    change_form_template = f"{TEMPLATES}/change_form.html"
+    change_list_template = f"{TEMPLATES}/change_list.html"
+    fieldsets: ClassVar = [
+        ("Requests", {"fields": ["kind", "key", "limit"]}),
+        ("Limit", {"fields": ["rate", "reason"]}),
+        ("Time", {"fields": ["starts_at", "ends_at"]}),
+    ]
+    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+
+    class Media:
+        css: ClassVar = {"all": ["resty_limits/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[LimitOverride]:
+        return super().get_queryset(request).using(router.db_for_write(LimitOverride))
+
+    def get_fieldsets(self, request: HttpRequest, obj: LimitOverride | None = None) -> Any:
+        return self.fieldsets if obj is None else [*self.fieldsets, self.written]
+
+    def get_urls(self) -> list[URLPattern]:
+        return [self.page_url("export", self.export_view, "export/"), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        context = {"policies_only": conf.limits.overrides != EVERYWHERE, **(extra_context or {})}
+        return super().changelist_view(request, context)
+
+    @admin.display(description="key", ordering="key")
+    def shown_key(self, row: LimitOverride) -> str:
+        return printable(row.key, LONGEST_TEXT)
+
+    @admin.display(description="limit", ordering="limit")
+    def shown_limit(self, row: LimitOverride) -> str:
+        return printable(row.limit, LONGEST_TEXT) or "all limits"
+
+    @admin.display(description="reason")
+    def shown_reason(self, row: LimitOverride) -> str:
+        return printable(row.reason, LONGEST_TEXT)
+
+    @admin.display(description="state")
+    def state(self, row: LimitOverride) -> SafeString | str:
+        problems = find_problems(row.spec())
+        if problems:
+            return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(problems.values()))
+        now = timezone.now()
+        if row.ends_at is not None and row.ends_at <= now:
+            return "ended"
+        return "not yet" if row.starts_at is not None and row.starts_at > now else "in force"
+
+    @method_decorator(require_safe)
+    def export_view(self, request: HttpRequest) -> HttpResponse:
+        """Return all overrides as a file for the import page of policies."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        return _download(self.get_queryset(request))
+
+    @admin.action(description="Export the selected overrides", permissions=["view"])
+    def export_selected(self, request: HttpRequest, queryset: QuerySet[LimitOverride]) -> HttpResponse:
+        return _download(queryset)
+
+
+def _download(rows: Iterable[LimitOverride]) -> HttpResponse:
+    return file_response(export.write(row.spec() for row in rows), "limit-overrides.json")

@@ -1,0 +1,312 @@
+"""The admin of quotas: the rows, found by key or by quota, and the actions that reset and grant units."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import Error as DatabaseError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_safe
+
+from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.text import printable
+
+from ..erasing import forms_of
+from ..models import QuotaUsage
+from ..quotas import changes, registry, rows
+from ..quotas.periods import Period
+from ..quotas.quota import row_key
+from ..quotas.rows import MOST_GRANTED
+from .key_search import PREFIXES
+
+TEMPLATES: Final = "admin/resty_limits/quotausage"
+LONGEST_TEXT: Final = 200
+LONGEST_REASON: Final = 200
+BY_QUOTA: Final = ("quota", "key", "starts_at")
+"""The order of the unique index, for the rows of one quota."""
+
+
+class NotPossible(Exception):
+    """An action is refused; the text says why."""
+
+
+class ReasonForm(forms.Form):
+    """The reason of an action on a row, for its log entry. Raise `NotPossible` if the row's period has ended."""
+
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=LONGEST_REASON)
+
+    def __init__(self, data: Any, row: QuotaUsage | None) -> None:
+        if row is not None:
+            _current(row)
+        super().__init__(data, field_order=["quota", "key", "units", "reason"])
+
+
+class GrantForm(ReasonForm):
+    """Units to grant in a period."""
+
+    units = forms.IntegerField(
+        label=gettext_lazy("Units"),
+        min_value=-MOST_GRANTED,
+        max_value=MOST_GRANTED,
+        help_text=gettext_lazy("Added to the limit until the period ends. A negative number subtracts units."),
+    )
+
+    def clean_units(self) -> int:
+        units = self.cleaned_data["units"]
+        if not units:
+            raise ValidationError(_("Enter a number other than 0."))
+        return int(units)
+
+
+class FirstGrantForm(GrantForm):
+    """Units to grant to a key that may have no row yet."""
+
+    quota = forms.ChoiceField(label=gettext_lazy("Quota"))
+    key = forms.CharField(
+        label=gettext_lazy("Key"),
+        strip=False,
+        help_text=gettext_lazy("As the list shows it, for example 7 for the user with the ID 7. Case-sensitive."),
+    )
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, None)
+        names = [quota.name for quota in registry.all_quotas()]
+        self.fields["quota"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+
+
+class QuotaFilter(admin.SimpleListFilter):
+    """Rows of one quota."""
+
+    title = gettext_lazy("quota")
+    parameter_name = "quota"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        names = {quota.name for quota in registry.all_quotas()}
+        chosen = request.GET.get(self.parameter_name)
+        return [(name, printable(name, LONGEST_TEXT)) for name in sorted(names | ({chosen} if chosen else set()))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaUsage]) -> QuerySet[QuotaUsage]:
+        name = self.value()
+        if not name:
+            return queryset
+        return queryset.filter(quota=name) if name.isprintable() else queryset.none()
+
+
+class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
+    list_display = ("shown_key", "quota", "used", "shown_limit", "shown_granted", "starts", "resets_at")
+    list_filter = (QuotaFilter,)
+    search_fields = ("key",)
+    search_help_text = gettext_lazy(
+        "A whole key, for example 7, 192.0.2.1 or user:7, or the name of a quota. Case-sensitive."
+    )
+    ordering = ("-pk",)
+    sortable_by = ()
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    actions = None
+    refusals: ClassVar = (NotPossible,)
+    object_route = "<path:object_id>"
+
+    class Media:
+        css: ClassVar = {"all": ["resty_limits/admin.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("changelist", self.changelist_view, ""),
+            self.page_url("grant_key", self.grant_key_view, "grant/"),
+            self.page_url("grant", self.grant_view),
+            self.page_url("reset", self.reset_view),
+            self.page_url("history", self.history_view),
+            self.page_url("change", self.change_view),
+        ]
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return BY_QUOTA if request.GET.get(QuotaFilter.parameter_name) else self.ordering
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[QuotaUsage], search_term: str
+    ) -> tuple[QuerySet[QuotaUsage], bool]:
+        """Return the rows of a key, in each form in which quotas store it; if there are none, of a quota.
+
+        Each is one comparison with an indexed column.
+        """
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        of_key = queryset.filter(key__in=_stored_keys(text))
+        return (of_key if of_key.exists() else queryset.filter(quota=text).order_by(*BY_QUOTA)), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, {"may_grant": self.may(request, "grant_quotausage")})
+
+    # --- columns ---
+
+    @admin.display(description=gettext_lazy("key"))
+    def shown_key(self, row: QuotaUsage) -> Any:
+        return format_html('<code class="resty-id">{}</code>', printable(row.key, LONGEST_TEXT))
+
+    @admin.display(description=gettext_lazy("limit"))
+    def shown_limit(self, row: QuotaUsage) -> int:
+        return row.limit + row.granted
+
+    @admin.display(description=gettext_lazy("granted"))
+    def shown_granted(self, row: QuotaUsage) -> str:
+        return f"{row.granted:+,}" if row.granted else ""
+
+    @admin.display(description=gettext_lazy("start"))
+    def starts(self, row: QuotaUsage) -> datetime:
+        return _time(row.starts_at)
+
+    @admin.display(description=gettext_lazy("resets"))
+    def resets_at(self, row: QuotaUsage) -> datetime:
+        return _time(row.ends_at)
+
+    # --- pages ---
+
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show a row."""
+        pk = unquote(str(object_id))
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, pk)
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, pk)
+        counted = registry.find_quota(row.quota)
+        context = {
+            "title": str(row),
+            "object": row,
+            "row": row,
+            "total": row.limit + row.granted,
+            "reserved": changes.reserved(row.quota, row.key, _period(row), row.resets),
+            "starts": _time(row.starts_at),
+            "resets_at": _time(row.ends_at),
+            "ended": _ended(row),
+            "description": counted.describe() if counted else "",
+            "may_grant": self.may(request, "grant_quotausage", row),
+            "may_reset": self.may(request, "reset_quotausage", row),
+        }
+        return self.page(request, f"{TEMPLATES}/row.html", context)
+
+    def grant_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.action_view(
+            request,
+            object_id,
+            permission="grant_quotausage",
+            form=lambda data, row: GrantForm(data, row),
+            title=_("Grant units"),
+            button=_("Grant"),
+            perform=self._grant,
+            explain=_explanation,
+            template=f"{TEMPLATES}/grant.html",
+        )
+
+    def reset_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self.action_view(
+            request,
+            object_id,
+            permission="reset_quotausage",
+            form=lambda data, row: ReasonForm(data, row),
+            title=_("Reset the usage"),
+            button=_("Reset"),
+            perform=self._reset,
+            explain=_explanation,
+            template=f"{TEMPLATES}/reset.html",
+        )
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def grant_key_view(self, request: HttpRequest) -> HttpResponse:
+        """Grant units to a key in its current period, which may have no row yet."""
+        if not self.may(request, "grant_quotausage"):
+            raise PermissionDenied
+        form = FirstGrantForm(request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            entered = form.cleaned_data
+            try:
+                row = _row_of(entered["quota"], entered["key"])
+                message = self._grant(request, row, entered)
+            except (NotPossible, DatabaseError) as error:
+                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+            else:
+                self.message_user(request, message, messages.SUCCESS)
+                return HttpResponseRedirect(reverse(self.url_name("change"), args=[row.pk]))
+        context = {"title": _("Grant units"), "object": None, "form": form}
+        return self.page(request, f"{TEMPLATES}/grant_key.html", context)
+
+    # --- actions ---
+
+    def _grant(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
+        units = entered["units"]
+        try:
+            granted = changes.grant(row.quota, row.key, _period(_current(row)), units, row.limit)
+        except ValueError as error:
+            raise NotPossible(str(error)) from error
+        row.pk = row.pk or rows.rows_of(row.quota, row.key, _period(row)).get().pk
+        self.log_change(
+            request,
+            row,
+            f"Granted {units:+,} units, from {granted.before:,} to {granted.after:,}, until {_time(row.ends_at):%c}. "
+            f"Reason: {entered['reason']}",
+        )
+        return format_html("Granted {} units: {} in total in this period.", f"{units:+,}", f"{granted.after:,}")
+
+    def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
+        used = changes.reset(row.quota, row.key, _period(_current(row)))
+        if used is None:
+            raise NotPossible("the row was deleted.")
+        self.log_change(request, row, f"Reset the used units from {used:,} to 0. Reason: {entered['reason']}")
+        return format_html("Reset the used units of {} from {} to 0.", str(row), f"{used:,}")
+
+
+def _stored_keys(text: str) -> list[str]:
+    """Return the forms in which rows may have a key."""
+    forms = forms_of(text)
+    return sorted({row_key(prefix + form) for prefix in ("", *PREFIXES) for form in forms})
+
+
+def _row_of(name: str, key: str) -> QuotaUsage:
+    """Return the row of a key in the current period of a quota, not saved if there is none."""
+    counted = registry.find_quota(name)
+    if counted is None:
+        raise NotPossible(f"this process has not loaded the quota “{name}”.")
+    period = counted.period(key)
+    numbers = {"starts_at": period.start, "ends_at": period.end, "limit": counted.limit or 0}
+    return rows.rows_of(name, row_key(key), period).first() or QuotaUsage(quota=name, key=row_key(key), **numbers)
+
+
+def _current(row: QuotaUsage) -> QuotaUsage:
+    """Return a row whose period has not ended. Raise `NotPossible` for others."""
+    if _ended(row):
+        raise NotPossible("the period of this row has ended, so its units are no longer used.")
+    return row
+
+
+def _ended(row: QuotaUsage) -> bool:
+    return row.ends_at <= time.time()
+
+
+def _period(row: QuotaUsage) -> Period:
+    return Period(row.starts_at, row.ends_at)
+
+
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.get_current_timezone())
+
+
+def _explanation(row: QuotaUsage) -> dict[str, Any]:
+    return {"row": row, "used": row.used, "total": row.limit + row.granted, "resets_at": _time(row.ends_at)}

@@ -1,0 +1,115 @@
+"""The overrides of this process: an immutable set in memory, read together with the policies.
+
+A decision reads one attribute, `current.active`: None if there are no overrides, so that a site without them pays
+nothing else. With the setting OVERRIDES "policies", only processes that use policies read the database; with "all",
+every process that uses a limit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import time_ns
+from typing import Any, Final
+
+from django.db import router
+
+from resty_django.conf import conf
+from resty_django.forks import after_fork
+from resty_django.text import logger
+
+from .override_set import Override, OverrideSet, override_of
+from .spec import EVERYWHERE
+
+log = logger("resty_django.limits")
+
+COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
+UNREAD: Final = OverrideSet((), False)
+"""Stands for overrides that were not read yet."""
+
+
+class Current:
+    """The overrides in force. `active`: None: there are none; `UNREAD`: use `get` or `aget`."""
+
+    __slots__ = ("_faulty", "_last", "_lock", "active")
+
+    def __init__(self) -> None:
+        self.active: OverrideSet | None = UNREAD
+        self._last: OverrideSet | None = None
+        self._lock = threading.Lock()
+        self._faulty: frozenset[Any] = frozenset()
+
+    def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
+        """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
+        active = self.get()
+        return None if active is None else active.find(series, key, roles, now())
+
+    def get(self) -> OverrideSet | None:
+        """Return the overrides, or None. The first call in a process reads the database, if the setting wants that."""
+        active = self.active
+        if active is not UNREAD:
+            return active
+        if conf.limits.overrides == EVERYWHERE:
+            from ..policies import registry
+
+            registry.get_policy("")  # reads the database, or starts the background thread in a forked child
+        with self._lock:
+            if self.active is UNREAD:
+                self.active = self._last
+            return self.active
+
+    async def aget(self) -> OverrideSet | None:
+        """Run `get` without blocking the event loop."""
+        if self.active is UNREAD and conf.limits.overrides == EVERYWHERE:
+            from ..policies import registry
+
+            await registry.aload_policies()
+        return self.get()
+
+    def take(self, rows: Sequence[Any]) -> None:
+        """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""
+        overrides, faulty = [], set()
+        for row in rows:
+            try:
+                override = override_of(row)
+                OverrideSet([override], False)
+            except (ValueError, TypeError, AttributeError, OverflowError) as error:
+                faulty.add(row[0])
+                if row[0] not in self._faulty:
+                    log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
+            else:
+                overrides.append(override)
+        policies_only = conf.limits.overrides != EVERYWHERE
+        with self._lock:
+            self._faulty = frozenset(faulty)
+            self.active = self._last = OverrideSet(overrides, policies_only) if overrides else None
+
+    def forget(self) -> None:
+        """Discard the overrides, so that the next use reads them again."""
+        with self._lock:
+            self.active, self._last, self._faulty = UNREAD, None, frozenset()
+
+    def after_fork(self) -> None:
+        """Make the next use start the background thread of this process; until it has read, the set stays."""
+        self._lock = threading.Lock()
+        self.active = UNREAD
+
+
+def read_rows() -> tuple[Any, ...]:
+    """Return the rows of overrides that have not ended."""
+    from django.db.models import Q
+    from django.utils import timezone
+
+    from ..models import LimitOverride
+
+    rows = LimitOverride.objects.using(router.db_for_write(LimitOverride))
+    return tuple(rows.filter(Q(ends_at=None) | Q(ends_at__gt=timezone.now())).order_by("pk").values_list(*COLUMNS))
+
+
+def now() -> float:
+    """Return epoch seconds."""
+    return time_ns() / 1e9
+
+
+current: Final = Current()
+after_fork(current.after_fork)

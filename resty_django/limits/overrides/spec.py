@@ -1,0 +1,166 @@
+"""Overrides as plain values: the common form of a row and an entry in a JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+
+from resty_django.conf import conf
+from resty_django.shdict import SharedDictError
+from resty_django.suggestions import did_you_mean
+from resty_django.text import printable
+
+from ..enforcement.client_address import parse_address, parse_network
+from ..statistics import catalog
+from ..statistics.reporter import stats
+from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate
+
+KINDS: Final[Mapping[str, str]] = {
+    "user": "User",
+    "address": "IP address",
+    "network": "Network",
+    "key": "Key or API key",
+}
+ALL_LIMITS: Final = ""
+"""The `limit` of an override of all limits."""
+LONGEST_KEY: Final = 200
+LONGEST_RATE: Final = 64
+LONGEST_REASON: Final = 200
+SHOWN: Final = 90
+"""The maximum number of characters of a key or limit in a title."""
+EVERYWHERE: Final = "all"
+"""The value of the setting OVERRIDES with which overrides apply to all limits, not only to policies."""
+
+Limiters = Callable[[str], Iterable[Any]]
+"""Returns the limiters of the limit with this name in the statistics; none if this process has not loaded it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideSpec:
+    """The fields of an override. `limit`: the name of the limit in the statistics. `starts_at`, `ends_at`: aware."""
+
+    kind: str
+    key: str
+    rate: str
+    limit: str = ALL_LIMITS
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    reason: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """The fields that no two overrides have in common."""
+        return self.kind, self.key, self.limit
+
+    @property
+    def title(self) -> str:
+        """The key and the limit, as text."""
+        return f"{self.kind} {printable(self.key, SHOWN)} in {printable(self.limit, SHOWN) or 'all limits'}"
+
+    def describe(self) -> str:
+        """Return the effect and its time in words."""
+        times = [
+            f"{word} {moment.isoformat(sep=' ', timespec='seconds')}"
+            for word, moment in (("from", self.starts_at), ("until", self.ends_at))
+            if moment is not None
+        ]
+        return ", ".join([self.rate, *times])
+
+
+FIELDS: Final = tuple(field.name for field in fields(OverrideSpec))
+
+
+def known_limiters(series: str) -> Iterable[Any]:
+    """Return the limiters of a limit that this process has loaded."""
+    from ..policies import registry
+
+    if catalog.kind_and_name(series)[0] == catalog.POLICY:
+        policy = registry.all_policies().get(series)
+        return () if policy is None else policy.limiters
+    limit = catalog.counted_limit(series)
+    return () if limit is None else tuple(limit.limiters.values())
+
+
+def is_known(series: str) -> bool:
+    """Return whether a limit has this name in the statistics; True if the store does not answer."""
+    if any(True for _ in known_limiters(series)):
+        return True
+    try:
+        return series in stats.names()
+    except SharedDictError:
+        return True
+
+
+def find_problems(spec: OverrideSpec, limiters: Limiters = known_limiters) -> dict[str, str]:
+    """Return a message for each field that is not valid, in the names of `OverrideSpec`."""
+    return dict(_problems(spec, limiters))
+
+
+def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str]]:
+    if spec.kind not in KINDS:
+        hint = did_you_mean(spec.kind, KINDS, f"Use one of {', '.join(KINDS)}.", quote='"')
+        yield "kind", f"{spec.kind!r} is not a kind of override. {hint}"
+    problem = _key_problem(spec.kind, spec.key)
+    if problem:
+        yield "key", problem
+    longest = {"limit": catalog.LONGEST_SERIES, "reason": LONGEST_REASON}
+    for field, most in longest.items():
+        if len(getattr(spec, field)) > most:
+            yield field, f"This is too long. Use at most {most} characters."
+    kind = catalog.kind_and_name(spec.limit)[0]
+    if kind in (catalog.QUOTA, catalog.BAN):
+        yield "limit", "Quotas and bans have no overrides. Enter the name of another limit."
+    elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
+        yield (
+            "limit",
+            "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
+            f'RESTY_DJANGO["LIMITS"]["OVERRIDES"] to "{EVERYWHERE}".',
+        )
+    else:
+        problem = _rate_problem(spec, limiters)
+        if problem:
+            yield "rate", problem
+    if spec.starts_at is not None and spec.ends_at is not None and spec.ends_at <= spec.starts_at:
+        yield "ends_at", "The override ends before it begins. Enter a time after “from”, or change “from”."
+
+
+def _key_problem(kind: str, key: str) -> str:
+    if not key.strip():
+        return "The key is missing. Enter the ID of a user, an address, a network or a key."
+    if len(key) > LONGEST_KEY:
+        return f"This is too long. Use at most {LONGEST_KEY} characters."
+    if kind == "address" and parse_address(key) is None:
+        return f"{key!r} is not an IP address such as 192.0.2.7 or 2001:db8::7."
+    if kind == "network":
+        try:
+            network = parse_network(key)
+        except ValueError as error:
+            return f"{error}. Enter a network such as 192.0.2.0/24 or 2001:db8::/48."
+        prefix = conf.limits.ipv6_prefix
+        if network.version == 6 and network.prefixlen > prefix:
+            return (
+                f"IPv6 clients are counted by networks of /{prefix} (IPV6_PREFIX). Enter /{prefix} or a larger network."
+            )
+    return ""
+
+
+def _rate_problem(spec: OverrideSpec, limiters: Limiters) -> str:
+    rate = spec.rate
+    if rate in (NONE, BLOCKED):
+        return ""
+    if not rate or len(rate) > LONGEST_RATE:
+        return ADVICE
+    try:
+        if spec.limit == ALL_LIMITS:
+            check_general_rate(rate)
+            return ""
+        by_class = {type(limiter): limiter for limiter in limiters(spec.limit)}
+        for limiter in by_class.values():
+            limiter_with_rate(limiter, rate)
+        if not by_class:
+            check_any_rate(rate)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return ""

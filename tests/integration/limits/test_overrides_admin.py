@@ -1,0 +1,377 @@
+"""Operators edit, search, export and import overrides; every change is logged, and bad input says what to change."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.admin.models import ADDITION, DELETION, LogEntry
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from resty_django.erasing import Erased
+from resty_django.limits import limit_count
+from resty_django.limits.erasing import erase
+from resty_django.limits.models import LimitOverride, LimitPolicy
+from resty_django.limits.overrides import export, files
+from resty_django.limits.overrides.current import current
+from resty_django.limits.overrides.spec import OverrideSpec
+from resty_django.limits.policies import registry
+from resty_django.limits.policies.export import BadFile
+from resty_django.limits.statistics import catalog
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+
+OVERRIDES = "/admin/resty_limits/limitoverride/"
+KEY = f"{POLICIES}limits/key/"
+IMPORT = f"{POLICIES}import/"
+EMPTY = {f"{name}_{part}": "" for name in ("starts_at", "ends_at") for part in (0, 1)}
+EDIT = ("view_limitoverride", "add_limitoverride", "change_limitoverride", "delete_limitoverride")
+
+
+def entered(**fields: Any) -> dict[str, Any]:
+    return {"kind": "address", "key": "192.0.2.1", "limit": "", "rate": "60/m", "reason": "", **EMPTY, **fields}
+
+
+def make_override(**fields: Any) -> LimitOverride:
+    row = LimitOverride(**{"kind": "address", "key": "192.0.2.1", "rate": "60/m", **fields})
+    row.full_clean()
+    row.save()
+    return row
+
+
+def errors(html: str) -> str:
+    return " ".join(re.findall(r'<ul class="errorlist[^>]*>(.*?)</ul>', html, re.DOTALL))
+
+
+# --- list and form -------------------------------------------------------------------------------------------------
+
+
+def test_an_override_is_added_changed_deleted_and_logged() -> None:
+    operator = person(*EDIT)
+    make_policy(limit=1, key="ip")
+    assert registry.get_policy("pay") is not None
+    assert operator.post(f"{OVERRIDES}add/", entered(limit="pay", reason="a big customer")).status_code == 302
+    row = LimitOverride.objects.get()
+    found = current.find("pay", "192.0.2.1", ("ip",))
+    assert found is not None
+    assert found.rate == "60/m"
+    page = operator.get(f"{OVERRIDES}{row.pk}/change/").content.decode()
+    version = re.search(r'name="seen_version" value="(\d+)"', page)
+    assert version is not None
+    changed = entered(limit="pay", rate="blocked", seen_version=version[1])
+    assert operator.post(f"{OVERRIDES}{row.pk}/change/", changed).status_code == 302
+    found = current.find("pay", "192.0.2.1", ("ip",))
+    assert found is not None
+    assert found.blocks
+    # A second editor, who has not seen this change, is told.
+    reply = operator.post(f"{OVERRIDES}{row.pk}/change/", {**changed, "rate": "none"})
+    assert "Another user has saved this object" in reply.content.decode()
+    assert operator.post(f"{OVERRIDES}{row.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert current.active is None
+    entries = list(LogEntry.objects.order_by("pk"))
+    assert [entry.action_flag for entry in entries] == [ADDITION, 2, DELETION]
+    assert {entry.object_repr for entry in entries} == {"address 192.0.2.1 in pay"}
+    assert len({entry.user_id for entry in entries}) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"key": "nobody"}, "is not an IP address such as 192.0.2.7"),
+        ({"kind": "network", "key": "192.0.2.0/99"}, "Enter a network such as 192.0.2.0/24"),
+        ({"limit": "apy"}, "There is no limit &#x27;apy&#x27;. Copy its name from its figures"),
+        ({"limit": "pay", "rate": "1.5/s"}, "is not a whole number of requests"),
+        ({"rate": ""}, "This field is required."),
+        (
+            {"starts_at_0": "2027-02-01", "starts_at_1": "12:00", "ends_at_0": "2027-01-01", "ends_at_1": "12:00"},
+            "The override ends before it begins.",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_input_is_told_at_its_field(admin_client: Client, fields: dict[str, str], message: str) -> None:
+    make_policy()
+    html = admin_client.post(f"{OVERRIDES}add/", entered(**fields)).content.decode()
+    assert message in errors(html)
+    assert not LimitOverride.objects.exists()
+
+
+def test_a_second_override_of_a_key_is_refused(admin_client: Client) -> None:
+    make_override()
+    html = admin_client.post(f"{OVERRIDES}add/", entered()).content.decode()
+    assert "There is already an override of this key and limit. Change that one." in errors(html)
+
+
+def test_a_limit_of_code_needs_the_setting(admin_client: Client, settings: Any, limits_site: dict[str, Any]) -> None:
+    limit_count("5/h", name="search")(lambda request: None)
+    fields = entered(limit="decorator:search:count")
+    html = admin_client.post(f"{OVERRIDES}add/", fields).content.decode()
+    assert "set RESTY_DJANGO[&quot;LIMITS&quot;][&quot;OVERRIDES&quot;] to &quot;all&quot;" in errors(html)
+    assert "Overrides apply to policies." in admin_client.get(OVERRIDES).content.decode()
+    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "OVERRIDES": "all"}}
+    assert admin_client.post(f"{OVERRIDES}add/", fields).status_code == 302
+    assert "Overrides apply to policies." not in admin_client.get(OVERRIDES).content.decode()
+
+
+def test_the_list_is_searched_and_filtered(admin_client: Client) -> None:
+    day = datetime.timedelta(days=1)
+    make_override(key="192.0.2.1", rate="none", reason="office")
+    make_override(key="192.0.2.2", rate="blocked", ends_at=timezone.now() + day)
+    make_override(key="192.0.2.3", starts_at=timezone.now() + day)
+    make_override(key="192.0.2.4", ends_at=timezone.now() - day)
+    make_override(kind="key", key=HOSTILE.replace("\x00", ""))
+
+    def keys(**query: str) -> set[str]:
+        html = admin_client.get(OVERRIDES, query).content.decode()
+        assert "<b>" not in html
+        return set(re.findall(r"192\.0\.2\.\d", html.partition("<tbody>")[2]))
+
+    everything = {f"192.0.2.{number}" for number in range(1, 5)}
+    assert keys() == everything
+    assert keys(q="office") == {"192.0.2.1"}
+    assert keys(q="192.0.2.4") == {"192.0.2.4"}
+    assert keys(time="now") == {"192.0.2.1", "192.0.2.2"}
+    assert keys(time="soon") == {"192.0.2.2"}
+    assert keys(time="later") == {"192.0.2.3"}
+    assert keys(time="ended") == {"192.0.2.4"}
+    assert keys(effect="rate") == {"192.0.2.3", "192.0.2.4"}
+    assert keys(effect="none") == {"192.0.2.1"}
+    assert keys(effect="blocked") == {"192.0.2.2"}
+    assert keys(effect="else") == everything
+
+
+def test_pages_need_their_permissions() -> None:
+    row = make_override()
+    viewer, nobody = person("view_limitoverride"), person("view_limitpolicy")
+    assert viewer.get(OVERRIDES).status_code == 200
+    assert viewer.get(f"{OVERRIDES}export/").status_code == 200
+    assert viewer.post(f"{OVERRIDES}export/").status_code == 405
+    assert viewer.post(f"{OVERRIDES}add/", entered()).status_code == 403
+    assert viewer.post(f"{OVERRIDES}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    for page in ("", "export/", "add/", f"{row.pk}/change/"):
+        assert nobody.get(f"{OVERRIDES}{page}").status_code == 403
+
+
+# --- find a key ----------------------------------------------------------------------------------------------------
+
+
+def rows(html: str) -> list[str]:
+    cells = re.findall(r'<tr><th scope="row">.*?</tr>', html, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in cells]
+
+
+def test_the_override_of_a_key_is_next_to_each_limit(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_limits", {})
+    make_policy("free", limit=3, key="ip")
+    make_policy("more", limit=3, key="ip")
+    make_policy("never", limit=3, key="user|ip")
+    make_policy("unused", limit=3, key="user")
+    row = make_override(rate="none", limit="free")
+    make_override(rate="5/h", limit="more")
+    make_override(rate="blocked", limit="never")
+    html = admin_client.get(KEY, {"key": "192.0.2.1"}).content.decode()
+    free, more, never = rows(html)
+    assert re.search(r"192\.0\.2\.1 none passed Reset$", free)
+    assert re.search(r"more Policy 5 requests per hour .* 192\.0\.2\.1 5/h passed 5 Reset$", more)
+    assert re.search(r"ip:192\.0\.2\.1 blocked refused 0 never Reset$", never)
+    assert f'href="{OVERRIDES}{row.pk}/change/"' in html
+    assert f'href="{OVERRIDES}' not in person("view_limitpolicy").get(KEY, {"key": "192.0.2.1"}).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("key", "stored", "limit_key", "kind", "prefilled"),
+    [
+        ("192.0.2.1", "192.0.2.1", "ip", "address", "192.0.2.1"),
+        ("192.0.2.1", "ip:192.0.2.1", "user|ip", "address", "192.0.2.1"),
+        ("2001:db8::7", "2001:db8::/64", "ip", "network", "2001:db8::/64"),
+        ("7", "7", "user", "user", "7"),
+        ("7", "user:7", "user|ip", "user", "7"),
+        ("7", "7", "arg:pk", "key", "7"),
+        (HOSTILE, HOSTILE, "all", "key", HOSTILE),
+    ],
+)
+def test_an_override_is_added_from_the_page_of_a_key(
+    admin_client: Client, key: str, stored: str, limit_key: str, kind: str, prefilled: str
+) -> None:
+    make_policy(limit=3, key=limit_key)
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    policy.limiter.hit(stored)
+    html = admin_client.get(KEY, {"key": key}).content.decode()
+    links = [link.replace("&amp;", "&") for link in re.findall(rf'href="({OVERRIDES}add/\?[^"]*)"', html)]
+    one = next(link for link in links if "limit=pay" in link)
+    assert parse_qs(urlsplit(one).query) == {"kind": [kind], "key": [prefilled], "limit": ["pay"]}
+    assert len(links) == 2  # the other one is for all limits
+    form = admin_client.get(one).content.decode()
+    assert f'<option value="{kind}" selected>' in form
+    assert 'value="pay"' in form
+    if key != HOSTILE:
+        assert admin_client.post(one, entered(kind=kind, key=prefilled, limit="pay", rate="none")).status_code == 302
+        assert [row.split()[-3] for row in rows(admin_client.get(KEY, {"key": key}).content.decode())] == ["none"]
+
+
+# --- export and import ---------------------------------------------------------------------------------------------
+
+POLICY = {"name": "pay", "algorithm": "fixed_window", "limit": 3, "window": "1h"}
+ENTRY = {"kind": "user", "key": "7", "rate": "60/m"}
+
+
+def file_with(*overrides: Any, **lists: Any) -> str:
+    return json.dumps({"format": "resty_django.limits", "version": 1, "overrides": list(overrides), **lists})
+
+
+def run(*args: Any, **options: Any) -> str:
+    output = io.StringIO()
+    call_command(*args, stdout=output, **options)
+    return output.getvalue()
+
+
+def test_what_is_written_is_read_again() -> None:
+    moment = datetime.datetime(2027, 1, 31, 12, tzinfo=datetime.UTC)
+    specs = [
+        OverrideSpec(kind="address", key="192.0.2.1", rate="none", starts_at=moment, reason="why"),
+        OverrideSpec(kind="user", key="7", rate="blocked", ends_at=moment),
+    ]
+    text = export.write(specs)
+    assert json.loads(text)["overrides"] == [
+        {"kind": "address", "key": "192.0.2.1", "rate": "none", "from": "2027-01-31T12:00:00+00:00", "reason": "why"},
+        {"kind": "user", "key": "7", "rate": "blocked", "until": "2027-01-31T12:00:00+00:00"},
+    ]
+    assert export.read(text) == specs
+    assert export.write(reversed(specs)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (file_with(3), "overrides[0] must be an object, not 3."),
+        (file_with({**ENTRY, "kinds": "x"}), "overrides[0]: kinds: An override has no such field. Did you mean"),
+        (file_with({**ENTRY, "key": 7}), "overrides[0]: key: This must be a string, not 7."),
+        (file_with({**ENTRY, "key": "a\x00"}), "overrides[0]: key: This must not contain a NUL character."),
+        (file_with({"kind": "user", "key": "7"}), "overrides[0]: rate: This field is required."),
+        (file_with({**ENTRY, "kind": "usr"}), "overrides[0]: kind: 'usr' is not a kind of override. Did you mean"),
+        (file_with({**ENTRY, "from": "soon"}), "overrides[0]: from: 'soon' is not a time. Write it as in 2027-01-31T"),
+        (file_with({**ENTRY, "until": "2027-01-31"}), "overrides[0]: until: '2027-01-31' has no time zone."),
+        (
+            file_with({**ENTRY, "from": "2027-01-31T12:00Z", "until": "2027-01-01T12:00Z"}),
+            "overrides[0]: until: The override ends before it begins.",
+        ),
+        (file_with(ENTRY, ENTRY), "overrides[1]: key: An earlier override is for the same key and limit."),
+        (
+            file_with({**ENTRY, "limit": "pay", "rate": "1.5/s"}, policies=[POLICY]),
+            "overrides[0]: rate: '1.5/s' is not",
+        ),
+        (file_with(*[ENTRY] * 1001), "The file has 1,001 overrides. The maximum is 1,000."),
+        (json.dumps({"format": "resty_django.limits", "version": 1}), "The file has neither"),
+        (json.dumps({"format": "resty_django.limits", "version": 1, "overrides": 1}), '"overrides" must be a list.'),
+    ],
+    ids=lambda value: value[-40:],
+)
+def test_mistakes_are_told_where_they_are(text: str, message: str) -> None:
+    with pytest.raises(BadFile) as caught:
+        files.read(text)
+    assert message in caught.value.problems[0]
+
+
+@pytest.mark.db
+def test_commands_carry_overrides_over(tmp_path: Path) -> None:
+    make_policy()
+    make_override(key="192.0.2.1", rate="none")
+    make_override(key="192.0.2.2", rate="blocked", limit="pay")
+    assert "overrides" not in json.loads(run("limits_export"))
+    file = tmp_path / "limits.json"
+    run("limits_export", overrides=True, output=file)
+    LimitOverride.objects.all().delete()
+    LimitPolicy.objects.all().delete()
+    make_override(key="192.0.2.1", rate="5/h")
+    make_override(key="192.0.2.3")
+    output = run("limits_import", file, dry_run=True, prune=True)
+    assert "changed  address 192.0.2.1 in all limits" in output
+    assert "rate: 5/h → none" in output
+    assert "deleted  address 192.0.2.3 in all limits" in output
+    assert "2 new, 1 changed, 1 deleted. Nothing was written" in output
+    run("limits_import", file)
+    kept = {row.key: row.rate for row in LimitOverride.objects.all()}
+    assert kept == {"192.0.2.1": "none", "192.0.2.2": "blocked", "192.0.2.3": "60/m"}
+    run("limits_import", file, prune=True)
+    assert LimitOverride.objects.count() == 2
+    # A file without one of the lists leaves its rows unchanged.
+    file.write_text(run("limits_export"))
+    run("limits_import", file, prune=True)
+    assert LimitOverride.objects.count() == 2
+    file.write_text(file_with())
+    run("limits_import", file, prune=True)
+    assert (LimitOverride.objects.count(), LimitPolicy.objects.count()) == (0, 1)
+    file.write_text(file_with({**ENTRY, "rate": "fast"}))
+    with pytest.raises(CommandError, match=r"overrides\[0\]: rate: .*\nNothing was written\."):
+        run("limits_import", file)
+
+
+def test_an_import_takes_effect_with_one_read() -> None:
+    make_policy(limit=1, key="ip")
+    assert registry.get_policy("pay") is not None
+    content = files.read(file_with(*({**ENTRY, "key": str(number)} for number in range(50))))
+    with CaptureQueriesContext(connection) as queries:
+        files.apply(content)
+    assert sum('ends_at" IS NULL' in query["sql"] for query in queries) == 1
+    found = current.find("pay", "49", ("user",))
+    assert found is not None
+    assert current.active is not None
+    assert current.active.size == 50
+
+
+def test_the_import_page_imports_overrides_with_their_permissions() -> None:
+    text = file_with(ENTRY)
+    policies_only = person("view_limitpolicy", "change_limitpolicy", "import_policies")
+    html = policies_only.post(IMPORT, {"text": text}).content.decode()
+    assert "The file contains overrides, which you may not add and change. Remove them." in html
+    operator = person("view_limitpolicy", "import_policies", "delete_limitpolicy", *EDIT[:3])
+    make_override()
+    html = operator.post(IMPORT, {"text": text, "prune": "on"}).content.decode()
+    assert "user 7 in all limits" in html
+    assert "deleted" not in html  # which needs the permission to delete overrides
+    reply = operator.post(IMPORT, {"text": text, "prune": "on", "confirmed": "yes"}, follow=True)
+    assert "Imported: user 7 in all limits (new)." in reply.content.decode()
+    assert logged() == ["Imported (new). 60/m"]
+    assert LimitOverride.objects.count() == 2
+    remover = person("view_limitpolicy", "import_policies", "delete_limitpolicy", *EDIT)
+    remover.post(IMPORT, {"text": text, "prune": "on", "confirmed": "yes"})
+    assert [row.key for row in LimitOverride.objects.all()] == ["7"]
+    assert logged()[1:] == ["Imported (deleted)."]
+
+
+def test_overrides_are_exported_from_their_list(admin_client: Client) -> None:
+    row = make_override()
+    make_override(key="192.0.2.2")
+    reply = admin_client.get(f"{OVERRIDES}export/")
+    assert reply["Content-Disposition"] == 'attachment; filename="limit-overrides.json"'
+    assert len(json.loads(reply.content)["overrides"]) == 2
+    data = {"action": "export_selected", "_selected_action": [row.pk]}
+    (entry,) = json.loads(admin_client.post(OVERRIDES, data).content)["overrides"]
+    assert entry == {"kind": "address", "key": "192.0.2.1", "rate": "60/m"}
+
+
+# --- erasure -------------------------------------------------------------------------------------------------------
+
+
+def test_the_overrides_of_a_person_are_erased() -> None:
+    make_override()
+    make_override(kind="network", key="192.0.2.0/24")
+    make_override(key="192.0.2.10")
+
+    def erased(dry: bool) -> list[Erased]:
+        return [each for each in erase("192.0.2.1", dry) if each.what == "overrides"]
+
+    assert erased(True) == erased(False) == [Erased("overrides", 1)]
+    assert sorted(row.key for row in LimitOverride.objects.all()) == ["192.0.2.0/24", "192.0.2.10"]

@@ -1,0 +1,214 @@
+"""Recent refusals of all limits: stored with their times, within their bounds, shown for a key, and erased."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from resty_django.limits import Decision, Limited, limited
+from resty_django.limits.policies import registry
+from resty_django.limits.statistics import catalog
+from resty_django.limits.statistics.events import REFUSED, SHADOWED
+from resty_django.limits.statistics.refusals import EACH, MOST
+from resty_django.limits.statistics.reporter import StatsReporter, stats
+from resty_django.shdict import shdicts
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, Worker, make_policy, person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+
+KEY = f"{POLICIES}limits/key/"
+REFUSE = Decision(False)
+START = 1_790_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits that other tests have declared are not asked."""
+    monkeypatch.setattr(catalog, "_limits", {})
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def store(request: pytest.FixtureRequest, limits_site: dict[str, Any], settings: Any) -> str:
+    if request.param == "redis":
+        request.getfixturevalue("valkey")
+        url = request.getfixturevalue("valkey_url")
+        settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}
+        entry = {"ENGINE": "redis", "ALIAS": "default"}
+        settings.RESTY_DJANGO = {
+            **limits_site,
+            "SHARED_DICTS": dict.fromkeys(("default", "bans", "events", "limits"), entry),
+        }
+    return str(request.param)
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rows(client: Client, key: str) -> list[list[str]]:
+    """The refusals that the page of a key lists, as the texts of their cells."""
+    page = client.get(KEY, {"key": key})
+    assert page.status_code == 200
+    _, _, part = page.content.decode().partition("resty-refusals")
+    return [
+        [" ".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).split()) for cell in re.findall(r"<td.*?</td>", row)]
+        for row in re.findall(r"<tr><td>.*?</tr>", part, re.DOTALL)
+    ]
+
+
+def test_refusals_of_several_processes_are_read_in_order(store: str) -> None:
+    clock = Clock()
+    first, second = (StatsReporter(lambda: shdicts["limits"], clock) for _ in range(2))
+    for turn in range(3):
+        clock.now = START + 60 * turn
+        first.record("p", "a", REFUSE)
+        first.record("p", "passed", Decision(True))
+        clock.now += 1
+        second.record("p", "b", REFUSE, shadow=True)
+    assert second.flush()
+    assert first.flush()
+    milliseconds = int(START * 1000)
+    expected = [
+        event
+        for turn in range(3)
+        for event in (
+            (milliseconds + 60_000 * turn, "a", REFUSED),
+            (milliseconds + 60_000 * turn + 1000, "b", SHADOWED),
+        )
+    ]
+    assert first.refusals("p") == expected
+    assert first.refusals("q") == []
+    clock.now = START + 2 * 86_400 + 100
+    assert first.refusals("p") == expected[-2:]
+
+
+def test_refusals_are_bounded_per_key_and_per_limit() -> None:
+    clock = Clock()
+    reporter = StatsReporter(lambda: shdicts["limits"], clock)
+    for turn in range(100):
+        clock.now = START + turn
+        for number in range(30):
+            reporter.record("p", f"key{turn}-{number}", REFUSE)
+        reporter.record("p", "often", REFUSE)
+        if turn % 3 == 0:
+            assert reporter.flush()
+    reporter.flush()
+    events = reporter.refusals("p")
+    assert len(events) <= MOST
+    often = [at for at, key, _ in events if key == "often"]
+    assert often == [int((START + turn) * 1000) for turn in range(100 - len(often), 100)]
+    assert 20 <= len(often) <= EACH
+    assert events[-1][0] == int((START + 99) * 1000)
+    for _ in range(5000):
+        reporter.record("p", "often", REFUSE)
+    reporter.flush()
+    assert len([event for event in reporter.refusals("p") if event[1] == "often"]) == EACH
+    assert len({key for _, key, _ in reporter.refusals("p")}) > 100, "a key does not push out the others"
+
+
+def test_refusals_wait_while_the_store_is_down(settings: Any) -> None:
+    clock = Clock()
+    reporter = StatsReporter(lambda: shdicts["limits"], clock)
+    working = settings.RESTY_DJANGO
+    settings.RESTY_DJANGO = {**working, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
+    for turn in range(3):
+        for number in range(MOST):
+            reporter.record("p", f"{turn}-{number}", REFUSE)
+        assert not reporter.flush()
+    assert len(reporter.tallies["p"].recent) == MOST
+    settings.RESTY_DJANGO = working
+    assert reporter.flush()
+    keys = [key for _, key, _ in reporter.refusals("p")]
+    assert keys
+    assert all(key.startswith("2-") for key in keys)
+
+
+def test_the_page_of_a_key_lists_its_refusals_in_all_limits(admin_client: Client, settings: Any) -> None:
+    make_policy(limit=1, key="ip+path")
+    make_policy("shadow", limit=1, key="ip", mode="shadow")
+    before = int(time.time())
+    for name, key in (("pay", "192.0.2.1|/pay"), ("shadow", "192.0.2.1"), ("pay", "192.0.2.10|/pay")):
+        policy = registry.get_policy(name)
+        assert policy is not None
+        for _ in range(2):
+            policy.record(key, policy.limiter.hit(key))
+
+    @limited("1/h", key=lambda: "ip:192.0.2.1", name="sms")
+    def send() -> None: ...
+
+    for _ in range(2):
+        with contextlib.suppress(Limited):
+            send()
+    listed = rows(admin_client, "192.0.2.1")
+    assert sorted(row[1:] for row in listed) == [
+        ["pay", "Policy", "192.0.2.1|/pay", "refused"],
+        ["shadow", "Policy", "192.0.2.1", "would have been refused"],
+        ["sms", "Function", "ip:192.0.2.1", "refused"],
+    ]
+    times = {row[0].split()[-1] for row in listed}
+    zone = ZoneInfo(settings.TIME_ZONE)
+    possible = {
+        datetime.fromtimestamp(second, tz=zone).strftime("%H:%M:%S") for second in range(before, int(time.time()) + 1)
+    }
+    assert times <= possible
+    assert [row[1] for row in rows(admin_client, "192.0.2.10")] == ["pay"]
+    assert rows(admin_client, "192.0.2.2") == []
+    assert "No refusal of this key is stored." in admin_client.get(KEY, {"key": "192.0.2.2"}).content.decode()
+
+
+def test_a_key_lists_at_most_a_hundred_refusals_and_says_so(admin_client: Client) -> None:
+    for name in ("a", "b", "c"):
+        for _ in range(EACH):
+            stats.record(name, "k", REFUSE)
+    assert len(rows(admin_client, "k")) == 100
+    assert "100 of 150 stored refusals." in admin_client.get(KEY, {"key": "k"}).content.decode()
+
+
+def test_hostile_keys_and_names_are_escaped(admin_client: Client) -> None:
+    for name in (HOSTILE, f"decorator:{HOSTILE}:req"):
+        stats.record(name, HOSTILE, REFUSE)
+    page = admin_client.get(KEY, {"key": HOSTILE}).content.decode()
+    assert HOSTILE not in page
+    assert "<b>" not in page
+    long = "y" * 100_000
+    stats.record("long", long, REFUSE)
+    assert "yyyyy" not in str(stats.flush() and stats.refusals("long"))
+
+
+def test_only_users_who_may_view_policies_see_refusals() -> None:
+    stats.record("pay", "192.0.2.1", REFUSE)
+    assert len(rows(person("view_limitpolicy"), "192.0.2.1")) == 1
+    assert person().get(KEY, {"key": "192.0.2.1"}).status_code == 403
+    assert Client().get(KEY, {"key": "192.0.2.1"}).status_code == 302
+
+
+def test_a_key_is_erased_from_recent_refusals(store: str) -> None:
+    for key in ("192.0.2.1", "192.0.2.1|/pay", "192.0.2.10"):
+        stats.record("pay", key, REFUSE)
+    output = io.StringIO()
+    call_command("resty_forget", "192.0.2.1", "--dry-run", stdout=output)
+    assert "limits: 2 recent refusals would be erased" in output.getvalue()
+    call_command("resty_forget", "192.0.2.1", stdout=output)
+    assert "limits: 2 recent refusals erased" in output.getvalue()
+    assert [key for _, key, _ in stats.refusals("pay")] == ["192.0.2.10"]
+
+
+def test_another_process_hands_in_its_refusals(worker: Callable[..., Worker]) -> None:
+    process = worker("count", name="pay", passed=1, refused=3)
+    process.wait_for(lambda line: line == ["counted"])
+    assert process.end() == ""
+    assert sorted(key for _, key, _ in stats.refusals("pay")) == ["k0", "k0", "k1", "k1", "k2", "k2"]
