@@ -54,6 +54,7 @@ from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates, whole_rate
+from .overrides.current import current
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
 
@@ -108,7 +109,7 @@ class LimitThrottle(BaseThrottle):
         if enforcer is None:
             return True
         kwargs, limit, settings = getattr(view, "kwargs", {}), enforcer.plain, request_settings()
-        if limit is None or settings.exempt is not None:
+        if limit is None or settings.exempt is not None or current.active is not None:
             check = enforcer.check(request, kwargs)
             if check is None:
                 return True
@@ -130,7 +131,8 @@ class LimitThrottle(BaseThrottle):
             _release_with(view, check)
         check.admit()
         if settings.headers:
-            _report_with(view, check.reported())
+            shown = [result for result in check.results if not result.decision.failed]
+            _report_with(view, [(limit.advertised, decision) for limit, _, decision in shown])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False

@@ -505,14 +505,9 @@ class LimitCheck:
         """Set the header fields of all decisions in the `headers` of a response."""
         fields = request_settings().headers
         if fields:
-            for advertised, decision in self.reported():
-                add_headers(headers, advertised, decision, fields)
-
-    def reported(self) -> list[tuple[AdvertisedLimit, Decision]]:
-        """Return the decisions that responses report."""
-        return [
-            (limit.advertised, decision) for limit, _, decision in self.results if not (limit.shadow or decision.failed)
-        ]
+            for limit, _, decision in self.results:
+                if not (limit.shadow or decision.failed):
+                    add_headers(headers, limit.advertised, decision, fields)
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
