@@ -49,6 +49,7 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 PLENTY = "100000000/s"
 EMPTY, PASS_ON, BARE, HIT, LIMIT_REQ = "empty view", "middleware that passes on", "bare LMDB", "hit()", "@limit_req"
 POLICY, OTHER_POLICIES = "a policy", "10 policies, none matches"
+TIERED = "a policy, tiers, exemptions"
 THREE, SLOT, LIMIT_CONN = "combine() of three", "hit() and leaving() of a slot", "@limit_conn"
 DRF, DRF_OURS, DRF_THEIRS = "DRF, empty view", "DRF, our throttle", "DRF, its throttle, locmem"
 THEIRS_LOCMEM, THEIRS_REDIS = "django-ratelimit, locmem", "django-ratelimit, Redis"
@@ -125,12 +126,16 @@ def configure_site(url: str | None, folder: Path) -> None:
         CACHES=caches,
         RATELIMIT_USE_CACHE="default",
         REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": [], "DEFAULT_PERMISSION_CLASSES": []},
-        RESTY_DJANGO={"SHARED_DICTS": dictionaries},
+        RESTY_DJANGO={"SHARED_DICTS": dictionaries, "LIMITS": {"TIER": f"{tier_of.__module__}.tier_of"}},
         LOGGING_CONFIG=None,
     )
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
+
+
+def tier_of(request: Any) -> str:
+    return "pro"
 
 
 def empty(request: Any) -> Any:
@@ -184,6 +189,12 @@ def lmdb_subjects(folder: Path) -> Iterator[tuple[str, Subject]]:
     yield "@limit_count", Subject(limit_count(10**9, per="1h")(empty))
     yield "@limit_req, three rates", Subject(limit_req("100000000/s;5000000000/m;200000000000/h", burst=1000)(empty))
     yield POLICY, Subject(empty, (POLICIES,), {"bench": {**policy, "path": "/v/*"}})
+    tiered = {
+        "tiers": {"pro": f"{PLENTY} burst=1000"},
+        "exempt_networks": ["10.0.0.0/8"],
+        "exempt_paths": ["/status/*"],
+    }
+    yield TIERED, Subject(empty, (POLICIES,), {"bench": {**policy, **tiered, "path": "/v/*"}})
     yield OTHER_POLICIES, Subject(empty, (POLICIES,), {f"p{n}": {**policy, "path": f"/shop/{n}/*"} for n in range(10)})
     yield THREE, Subject(calling(lambda: combine(three, [address, address, address])))
     yield SLOT, Subject(calling(lambda: slots.leaving(address, None, slots.hit(address).token)))

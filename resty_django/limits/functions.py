@@ -148,8 +148,9 @@ def _admitting(
     if banning is None or not limiters:
         yield from _turn(limiters, key, wait, counters)
         return
-    refusal = yield from banning.refusing(key, limiters[0].shown_limit)
+    refusal = yield from banning.refusing(key)
     if refusal is not None:
+        refusal = refusal._replace(limit=limiters[0].shown_limit)
         counters[0].record(key, refusal)
         raise Limited(refusal)
     try:

@@ -143,8 +143,12 @@ class SpanField(forms.CharField):
 
 
 class TrialForm(forms.Form):
-    """A series of requests to simulate. The form uses GET, because it changes nothing."""
+    """A series of requests to simulate. The form uses GET, because it changes nothing.
 
+    `specs`: the limits of a policy to choose from, by their names.
+    """
+
+    limit = forms.ChoiceField(label="Limit", help_text="Each rate of a tier is simulated separately.")
     key = forms.CharField(label="Key", max_length=200, required=False, help_text="The key of all requests.")
     arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=simulation.MOST, initial=20)
     interval = SpanField(most=LONGEST_INTERVAL, label="Interval", initial="100ms", help_text="0s: all at once.")
@@ -156,10 +160,14 @@ class TrialForm(forms.Form):
         help_text="Starts after the delay.",
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, spec: PolicySpec) -> None:
+    def __init__(self, data: Mapping[str, Any] | None, specs: Mapping[str, PolicySpec]) -> None:
         super().__init__(data)
-        if spec.algorithm != "concurrency":
+        if all(spec.algorithm != "concurrency" for spec in specs.values()):
             del self.fields["lasts"]
+        if len(specs) > 1:
+            self.fields["limit"].choices = [(name, name) for name in specs]  # type: ignore[attr-defined]
+        else:
+            del self.fields["limit"]
 
 
 class ResetForm(forms.Form):

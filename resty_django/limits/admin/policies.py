@@ -29,7 +29,16 @@ from ..policies import registry, simulation
 from ..policies.export import values
 from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
 from ..policies.policy_set import limiter_of, limiters_of_tiers
-from ..policies.spec import BadPolicy, PolicySpec, build, describe_bans, describe_tiers, find_problems, is_set
+from ..policies.spec import (
+    BadPolicy,
+    PolicySpec,
+    build,
+    describe_bans,
+    describe_tiers,
+    find_problems,
+    is_set,
+    tier_specs,
+)
 from .all_limits import AllLimitsAdmin
 from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
@@ -41,6 +50,7 @@ from .statistics import figures, troubles
 TEMPLATES = "admin/resty_limits/limitpolicy"
 EVERY = 5
 """Seconds between automatic reloads of the statistics page."""
+OWN_NUMBERS: Final = "The policy's own"
 SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
 
@@ -240,14 +250,19 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         spec = row.spec()
-        form = TrialForm(request.GET if "arrivals" in request.GET else None, spec)
         problems = find_problems(spec)
+        specs = {} if problems else limits_of(spec)
+        form = TrialForm(request.GET if "arrivals" in request.GET else None, specs)
         steps: list[simulation.Step] = []
         if form.is_valid() and not problems:
             cleaned = form.cleaned_data
             steps = list(
                 simulation.run(
-                    spec, cleaned["arrivals"], cleaned["interval"], cleaned.get("lasts", 0.0), cleaned["key"]
+                    specs.get(cleaned.get("limit", ""), spec),
+                    cleaned["arrivals"],
+                    cleaned["interval"],
+                    cleaned.get("lasts", 0.0),
+                    cleaned["key"],
                 )
             )
         outcomes = [step.outcome for step in steps]
@@ -301,6 +316,14 @@ def in_words(spec: PolicySpec) -> SafeString:
         return format_html("{}{}{}", build(spec).describe(), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
     texts = [f"{name}: {text}" for name, text in problems.items()]
     return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
+
+
+def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
+    """Return the limits of a valid policy, with names for a list of choices: its own numbers first, then its tiers."""
+    limits = {OWN_NUMBERS: spec}
+    for tier, specs in tier_specs(spec).items():
+        limits |= {f"{tier}: {build(one).describe()}": one for one in specs}
+    return limits
 
 
 def applies_to(spec: PolicySpec) -> SafeString:

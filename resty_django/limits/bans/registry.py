@@ -74,10 +74,13 @@ def now() -> float:
 
 def finding(limit: str, key: str, at: float) -> Steps[Ban | None]:
     """Find the ban of a key in force: by this limit or by all, whichever ends later. Raise `SharedDictError`."""
-    bans = dictionary()
-    values = yield Step(bans.get_many, bans.aget_many, ([name_of(limit, key), name_of(ALL_LIMITS, key)],))
+    bans, own, general = dictionary(), name_of(limit, key), name_of(ALL_LIMITS, key)
+    if STORES[conf.limits.ban_store].waits:  # one call over the network
+        values = (yield Step(bans.get_many, bans.aget_many, ([own, general],))).values()
+    else:
+        values = bans.get(own), bans.get(general)
     in_force = None
-    for value in values.values():
+    for value in values:
         ban = _ban(value)
         if ban is not None and ban.until > at and (in_force is None or ban.until > in_force.until):
             in_force = ban

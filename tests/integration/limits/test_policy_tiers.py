@@ -467,6 +467,23 @@ def test_the_form_refuses_tiers_that_nothing_names(admin_client: Client) -> None
     assert reply.context["adminform"].form.errors["tiers"] == [MISSING_FUNCTION]
 
 
+def test_the_rate_of_a_tier_can_be_tried(admin_client: Client) -> None:
+    url = f"{POLICIES}{make_policy('api', limit=1, tiers=TIERS).pk}/try/"
+    html = admin_client.get(url).content.decode()
+    labels = [
+        "The policy&#x27;s own",
+        "pro: 4 requests per hour from the first one on, then refused",
+        "many: 5 requests per minute from the first one on, then refused",
+        "many: 3 requests per hour from the first one on, then refused",
+    ]
+    assert all(f">{label}</option>" in html for label in labels)
+    assert html.count("<option") == len(labels)
+    for choice, outcome in (("The policy's own", "1 passed"), (labels[1], "4 passed"), (labels[3], "3 passed")):
+        reply = admin_client.get(url, {"arrivals": 6, "interval": "1s", "limit": choice})
+        assert outcome in reply.content.decode()
+    assert "Select a valid choice" in admin_client.get(url, {"arrivals": 6, "limit": "other"}).content.decode()
+
+
 def test_a_reset_covers_all_tiers_and_a_search_shows_them(admin_client: Client) -> None:
     row = make_policy("api", tiers=TIERS)
     policy = registry.get_policy("api")
