@@ -263,6 +263,18 @@ async def test_the_most_specific_override_applies(site: Site) -> None:
 # --- where overrides apply -------------------------------------------------------------------------------------------
 
 
+async def test_a_token_bucket_keeps_its_longest_wait(site: Site, settings: Any, limits_site: dict[str, Any]) -> None:
+    """Also if that is a setting, which may change."""
+    await sync_to_async(make_policy)(algorithm="token_bucket", limit=None, window="", rate="1/h", key="ip")
+    view = site.view(limit("pay", max_delay=0))
+    await aoverride("2/h", limit="pay")
+    with frozen_limits():
+        assert await passed(site, view) == 2
+    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "MAX_WAIT": 4000.0}}
+    with frozen_limits():
+        assert await passed(site, view) == 4  # waits of 1,800 and 3,600 s, which a view cuts
+
+
 async def test_by_default_overrides_apply_to_policies_only(site: Site) -> None:
     await sync_to_async(make_policy)(limit=1, key="ip")
     policy, decorated = site.view(limit("pay")), site.view(limit_count("1/h"))
