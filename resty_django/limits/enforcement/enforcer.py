@@ -173,13 +173,17 @@ class Enforcer:
 
     def _overridden(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
         """Return the limits that decide, with the rates of overrides. If one of them blocks the request, refuse it."""
+        overrides = current.get()
+        if overrides is None:
+            return keyed
         deciding: KeyedLimits = []
+        at = now()
         for limit, key in keyed:
-            override = current.find(limit.series, key, limit.key.roles) if limit.series else None
+            override = overrides.find(limit.series, key, limit.key.roles, at) if limit.series else None
             if override is None:
                 deciding.append((limit, key))
             elif override.blocks:
-                check.add(limit, key, override.refusal(limit.limiter.shown_limit, now()))
+                check.add(limit, key, override.refusal(limit.limiter.shown_limit, at))
                 if not limit.advises:
                     check.banned = True
                     return []
