@@ -29,6 +29,9 @@ from resty_django.limits import (
     limit_window,
     limited,
 )
+from resty_django.limits.enforcement import keys
+from resty_django.limits.enforcement.enforcer import Enforcer
+from resty_django.limits.enforcement.request_limits import RequestLimit
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import UNREAD, current
 from resty_django.limits.policies import registry
@@ -489,6 +492,17 @@ def test_ended_overrides_are_not_read() -> None:
     override("none", ends_at=timezone.now() - datetime.timedelta(1))
     registry.refresh_policies()
     assert current.active is None
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_a_limit_that_is_not_counted_has_no_overrides() -> None:
+    override("blocked")
+    registry.forget_policies()
+    enforcer = Enforcer([RequestLimit("x", FixedWindow(1, 60, prefix="x:"), keys.make("ip"))])
+    check = enforcer.check(sync_requests.get("/", REMOTE_ADDR=IP), {})
+    assert check is not None
+    assert check.refused is None
+    assert current.active is not UNREAD  # the next decision does not look for them again
 
 
 def test_a_forked_child_keeps_the_overrides_until_it_has_read() -> None:
