@@ -1,4 +1,6 @@
-"""Erasure of a key from limits: states, bans, refused keys, recorded requests, rows of overrides and quotas."""
+"""Erasure of a key from limits: states, bans, refused keys, recorded requests, rows of overrides and quotas,
+exemptions of policies.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from .enforcement.client_address import parse_address
 from .enforcement.keys import plain
 from .enforcement.names import normalized
 from .enforcement.settings import request_settings
-from .models import LimitOverride, QuotaUsage
+from .models import LimitOverride, LimitPolicy, QuotaUsage
+from .policies.lines import lines_of
 from .statistics.recorder import recorder
 from .statistics.reporter import OWN, stats
 
@@ -42,6 +45,7 @@ def erase(key: str, dry: bool, dictionaries: Sequence[str] = ()) -> Iterator[Era
     yield Erased("recent refusals", stats.forget_refusals(lambda refused: has(refused, forms), dry))
     yield Erased("recorded requests", recorder.forget(lambda recorded: has(recorded, forms), dry))
     yield Erased("overrides", _overrides(forms, dry))
+    yield Erased("exemptions of policies", _exemptions(forms, dry))
     yield Erased("rows of quotas", _rows(forms, dry))
 
 
@@ -72,6 +76,22 @@ def _overrides(forms: frozenset[str], dry: bool) -> int:
         for row in own:
             row.delete()
     return len(own)
+
+
+def _exemptions(forms: frozenset[str], dry: bool) -> int:
+    """Remove users and single addresses from the exemptions of policies."""
+    empty = Q(exempt_users="") & Q(exempt_networks="")
+    count = 0
+    for row in LimitPolicy.objects.using(router.db_for_write(LimitPolicy)).exclude(empty):
+        users, networks = lines_of(row.exempt_users), lines_of(row.exempt_networks)
+        kept_users = [user for user in users if not has(user, forms)]
+        kept_networks = [network for network in networks if "/" in network or network not in forms]
+        removed = len(users) + len(networks) - len(kept_users) - len(kept_networks)
+        count += removed
+        if removed and not dry:
+            row.exempt_users, row.exempt_networks = "\n".join(kept_users), "\n".join(kept_networks)
+            row.save(update_fields=["exempt_users", "exempt_networks"])
+    return count
 
 
 def _rows(forms: frozenset[str], dry: bool) -> int:

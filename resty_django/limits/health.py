@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from resty_django.conf import conf
 from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
+from .limiters.base import Limiter
+from .overrides.export import stored as stored_overrides
+from .overrides.spec import find_problems as find_override_problems
 from .policies.export import stored
 from .policies.registry import declared_policies
-from .policies.spec import BadPolicy, PolicySpec, find_problems
+from .policies.spec import BadPolicy, PolicySpec, build, find_problems
 from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 
@@ -21,8 +24,8 @@ MINUTES: Final = 10
 
 
 def probe() -> Iterator[Finding]:
-    """Yield findings for invalid policies, for decisions that any process made while the store was down, and for
-    states that the full store evicted.
+    """Yield findings for invalid policies and overrides, for decisions that any process made while the store was down,
+    and for states that the full store evicted.
     """
     faults = 0
     rows = stored()
@@ -37,6 +40,15 @@ def probe() -> Iterator[Finding]:
         for field, text in find_problems(spec).items():
             faults += 1
             yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
+
+    def limiters(series: str) -> list[Limiter[Any]]:
+        spec = specs.get(series) or declared.get(series)
+        return [] if spec is None or find_problems(spec) else [build(spec)]
+
+    for override in stored_overrides().values():
+        for field, text in find_override_problems(override.spec(), limiters).items():
+            faults += 1
+            yield Finding("error", "overrides", f"The override “{override}” is not valid. {field}: {text}")
     tiered = sorted(name for name, spec in (declared | specs).items() if spec.tiers)
     problem = tier_problem() if tiered else ""
     if problem:

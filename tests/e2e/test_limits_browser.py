@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from resty_django.limits import Decision, Quota, forget_quotas
-from resty_django.limits.models import LimitPolicy, QuotaUsage
+from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
 from tests.e2e.browser import all_of, until, write
@@ -177,6 +177,45 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
         if folder := os.environ.get("RESTY_SCREENSHOTS"):
             driver.save_screenshot(str(Path(folder) / f"all-limits-{len(page)}-{width}.png"))
     assert all_of(driver, ".resty-axes text")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_an_override_is_added_from_the_page_of_a_key(browse: Callable[..., Any], live_server: Any, width: int) -> None:
+    make_policy(limit=3, key="ip")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    policy.limiter.hit("192.0.2.7")
+    driver = browse(scripts=width == 1280)
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
+    )
+    fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+    driver.get(f"{live_server.url}{POLICIES}limits/key/?key=192.0.2.7")
+    driver.find_element("link text", "Add override").click()
+    until(lambda: driver.find_element("name", "key").get_attribute("value") == "192.0.2.7")
+    assert driver.find_element("name", "limit").get_attribute("value") == "pay"
+    assert driver.execute_script(fits)
+    write(driver, "rate", "1.5/s")
+    driver.find_element("name", "_save").click()
+    until(lambda: any("is not a whole number" in text for text in all_of(driver, ".field-rate .errorlist li")))
+    write(driver, "rate", "blocked")
+    write(driver, "reason", "r" * 200)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.save_screenshot(str(Path(folder) / f"override-form-{width}.png"))
+    driver.find_element("name", "_save").click()
+    until(lambda: LimitOverride.objects.exists())
+    LimitOverride.objects.create(kind="key", key="k" * 200, limit="l" * 150, rate="none")
+    driver.get(f"{live_server.url}/admin/resty_limits/limitoverride/")
+    assert "in force" in all_of(driver, ".field-state")
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.save_screenshot(str(Path(folder) / f"overrides-{width}.png"))
+    driver.get(f"{live_server.url}{POLICIES}limits/key/?key=192.0.2.7")
+    assert "192.0.2.7 blocked refused 0 never" in driver.find_element("css selector", "#content").text
+    assert driver.execute_script(fits)
+    if folder := os.environ.get("RESTY_SCREENSHOTS"):
+        driver.save_screenshot(str(Path(folder) / f"override-key-{width}.png"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])

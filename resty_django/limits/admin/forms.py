@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from django import forms
@@ -102,6 +103,15 @@ def _unknown_groups(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in known]
 
 
+def _user_named(key: str) -> Any:
+    """Return the user with this name, or None; also None if it is the ID of another user."""
+    users = get_user_model()._default_manager
+    with suppress(ValueError, TypeError, ValidationError, OverflowError):  # no ID
+        if users.filter(pk=key).exists():
+            return None
+    return users.filter(**{get_user_model().USERNAME_FIELD: key}).first()
+
+
 class LimitOverrideForm(VersionedForm):
     """The form of an override."""
 
@@ -111,6 +121,14 @@ class LimitOverrideForm(VersionedForm):
         widgets: ClassVar = {
             name: forms.TextInput(attrs={"class": "resty-wide"}) for name in ("key", "limit", "reason")
         }
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        key = cleaned.get("key", "")
+        user = _user_named(key) if cleaned.get("kind") == "user" else None
+        if user is not None:
+            self.add_error("key", f"The user “{shown(key)}” has the ID {user.pk}. Enter the ID.")
+        return cleaned
 
     def clean_limit(self) -> str:
         """Refuse a limit that no process has used, which is probably misspelt."""

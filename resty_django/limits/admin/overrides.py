@@ -26,7 +26,7 @@ from resty_django.text import printable
 from ..models import LimitOverride
 from ..overrides import export
 from ..overrides.rates import BLOCKED, NONE
-from ..overrides.spec import EVERYWHERE, find_problems
+from ..overrides.spec import EVERYWHERE, find_problems, is_missing_policy
 from .exchange import file_response
 from .forms import LimitOverrideForm
 
@@ -128,6 +128,8 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
         problems = find_problems(row.spec())
         if problems:
             return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(problems.values()))
+        if is_missing_policy(row.limit):
+            return format_html('<span class="resty-alarm">{}</span>', "no such policy")
         now = timezone.now()
         if row.ends_at is not None and row.ends_at <= now:
             return "ended"

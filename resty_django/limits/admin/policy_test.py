@@ -9,17 +9,22 @@ from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
 
+from ..enforcement import keys
+from ..overrides.current import current
 from ..policies import registry
-from ..policies.lines import LINE_FIELDS
+from ..policies.lines import EXEMPTIONS
 from ..policies.policy_set import recording_name
 from ..policies.replay import KeyReplay, NotReplayable, Replay, replay
-from ..policies.spec import BadPolicy, PolicySpec
+from ..policies.spec import BadPolicy, PolicySpec, tier_specs
 from ..statistics.recorder import recorder
 
 TEST: Final = "_test"
 """The name of the button."""
-COUNTS: Final = ("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed", "key_count")
-CONDITIONS: Final = ("path", "route", "view", "methods", *LINE_FIELDS, "ban", "ban_after")
+COUNTS: Final = (
+    *("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed"),
+    *("key_count", "overridden"),
+)
+CONDITIONS: Final = ("path", "route", "view", "methods", *EXEMPTIONS, "ban", "ban_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,18 @@ class TestedKey:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """The result of a test. `problem`: why there is none, or "". `ignored`: changed fields that the test ignores."""
+    """The result of a test. `problem`: why there is none, or "".
+
+    `ignored`: changed fields that the test ignores. `unknown_tiers`: tiers of the edited policy whose requests were
+    recorded without their tier, or not recorded. `bans`: whether the edited policy bans keys, which is not replayed.
+    """
 
     replay: Replay | None = None
     problem: str = ""
     words: str = ""
     ignored: list[str] = field(default_factory=list)
+    unknown_tiers: list[str] = field(default_factory=list)
+    bans: bool = False
 
     @property
     def keys(self) -> list[TestedKey]:
@@ -81,13 +92,17 @@ def run_test(form: Any) -> PolicyTest:
         recording = recorder.read(recording_name(saved))
         if not recording.events:
             return PolicyTest(problem=_nothing_recorded())
-        result = replay(edited, recording, saved.key)
+        roles = keys.parse(edited.key).roles
+        registry.all_policies()  # reads the overrides, too, if this process has not read them yet
+        result = replay(edited, recording, saved.key, lambda key: current.find(edited.name, key, roles))
     except NotReplayable as error:
         return PolicyTest(problem=str(error))
     except Exception as error:  # the store may raise anything; the form has to be shown
         return PolicyTest(problem=f"The recorded requests cannot be read: {why(error)}")
     ignored = [name for name in CONDITIONS if getattr(edited, name) != getattr(saved, name)]
-    return PolicyTest(result, words=form.instance.describe(), ignored=ignored)
+    recorded = tier_specs(saved)
+    unknown = [tier for tier, rates in tier_specs(edited).items() if rates and not recorded.get(tier)]
+    return PolicyTest(result, "", form.instance.describe(), ignored, unknown, bool(edited.ban))
 
 
 def _nothing_recorded(reason: str = "") -> str:

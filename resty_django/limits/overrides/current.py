@@ -24,6 +24,8 @@ from .spec import EVERYWHERE
 log = logger("resty_django.limits")
 
 COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
+FAULTS: Final = (ValueError, TypeError, AttributeError, OverflowError)
+"""Errors of rows that somebody has edited by SQL."""
 UNREAD: Final = OverrideSet((), False)
 """Stands for overrides that were not read yet."""
 
@@ -31,13 +33,14 @@ UNREAD: Final = OverrideSet((), False)
 class Current:
     """The overrides in force. `active`: None: there are none; `UNREAD`: use `get` or `aget`."""
 
-    __slots__ = ("_faulty", "_last", "_lock", "active")
+    __slots__ = ("_faulty", "_last", "_lock", "_rows", "active")
 
     def __init__(self) -> None:
         self.active: OverrideSet | None = UNREAD
         self._last: OverrideSet | None = None
         self._lock = threading.Lock()
         self._faulty: frozenset[Any] = frozenset()
+        self._rows: Sequence[Any] | None = None
 
     def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
         """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
@@ -68,26 +71,36 @@ class Current:
 
     def take(self, rows: Sequence[Any]) -> None:
         """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""
-        overrides, faulty = [], set()
-        for row in rows:
-            try:
-                override = override_of(row)
-                OverrideSet([override], False)
-            except (ValueError, TypeError, AttributeError, OverflowError) as error:
-                faulty.add(row[0])
-                if row[0] not in self._faulty:
-                    log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
-            else:
-                overrides.append(override)
+        if rows == self._rows:
+            with self._lock:
+                self.active = self._last
+            return
         policies_only = conf.limits.overrides != EVERYWHERE
+        faulty: frozenset[Any] = frozenset()
+        try:
+            overrides = OverrideSet(map(override_of, rows), policies_only)
+        except FAULTS:
+            valid = [row for row in rows if self._is_valid(row)]
+            faulty = frozenset(row[0] for row in rows) - {row[0] for row in valid}
+            overrides = OverrideSet(map(override_of, valid), policies_only)
         with self._lock:
-            self._faulty = frozenset(faulty)
-            self.active = self._last = OverrideSet(overrides, policies_only) if overrides else None
+            self._faulty, self._rows = faulty, rows
+            self.active = self._last = overrides if overrides.size else None
+
+    def _is_valid(self, row: Sequence[Any]) -> bool:
+        """Return whether a row can be used. One that cannot is logged once."""
+        try:
+            OverrideSet([override_of(row)], False)
+        except FAULTS as error:
+            if row[0] not in self._faulty:
+                log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
+            return False
+        return True
 
     def forget(self) -> None:
         """Discard the overrides, so that the next use reads them again."""
         with self._lock:
-            self.active, self._last, self._faulty = UNREAD, None, frozenset()
+            self.active, self._last, self._faulty, self._rows = UNREAD, None, frozenset(), None
 
     def after_fork(self) -> None:
         """Make the next use start the background thread of this process; until it has read, the set stays."""

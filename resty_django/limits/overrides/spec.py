@@ -83,6 +83,12 @@ def known_limiters(series: str) -> Iterable[Any]:
     return () if limit is None else tuple(limit.limiters.values())
 
 
+def is_missing_policy(series: str) -> bool:
+    """Return whether this is the name of a policy that does not exist."""
+    is_policy = series != ALL_LIMITS and catalog.kind_and_name(series)[0] == catalog.POLICY
+    return is_policy and not tuple(known_limiters(series))
+
+
 def is_known(series: str) -> bool:
     """Return whether a limit has this name in the statistics; True if the store does not answer."""
     if any(True for _ in known_limiters(series)):

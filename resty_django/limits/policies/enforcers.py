@@ -117,13 +117,15 @@ def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[Request
             limits.append(source)
         else:
             limiters = source.tiers.get(tier, (source.limiter,))
-            limits += [_limit(source, limiter, limiter is limiters[0]) for limiter in limiters]
+            own = tier if tier in source.tiers else ""
+            limits += [_limit(source, limiter, limiter is limiters[0], own) for limiter in limiters]
     return limits
 
 
 @functools.lru_cache(256)
-def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
+def _limit(policy: Policy, limiter: Limiter[Any], first: bool, tier: str) -> RequestLimit:
     """Return the limit of one rate of a policy; a request that passes is counted by the `first` one."""
+    record = policy.record if first else policy.record_refusal
     return RequestLimit(
         policy.name,
         limiter,
@@ -134,6 +136,6 @@ def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
         shadow=policy.mode == "shadow",
         ban=policy.ban,
         status=policy.status,
-        record=policy.record if first else policy.record_refusal,
+        record=functools.partial(record, tier=tier) if tier else record,
         series=policy.name,
     )

@@ -13,7 +13,7 @@ from ..bans.rule import BanRule, ban_rule
 from ..enforcement import keys
 from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
-from ..statistics.recorder import recorder
+from ..statistics.recorder import recorder, with_tier
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
@@ -66,17 +66,20 @@ class Policy:
         """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
-    def record(self, key: str, decision: Decision) -> None:
-        """Count a decision in the statistics of this policy, and record the request if the settings say so."""
+    def record(self, key: str, decision: Decision, tier: str = "") -> None:
+        """Count a decision in the statistics of this policy, and record the request if the settings say so.
+
+        `tier`: the tier whose rate decided ("": the policy's own rate).
+        """
         shadow = self.mode == "shadow"
         stats.record(self.spec.name, key, decision, shadow)
         if request_settings().record_requests:
-            recorder.record(self.recording, key, decision, shadow)
+            recorder.record(self.recording, with_tier(tier, key) if tier else key, decision, shadow)
 
-    def record_refusal(self, key: str, decision: Decision) -> None:
+    def record_refusal(self, key: str, decision: Decision, tier: str = "") -> None:
         """Count a decision only if it is a refusal."""
         if not decision.allowed:
-            self.record(key, decision)
+            self.record(key, decision, tier)
 
 
 @dataclass(frozen=True, slots=True)

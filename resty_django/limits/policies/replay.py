@@ -6,19 +6,22 @@ of the recording. Requests that would have been refused are not repeated later, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from django.utils import timezone
 
-from ..limiters.concurrency import Concurrency
+from ..limiters.base import Limiter
+from ..overrides.override_set import Override
+from ..overrides.rates import limiter_with_rate
 from ..statistics.events import DELAYED, REFUSED, SHADOWED
-from ..statistics.recorder import MOST_EVENTS, Recording
+from ..statistics.recorder import MOST_EVENTS, Recording, tier_and_key
 from ..statistics.reporter import SHORTEST_DELAY
 from ..stores.local import LocalStore
-from .spec import PolicySpec, build
+from .spec import PolicySpec, build, tier_specs
 
 MOST_KEYS: Final = 20
 """The maximum number of keys that a replay lists."""
@@ -43,7 +46,8 @@ class KeyReplay:
 class Replay:
     """The outcome of recorded requests with another policy.
 
-    `keys`: those with the most refusals, at most `MOST_KEYS`; `key_count`: the number of all keys. `share`: the share
+    `keys`: those with the most refusals, at most `MOST_KEYS`; `key_count`: the number of all keys.
+    `overridden`: the number of keys with an override. `share`: the share
     of the keys that were recorded. `first`, `last`: the times of the first and the last request.
     """
 
@@ -55,6 +59,7 @@ class Replay:
     delayed: int
     keys: list[KeyReplay]
     key_count: int
+    overridden: int
     share: float
     first: datetime | None
     last: datetime | None
@@ -70,39 +75,105 @@ class _Clock:
         return (self.milliseconds + 0.5) / 1000
 
 
-def replay(spec: PolicySpec, recording: Recording, recorded_key: str) -> Replay:
-    """Replay a recording through a valid policy; `recorded_key`: the definition of the recorded keys.
+Limiters: TypeAlias = "Sequence[Limiter[Any]]"
+
+
+def _hit(limiters: Limiters | None, key: str, cost: int) -> tuple[bool, float]:
+    """Decide with limiters that must all let a request pass (None: all are refused). Return that, and the delay."""
+    if limiters is None:
+        return False, 0.0
+    delay = 0.0
+    for position, limiter in enumerate(limiters):
+        decision = limiter.hit(key, cost)
+        if not decision.allowed:
+            for recorded in limiters[:position]:
+                recorded.uncommit(key, cost)
+            return False, 0.0
+        delay = max(delay, decision.delay)
+    return True, delay
+
+
+class _Policy:
+    """The limiters of the tiers of a policy, with temporary stores, and with the overrides of keys."""
+
+    def __init__(self, spec: PolicySpec, clock: _Clock, override_of: Callable[[str], Override | None]) -> None:
+        self._own = self._built((spec,), clock)
+        self._tiers = {tier: self._built(specs, clock) for tier, specs in tier_specs(spec).items()}
+        self._override_of = override_of
+        self._with_rate = functools.cache(_with_rate)
+        self._chosen: dict[tuple[str, str], Limiters | None] = {}
+        self.overridden: set[str] = set()
+        """Keys with an override."""
+
+    @staticmethod
+    def _built(specs: Iterable[PolicySpec], clock: _Clock) -> Limiters:
+        return [build(spec, store=LocalStore(MOST_EVENTS, clock=clock), clock=clock) for spec in specs]
+
+    def limiters(self, tier: str, key: str) -> Limiters | None:
+        """Return the limiters for requests of a key; empty: no limit, None: all are refused."""
+        try:
+            return self._chosen[tier, key]
+        except KeyError:
+            chosen = self._chosen[tier, key] = self._choose(tier, key)
+            return chosen
+
+    def _choose(self, tier: str, key: str) -> Limiters | None:
+        limiters = self._tiers.get(tier, self._own)
+        override = self._override_of(key)
+        if override is None:
+            return limiters
+        self.overridden.add(key)
+        if override.blocks:
+            return None
+        return [] if override.lifts else [self._with_rate(limiter, override.rate) for limiter in limiters]
+
+
+def _with_rate(limiter: Limiter[Any], rate: str) -> Limiter[Any]:
+    try:
+        return limiter_with_rate(limiter, rate)
+    except (ValueError, TypeError):  # an override of all limits that does not fit this one does not apply
+        return limiter
+
+
+def _no_override(key: str) -> None:
+    return None
+
+
+def replay(
+    spec: PolicySpec,
+    recording: Recording,
+    recorded_key: str,
+    override_of: Callable[[str], Override | None] = _no_override,
+) -> Replay:
+    """Replay a recording through a valid policy.
+
+    `recorded_key`: the definition of the recorded keys. `override_of`: returns the override of a key.
 
     Raise `NotReplayable`, and `BadPolicy` if the policy is not valid.
     """
-    if spec.tiers:
-        raise NotReplayable(
-            "A policy with tiers cannot be tested with recorded requests, because their tiers are not recorded. Save "
-            "the policy in shadow mode instead."
-        )
-    events, level = recording
-    new_key = _regrouping(recorded_key, spec.key, level)
-    clock = _Clock()
-    limiter = build(spec, store=LocalStore(MOST_EVENTS, clock=clock), clock=clock)
-    if isinstance(limiter, Concurrency):
+    if spec.algorithm == "concurrency":
         raise NotReplayable(
             "Concurrency cannot be tested with recorded requests, because their duration is not recorded. Save the "
             "policy in shadow mode instead."
         )
+    events, level = recording
+    new_key = _regrouping(recorded_key, spec.key, level)
+    clock = _Clock()
+    policy = _Policy(spec, clock, override_of)
     keys: dict[str, KeyReplay] = {}
     shadowed_then = delayed_then = 0
     for at, recorded, outcome in events[:MOST_EVENTS]:
-        key = recorded if new_key is None else new_key(recorded)
+        tier, key = tier_and_key(recorded)
+        if new_key is not None:
+            key = new_key(key)
         counts = keys.get(key)
         if counts is None:
             counts = keys[key] = KeyReplay(key)
         clock.milliseconds = at
-        decision = limiter.hit(key, spec.cost)
+        allowed, delay = _hit(policy.limiters(tier, key), key, spec.cost)
         counts.requests += 1
-        if not decision.allowed:
-            counts.refused += 1
-        elif decision.delay >= SHORTEST_DELAY:
-            counts.delayed += 1
+        counts.refused += not allowed
+        counts.delayed += delay >= SHORTEST_DELAY
         if outcome in (REFUSED, SHADOWED):
             counts.refused_then += 1
             shadowed_then += outcome == SHADOWED
@@ -118,6 +189,7 @@ def replay(spec: PolicySpec, recording: Recording, recorded_key: str) -> Replay:
         delayed=sum(counts.delayed for counts in keys.values()),
         keys=listed,
         key_count=len(keys),
+        overridden=len(policy.overridden),
         share=recording.share,
         first=_time(events[0][0]) if events else None,
         last=_time(events[-1][0]) if events else None,

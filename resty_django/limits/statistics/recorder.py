@@ -64,10 +64,21 @@ MOST_BYTES: Final = 3 * 1024 * 1024
 NAMES: Final = f"{OWN}recordings"
 
 
+def with_tier(tier: str, key: str) -> str:
+    """Return the recorded key of a request that a tier's rate has decided. Tiers have no line breaks."""
+    return f"{tier}\n{key}"
+
+
+def tier_and_key(recorded: str) -> tuple[str, str]:
+    """Return the tier ("": none) and the key of a recorded key."""
+    tier, _, key = recorded.rpartition("\n")
+    return tier, key
+
+
 class Recording(NamedTuple):
     """The recorded requests of a policy in the last hour, in the order of their times.
 
-    `level`: see `resty_django.limits.statistics.events`.
+    `level`: see `resty_django.limits.statistics.events`. `tier_and_key` splits the keys of the events.
     """
 
     events: list[Event]
@@ -254,10 +265,14 @@ class RequestRecorder:
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
         """Remove matching keys from all recordings, and return the number of requests. Raise `SharedDictError`."""
         self.flush()
+
+        def matches_key(recorded: str) -> bool:
+            return matches(tier_and_key(recorded)[1])
+
         dictionary, last, count = self._dictionary(), self._now() // SLICE, 0
         for name in _names(dictionary.get(NAMES)):
             for back in range(SLICES + 1):
-                count += forget_keys(dictionary, _log_key(name, last - back), matches, LIFE, dry)
+                count += forget_keys(dictionary, _log_key(name, last - back), matches_key, LIFE, dry)
         return count
 
     def _now(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from resty_django import health
 from resty_django.limits import Decision
-from resty_django.limits.models import LimitPolicy
+from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.statistics import reporter
 from tests.integration.limits.policy_tools import make_policy
 
@@ -50,6 +50,17 @@ def test_a_policy_that_cannot_be_used_is_named() -> None:
     [(level, subject, message)] = findings()
     assert (level, subject) == ("error", "policy pay")
     assert message.startswith("The policy is not valid. window: ")
+
+
+def test_an_override_that_cannot_be_used_is_named() -> None:
+    LimitOverride.objects.create(kind="network", key="192.0.2.0/99", rate="none")
+    [(level, subject, message)] = findings()
+    assert (level, subject) == ("error", "overrides")
+    assert message.startswith("The override “network 192.0.2.0/99 in all limits” is not valid. key: ")
+    make_policy()
+    LimitOverride.objects.update(kind="user", key="7", limit="pay", rate="1.5/s")
+    [(level, subject, message)] = findings()
+    assert message.startswith("The override “user 7 in pay” is not valid. rate: '1.5/s' is not a whole number")
 
 
 def test_decisions_without_the_store_are_told_after_it_is_back() -> None:

@@ -29,6 +29,9 @@ from resty_django.limits import (
     limit_window,
     limited,
 )
+from resty_django.limits.enforcement import keys
+from resty_django.limits.enforcement.enforcer import Enforcer
+from resty_django.limits.enforcement.request_limits import RequestLimit
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import UNREAD, current
 from resty_django.limits.policies import registry
@@ -263,6 +266,18 @@ async def test_the_most_specific_override_applies(site: Site) -> None:
 # --- where overrides apply -------------------------------------------------------------------------------------------
 
 
+async def test_a_token_bucket_keeps_its_longest_wait(site: Site, settings: Any, limits_site: dict[str, Any]) -> None:
+    """Also if that is a setting, which may change."""
+    await sync_to_async(make_policy)(algorithm="token_bucket", limit=None, window="", rate="1/h", key="ip")
+    view = site.view(limit("pay", max_delay=0))
+    await aoverride("2/h", limit="pay")
+    with frozen_limits():
+        assert await passed(site, view) == 2
+    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "MAX_WAIT": 4000.0}}
+    with frozen_limits():
+        assert await passed(site, view) == 4  # waits of 1,800 and 3,600 s, which a view cuts
+
+
 async def test_by_default_overrides_apply_to_policies_only(site: Site) -> None:
     await sync_to_async(make_policy)(limit=1, key="ip")
     policy, decorated = site.view(limit("pay")), site.view(limit_count("1/h"))
@@ -477,6 +492,17 @@ def test_ended_overrides_are_not_read() -> None:
     override("none", ends_at=timezone.now() - datetime.timedelta(1))
     registry.refresh_policies()
     assert current.active is None
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_a_limit_that_is_not_counted_has_no_overrides() -> None:
+    override("blocked")
+    registry.forget_policies()
+    enforcer = Enforcer([RequestLimit("x", FixedWindow(1, 60, prefix="x:"), keys.make("ip"))])
+    check = enforcer.check(sync_requests.get("/", REMOTE_ADDR=IP), {})
+    assert check is not None
+    assert check.refused is None
+    assert current.active is not UNREAD  # the next decision does not look for them again
 
 
 def test_a_forked_child_keeps_the_overrides_until_it_has_read() -> None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.admin.models import ADDITION, DELETION, LogEntry
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -105,6 +106,23 @@ def test_bad_input_is_told_at_its_field(admin_client: Client, fields: dict[str, 
     html = admin_client.post(f"{OVERRIDES}add/", entered(**fields)).content.decode()
     assert message in errors(html)
     assert not LimitOverride.objects.exists()
+
+
+def test_a_user_is_entered_by_id(admin_client: Client) -> None:
+    ann = User.objects.create_user("ann")
+    html = admin_client.post(f"{OVERRIDES}add/", entered(kind="user", key="ann")).content.decode()
+    assert f"The user “ann” has the ID {ann.pk}. Enter the ID." in errors(html)
+    User.objects.create_user(str(ann.pk))
+    for key in (str(ann.pk), "4f5c", "9" * 30):
+        assert admin_client.post(f"{OVERRIDES}add/", entered(kind="user", key=key)).status_code == 302
+
+
+def test_an_override_of_a_deleted_policy_says_so(admin_client: Client) -> None:
+    policy = make_policy()
+    make_override(limit="pay")
+    assert "in force" in admin_client.get(OVERRIDES).content.decode()
+    policy.delete()
+    assert "no such policy" in admin_client.get(OVERRIDES).content.decode()
 
 
 def test_a_second_override_of_a_key_is_refused(admin_client: Client) -> None:

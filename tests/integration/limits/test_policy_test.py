@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from resty_django.limits import Decision, declare_policy
-from resty_django.limits.models import LimitPolicy
+from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import recorder as recorder_module
 from resty_django.limits.statistics.recorder import recorder
@@ -127,6 +127,47 @@ def test_what_the_test_cannot_show_is_said(admin_client: Client, monkeypatch: py
     assert "Only some of the keys were recorded" in result(
         posted(admin_client, row, edited(row, key="all", path="/pay/*"))
     )
+
+
+def test_tiers_are_tested_if_they_were_recorded(admin_client: Client, settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"TIER": "builtins.str"}}
+    row = make_policy(limit=1, key="ip", tiers="pro: 2/h")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    for tier in ("", "pro"):
+        for _ in range(4):
+            policy.record("192.0.2.1", Decision(True), tier)
+    text = result(posted(admin_client, row, edited(row, limit=2, tiers="pro: 3/h\ngold: 1/h\nstaff: none")))
+    assert "Refused 0 3" in text
+    assert "were not recorded separately: gold." in text
+    text = result(posted(admin_client, row, edited(row, limit=2, tiers="pro: 3/h")))
+    assert "not recorded separately" not in text
+
+
+def test_overrides_apply(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip")
+    record({f"192.0.2.{number}": 6 for number in (1, 2, 3, 4)})
+    for number, rate in ((1, "none"), (2, "blocked"), (3, "4/h")):
+        LimitOverride.objects.create(kind="address", key=f"192.0.2.{number}", limit="pay", rate=rate)
+    LimitOverride.objects.create(kind="address", key="192.0.2.4", limit="other", rate="none")
+    registry.forget_policies()  # as in a process that has limited nothing yet
+    page = posted(admin_client, row, edited(row, limit=2))
+    assert {cells[0]: cells[3] for cells in rows(page)} == {
+        "192.0.2.1": "0",
+        "192.0.2.2": "6",
+        "192.0.2.3": "2",
+        "192.0.2.4": "4",
+    }
+    assert "Overrides in force apply in the test, too: to 3 of the keys." in result(page)
+    assert "Bans are not simulated" not in result(page)
+
+
+def test_bans_are_not_simulated_and_the_page_says_so(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip", ban="15m", ban_after=2)
+    record({"192.0.2.1": 6})
+    text = result(posted(admin_client, row, edited(row, limit=2, ban="15m", ban_after=2)))
+    assert "Refused 5 4" in text
+    assert "Bans are not simulated" in text
 
 
 def test_nothing_recorded_is_said(admin_client: Client, settings: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
@@ -18,7 +18,7 @@ from resty_django.limits import Decision, declare_policy
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import recorder as recorder_module
 from resty_django.limits.statistics.events import DELAYED, PASSED, REFUSED, SHADOWED, is_sampled
-from resty_django.limits.statistics.recorder import MOST_NAMES, RequestRecorder, recorder
+from resty_django.limits.statistics.recorder import MOST_NAMES, RequestRecorder, recorder, tier_and_key
 from resty_django.shdict import shdicts
 from tests.integration.limits import served_urls
 from tests.integration.limits.policy_tools import Worker, make_policy
@@ -27,6 +27,10 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 NOW = 1_790_000_000_000_000_000
 PASS, REFUSE = Decision(True), Decision(False)
+
+
+def tier_of(request: HttpRequest) -> str:
+    return str(request.headers.get("X-Tier", ""))
 
 
 class Clock:
@@ -197,6 +201,25 @@ def test_the_middleware_records_the_requests_of_policies(
     assert recorded == [("127.0.0.1", outcome) for outcome in (PASSED, SHADOWED, SHADOWED)]
 
 
+def test_requests_of_tiers_are_recorded_with_their_tier(
+    client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = path("<str:name>/", lambda request, name: HttpResponse(b"done"))
+    monkeypatch.setattr(served_urls, "urlpatterns", [view])
+    settings.MIDDLEWARE = ["resty_django.limits.middleware.LimitMiddleware"]
+    settings.ROOT_URLCONF = "tests.integration.limits.served_urls"
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"TIER": f"{__name__}.tier_of"}}
+    make_policy(limit=1, path="/pay/", key="ip", tiers="pro: 100/h;2/h\nstaff: none")
+    for tier in ("pro", "pro", "pro", "staff", "other", ""):
+        client.get("/pay/", headers={"X-Tier": tier})
+    recorder.flush()
+    recorded = [(tier_and_key(key), outcome) for _, key, outcome in recorder.read("pay:ip").events]
+    pro, own = ("pro", "127.0.0.1"), ("", "127.0.0.1")
+    assert recorded == [(pro, PASSED), (pro, PASSED), (pro, REFUSED), (own, PASSED), (own, REFUSED)]
+    call_command("resty_forget", "127.0.0.1", stdout=(output := io.StringIO()))
+    assert "limits: 5 recorded requests erased" in output.getvalue()
+
+
 def test_a_setting_switches_the_recording_off(settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RECORD_REQUESTS": False}}
     declare_policy("pay", "fixed_window", limit=1, window="1h")
@@ -236,6 +259,14 @@ def test_a_process_records_at_its_exit(worker: Callable[..., Worker]) -> None:
         ("192.0.2.1", REFUSED),
     ]
     assert all(now - 600_000 < at <= now for at, _, _ in events)
+
+
+def test_a_forked_child_records_only_its_own_requests(worker: Callable[..., Worker]) -> None:
+    make_policy(limit=2, key="ip")
+    process = worker("decide_and_fork", name="pay")
+    process.wait_for(lambda line: line == ["child", True])
+    assert process.end() == ""
+    assert sorted(key for _, key, _ in recorder.read("pay:ip").events) == ["child", "parent"]
 
 
 def test_foreign_data_is_not_read(clock: Clock) -> None:

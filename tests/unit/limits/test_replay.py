@@ -9,7 +9,7 @@ import pytest
 from resty_django.limits.policies.replay import MOST_KEYS, NotReplayable, Replay, replay
 from resty_django.limits.policies.spec import from_values
 from resty_django.limits.statistics.events import PASSED, REFUSED, SHADOWED, Event
-from resty_django.limits.statistics.recorder import MOST_EVENTS, Recording
+from resty_django.limits.statistics.recorder import MOST_EVENTS, Recording, with_tier
 
 START = 1_790_000_000_000
 
@@ -68,10 +68,28 @@ def test_a_key_with_fewer_parts_can_be_tested() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tiers", "refused"),
+    [("", 14), ("pro: 4/h", 10), ("pro: none", 6), ("pro: 5/h;1/s", 10), ("pro: 8/h\nother: none", 6), ("x: none", 14)],
+)
+def test_each_tier_has_its_rate(tiers: str, refused: int) -> None:
+    events = every(500, 8, "a") + every(500, 8, with_tier("pro", "a"))
+    result = replayed(events, algorithm="fixed_window", limit=2, window="1h", tiers=tiers)
+    assert result.refused == refused
+    assert [(counts.key, counts.requests) for counts in result.keys] == [("a", 16)]
+
+
+def test_a_rate_that_refuses_takes_nothing_from_the_others() -> None:
+    events = every(100, 20, with_tier("pro", "a")) + every(1000, 5, with_tier("pro", "b"))
+    numbers: dict[str, Any] = {"algorithm": "fixed_window", "limit": 1, "window": "1h"}
+    by_key = {counts.key: counts.refused for counts in replayed(events, tiers="pro: 3/h;1/s", **numbers).keys}
+    assert by_key == {"a": 18, "b": 2}
+    assert replayed(events, "ip", key="all", tiers="pro: 10/h", **numbers).refused == 15
+
+
+@pytest.mark.parametrize(
     ("values", "reason"),
     [
         ({"algorithm": "concurrency", "limit": 2}, "duration is not recorded"),
-        ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "tiers": "pro: 5/h"}, "policy with tiers cannot be"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "user"}, "recorded with the key ip"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "all", "level": 1}, "Only some of the keys"),
     ],
