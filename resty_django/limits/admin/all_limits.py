@@ -22,7 +22,7 @@ from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import why
 from resty_django.text import printable
 
-from ..models import LimitPolicy
+from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import OTHERS, Totals, stats, summed
@@ -49,7 +49,9 @@ LABELS: Final = {
 
 @dataclass
 class ListedLimit:
-    """A limit in the list. `url`: its page of figures. `policy_url`: the page of a policy, else ""."""
+    """A limit in the list. `url`: its page of figures. `policy_url`: the page of a policy, the rows of a quota, or the
+    bans of a limit; else "".
+    """
 
     series: str
     rates: tuple[str, ...]
@@ -128,6 +130,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             page = Paginator(limits, PER_PAGE).get_page(request.GET.get("page"))
             for limit in page:
                 limit.days, limit.top  # noqa: B018 (reads the store here, where errors are handled)
+                limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
             page, error = None, why(fault)
         context = {
@@ -196,6 +199,17 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             else:
                 limits.append(ListedLimit(series, *stats.description(series), url))
         return limits
+
+    def _rows_url(self, request: HttpRequest, series: str) -> str:
+        """Return the page with the rows of a quota, or the bans of a limit, if the user may view it; else ""."""
+        kind, name = catalog.kind_and_name(series)
+        model, parameter = {catalog.QUOTA: (QuotaUsage, "quota"), catalog.BAN: (KeyBan, "find")}.get(kind, (None, ""))
+        if model is None or not self.admin_site.is_registered(model):
+            return ""
+        if not self.admin_site.get_model_admin(model).has_view_or_change_permission(request):
+            return ""
+        changelist = reverse(f"{self.admin_site.name}:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        return f"{changelist}?{urlencode({parameter: name})}"
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:

@@ -482,6 +482,10 @@ def test_quotas_and_bans_are_in_the_list(admin_client: Client) -> None:
         page = text_of(admin_client, f"{FIGURES}?limit={series}")
         assert "decisions per minute" in page
         assert "192.0.2.1" in page
+    for name, link in (("exports", "quotausage/?quota=exports"), ("exports", "keyban/?find=exports")):
+        assert f'href="/admin/resty_limits/{link}"' in html
+        assert name in text_of(admin_client, f"/admin/resty_limits/{link}")
+    assert "keyban/?find" not in text_of(person("view_limitpolicy"), ALL)
     # They have no states that a search for a key could show, and the panel counts no request twice.
     assert "limit=quota" not in text_of(admin_client, f"{POLICIES}limits/key/?key=192.0.2.1")
     assert [row.subject for row in overview.panel().rows] == ["exports"]
