@@ -16,6 +16,8 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponseBase
 
+from .enforcement.enforcer import Passed
+from .enforcement.headers import add_headers
 from .enforcement.request_limits import LimitCheck
 from .enforcement.settings import request_settings
 from .enforcement.waiting import await_turn, wait_turn
@@ -24,6 +26,7 @@ from .policies.enforcers import enforcer_for
 from .policies.spec import BadPolicy
 
 _CHECK = "_resty_limits"
+_PASSED = "_resty_limit_passed"
 
 
 class LimitMiddleware:
@@ -54,6 +57,13 @@ class LimitMiddleware:
             if check is not None:
                 check.abandon()
             raise
+        passed: Passed | None = request.__dict__.pop(_PASSED, None)
+        if passed is not None:
+            advertised, decision = passed
+            fields = request_settings().headers
+            if fields:
+                add_headers(response.headers, advertised, decision, fields)
+            return response
         check = request.__dict__.pop(_CHECK, None)
         return response if check is None else check.finish(response)
 
@@ -72,8 +82,11 @@ class LimitMiddleware:
         self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
     ) -> HttpResponseBase | None:
         policies = registry.matching_policies(request, request.resolver_match)
-        check = enforcer_for(policies).check(request, kwargs) if policies else None
+        check = enforcer_for(policies).decide(request, kwargs) if policies else None
         if check is None:
+            return None
+        if isinstance(check, tuple):
+            setattr(request, _PASSED, check)
             return None
         if check.refused is not None:
             return check.refuse()

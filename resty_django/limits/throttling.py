@@ -41,12 +41,11 @@ with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
-from .algorithms.decision import Decision
 from .bans.rule import BanOptions, ban_rule
 from .enforcement import keys
 from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers
-from .enforcement.enforcer import Enforcer
-from .enforcement.headers import AdvertisedLimit, add_headers
+from .enforcement.enforcer import Enforcer, Passed
+from .enforcement.headers import add_headers
 from .enforcement.request_limits import LimitCheck, RequestLimit
 from .enforcement.response import Refusal, problem_response
 from .enforcement.settings import request_settings
@@ -54,7 +53,6 @@ from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates, whole_rate
-from .overrides.current import current
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
 
@@ -108,29 +106,19 @@ class LimitThrottle(BaseThrottle):
         enforcer = self._enforcer_for(view)
         if enforcer is None:
             return True
-        kwargs, limit, settings = getattr(view, "kwargs", {}), enforcer.plain, request_settings()
-        if limit is None or settings.exempt is not None or current.active is not None:
-            check = enforcer.check(request, kwargs)
-            if check is None:
-                return True
-        else:  # as in `ViewDecorator`: a limit that only has to decide
-            key = limit.key.of(request, kwargs)
-            if key is None:
-                return True
-            decision = limit.limiter.hit(key)
-            if decision.allowed and not decision.failed:
-                if limit.record is not None:
-                    limit.record(key, decision)
-                if settings.headers:
-                    _report_with(view, ((limit.advertised, decision),))
-                return True
-            check = LimitCheck(request)
-            check.add(limit, key, decision)
+        check = enforcer.decide(request, getattr(view, "kwargs", {}))
+        if check is None:
+            return True
+        reports = request_settings().headers
+        if isinstance(check, tuple):
+            if reports:
+                _report_with(view, (check,))
+            return True
         self._check = check
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if settings.headers:
+        if reports:
             shown = [result for result in check.results if not result.decision.failed]
             _report_with(view, [(limit.advertised, decision) for limit, _, decision in shown])
         if check.refused is not None:
@@ -292,12 +280,12 @@ def _refuse(view: Any, refusal: Refusal) -> None:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
-def _report_with(view: Any, decisions: Iterable[tuple[AdvertisedLimit, Decision]]) -> None:
+def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
     """Set the header fields of decisions when the view finishes its response.
 
     DRF would copy them from `view.headers` with methods that check each value, which takes longer than the decision.
     """
-    reported: list[tuple[AdvertisedLimit, Decision]] | None = getattr(view, REPORTED, None)
+    reported: list[Passed] | None = getattr(view, REPORTED, None)
     if reported is not None:
         reported.extend(decisions)
         return

@@ -55,7 +55,7 @@ class PolicyTest:
     """The result of a test. `problem`: why there is none, or "".
 
     `ignored`: changed fields that the test ignores. `unknown_tiers`: tiers of the edited policy whose requests were
-    recorded without their tier, or not recorded.
+    recorded without their tier, or not recorded. `bans`: whether the edited policy bans keys, which is not replayed.
     """
 
     replay: Replay | None = None
@@ -63,6 +63,7 @@ class PolicyTest:
     words: str = ""
     ignored: list[str] = field(default_factory=list)
     unknown_tiers: list[str] = field(default_factory=list)
+    bans: bool = False
 
     @property
     def keys(self) -> list[TestedKey]:
@@ -92,6 +93,7 @@ def run_test(form: Any) -> PolicyTest:
         if not recording.events:
             return PolicyTest(problem=_nothing_recorded())
         roles = keys.parse(edited.key).roles
+        registry.all_policies()  # reads the overrides, too, if this process has not read them yet
         result = replay(edited, recording, saved.key, lambda key: current.find(edited.name, key, roles))
     except NotReplayable as error:
         return PolicyTest(problem=str(error))
@@ -100,7 +102,7 @@ def run_test(form: Any) -> PolicyTest:
     ignored = [name for name in CONDITIONS if getattr(edited, name) != getattr(saved, name)]
     recorded = tier_specs(saved)
     unknown = [tier for tier, rates in tier_specs(edited).items() if rates and not recorded.get(tier)]
-    return PolicyTest(result, words=form.instance.describe(), ignored=ignored, unknown_tiers=unknown)
+    return PolicyTest(result, "", form.instance.describe(), ignored, unknown, bool(edited.ban))
 
 
 def _nothing_recorded(reason: str = "") -> str:

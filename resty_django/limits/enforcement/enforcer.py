@@ -23,10 +23,13 @@ from ..limiters.combined import acombine, combine
 from ..overrides.current import UNREAD, current, now
 from ..overrides.limits import with_rate
 from . import keys
-from .request_limits import LimitCheck, RequestLimit
+from .headers import AdvertisedLimit
+from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
 from .settings import request_settings
 
 KeyedLimits: TypeAlias = list[tuple[RequestLimit, str]]
+Passed: TypeAlias = tuple[AdvertisedLimit, Decision]
+"""A limit that lets a request pass, and its decision, for the header fields."""
 
 
 class Enforcer:
@@ -97,6 +100,26 @@ class Enforcer:
         except BaseException:
             check.release()
             raise
+        return check
+
+    def decide(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | Passed | None:
+        """Run `check`. For a request that passes the only limit, and needs nothing else, return what responses report.
+
+        That takes less time than a `LimitCheck`.
+        """
+        limit = self.plain
+        if limit is None or request_settings().exempt is not None or current.active is not None:
+            return self.check(request, kwargs)
+        key = limit.key.of(request, kwargs)
+        if key is None:
+            return None
+        decision: Decision = limit.limiter.hit(key)
+        if decision.allowed and not decision.failed and (limit.nodelay or decision.delay < SHORTEST_SLEEP):
+            if limit.record is not None:
+                limit.record(key, decision)
+            return limit.advertised, decision
+        check = LimitCheck(request)
+        check.add(limit, key, decision)
         return check
 
     async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:

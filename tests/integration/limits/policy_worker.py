@@ -122,6 +122,24 @@ def decide(name: str, keys: list[str]) -> None:
     say("decided")
 
 
+def decide_and_fork(name: str) -> None:
+    """Record a request, fork, and record another one in the child."""
+    from resty_django.limits.policies import registry
+    from resty_django.limits.statistics.recorder import recorder
+
+    policy = registry.get_policy(name)
+    assert policy is not None
+    policy.record("parent", allowed())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        policy.record("child", allowed())
+        say("child", recorder.flush())
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def main(what: str, options: dict[str, Any]) -> None:
     import django
     from django.conf import settings
@@ -129,7 +147,14 @@ def main(what: str, options: dict[str, Any]) -> None:
     for name, value in json.loads(os.environ["RESTY_WORKER_SITE"]).items():
         setattr(settings, name, value)
     django.setup()
-    acts = {"watch": watch, "override": override, "fork": fork, "count": count, "decide": decide}
+    acts = {
+        "watch": watch,
+        "override": override,
+        "fork": fork,
+        "count": count,
+        "decide": decide,
+        "decide_and_fork": decide_and_fork,
+    }
     acts[what](**options)
 
 

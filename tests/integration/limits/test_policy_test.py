@@ -150,7 +150,7 @@ def test_overrides_apply(admin_client: Client) -> None:
     for number, rate in ((1, "none"), (2, "blocked"), (3, "4/h")):
         LimitOverride.objects.create(kind="address", key=f"192.0.2.{number}", limit="pay", rate=rate)
     LimitOverride.objects.create(kind="address", key="192.0.2.4", limit="other", rate="none")
-    registry.refresh_policies()
+    registry.forget_policies()  # as in a process that has limited nothing yet
     page = posted(admin_client, row, edited(row, limit=2))
     assert {cells[0]: cells[3] for cells in rows(page)} == {
         "192.0.2.1": "0",
@@ -159,6 +159,15 @@ def test_overrides_apply(admin_client: Client) -> None:
         "192.0.2.4": "4",
     }
     assert "Overrides in force apply in the test, too: to 3 of the keys." in result(page)
+    assert "Bans are not simulated" not in result(page)
+
+
+def test_bans_are_not_simulated_and_the_page_says_so(admin_client: Client) -> None:
+    row = make_policy(limit=1, key="ip", ban="15m", ban_after=2)
+    record({"192.0.2.1": 6})
+    text = result(posted(admin_client, row, edited(row, limit=2, ban="15m", ban_after=2)))
+    assert "Refused 5 4" in text
+    assert "Bans are not simulated" in text
 
 
 def test_nothing_recorded_is_said(admin_client: Client, settings: Any) -> None:

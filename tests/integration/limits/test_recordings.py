@@ -261,6 +261,14 @@ def test_a_process_records_at_its_exit(worker: Callable[..., Worker]) -> None:
     assert all(now - 600_000 < at <= now for at, _, _ in events)
 
 
+def test_a_forked_child_records_only_its_own_requests(worker: Callable[..., Worker]) -> None:
+    make_policy(limit=2, key="ip")
+    process = worker("decide_and_fork", name="pay")
+    process.wait_for(lambda line: line == ["child", True])
+    assert process.end() == ""
+    assert sorted(key for _, key, _ in recorder.read("pay:ip").events) == ["child", "parent"]
+
+
 def test_foreign_data_is_not_read(clock: Clock) -> None:
     recording = made(clock)
     recording.record("p", "k", PASS)
