@@ -92,7 +92,7 @@ def _cache() -> dict[str, Any]:
 
 def _shared_dicts() -> dict[str, Any]:
     folder = os.environ.get("RESTY_DICTS")
-    dicts: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "events", "limits")}
+    dicts: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "bans", "events", "limits")}
     if REDIS_URL:
         dicts["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
     return dicts
@@ -101,6 +101,8 @@ def _shared_dicts() -> dict[str, Any]:
 REDIS_URL = os.environ.get("REDIS_URL", "")
 SECRET_KEY = _secret_key()
 DEMO_TRAFFIC = os.environ.get("DEMO_TRAFFIC", "") == "1"
+DEMO = "DEMO_TRAFFIC" in os.environ
+"""Whether `manage.py demo` has started this process."""
 DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
 ALLOWED_HOSTS = os.environ.get("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 
@@ -131,6 +133,13 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+
+if DEMO:  # the tests log in with wrong passwords from one address
+    AUTHENTICATION_BACKENDS = [
+        "resty_django.limits.login.LoginGuard",
+        "django.contrib.auth.backends.ModelBackend",
+    ]
+    MIDDLEWARE.append("resty_django.limits.login.LoginGuardMiddleware")
 
 ROOT_URLCONF = "project.urls"
 ASGI_APPLICATION = "project.asgi.application"
@@ -224,6 +233,7 @@ RESTY_DJANGO: dict[str, Any] = {
     "LIMITS": {
         # The simulated visitors set their addresses; on a real site, list the load balancers.
         "PROXIES": ["127.0.0.0/8", "::1/128"] if DEMO_TRAFFIC else [],
+        **({"LOGIN": {"BAN": "2m"}} if DEMO else {}),
         "RULES": [
             {
                 "name": "order-pages",

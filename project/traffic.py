@@ -1,4 +1,4 @@
-"""Simulated visitors that keep the demo's pages lively: they place orders, view orders and request prices.
+"""Simulated visitors that keep the demo's pages lively: they order, look around, request prices and guess passwords.
 
 Each visitor has an address from a range that is reserved for documentation. The site believes it, because the demo
 trusts this machine as a proxy while there is traffic. A switch in a shared dictionary turns traffic off and on.
@@ -32,6 +32,8 @@ ADDRESSES: Final = "203.0.113."
 """Prefix of the visitors' addresses."""
 SWITCH: Final = "demo:no-traffic"
 """The key in the dictionary `default` that turns traffic off."""
+NAMES: Final = ("guest", "info", "root")
+"""The names whose passwords visitors guess."""
 TOKEN: Final = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 NUMBER: Final = re.compile(r'href="/orders/([^"/]+)/"')
 
@@ -74,6 +76,8 @@ class Visitor:
             (self.look_at_items, 6),
             (self.ask_for_prices, 3),
             (self.ask_for_an_id, 2),
+            (self.download_prices, 2),
+            (self.guess_a_password, 1),
         )
 
     def visit(self) -> None:
@@ -108,6 +112,19 @@ class Visitor:
     def ask_for_an_id(self) -> None:
         rule = self.chance.choice(("ticket", "customer", "o2o"))
         ports.ask_ids(self.host, self.udp_port, {"action": "get", "rule_name": rule, "app_name": "till", "seq": 1}, 2)
+
+    def download_prices(self) -> None:
+        """Download the price list, sometimes more often than the quota allows."""
+        for _ in range(self.chance.choice((1, 1, 4))):
+            self.request("GET", "/price-list/")
+
+    def guess_a_password(self) -> None:
+        """Try to log in, sometimes so often that it causes a ban."""
+        match = TOKEN.search(self.request("GET", "/admin/login/")[1])
+        if match:
+            fields = {"csrfmiddlewaretoken": match[1], "username": self.chance.choice(NAMES), "password": "secret"}
+            for _ in range(self.chance.choice((1, 1, 6))):
+                self.request("POST", "/admin/login/", urlencode(fields))
 
     def request(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
         """Return the status and the text of a response."""

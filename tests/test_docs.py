@@ -41,6 +41,7 @@ from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import RULE_FIELDS, IdRule
 from resty_django.ids.udp.server import UdpServer, bind
 from resty_django.ids.udp.signing import verify
+from resty_django.limits.quotas import registry
 from tests.docs_reader import ROOT, Page, code, execute, page, pages
 
 NOW = datetime(2026, 11, 21, 14, 5, 9, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
@@ -110,6 +111,7 @@ def frozen(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)
+    monkeypatch.setattr(registry, "_quotas", {})  # those of the demo, and those of other pages
     services.stop()
     service = services.IdService(lambda: NOW)
     monkeypatch.setattr(services, "_service", service)

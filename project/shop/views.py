@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from project import traffic
@@ -19,13 +20,16 @@ from project.shop.tasks import after_order, order_jobs
 from resty_django.cache import cache_view, cached
 from resty_django.ids import next_id
 from resty_django.ids.errors import IdError
-from resty_django.limits import get_policy, limit_count, limit_req
+from resty_django.limits import Quota, get_policy, limit_count, limit_req, quota, usage
 from resty_django.shdict import SharedDictError, shdicts
 from resty_django.txid import current
 
 SHOP = "shop"
 
 log = logging.getLogger("project.shop")
+
+price_lists = Quota("price-lists", 5, per="hour", key="ip")
+"""The downloads of each address, because the shop's visitors have no accounts."""
 
 
 def place(item: str, quantity: int) -> Order:
@@ -103,6 +107,21 @@ def stock(request: HttpRequest) -> HttpResponse:
 def items(request: HttpRequest) -> HttpResponse:
     """List the items. The page is rendered again after an order, and browsers revalidate it."""
     return render(request, "shop/items.html", {"items": [(item, units_sold(item)) for item in ITEMS]})
+
+
+@require_GET
+@quota(price_lists)
+def price_list(request: HttpRequest) -> HttpResponse:
+    """Download the items and their prices."""
+    lines = ["item,price", *(f"{item},{len(item)}.00" for item in ITEMS)]
+    return HttpResponse("\n".join(lines) + "\n", content_type="text/csv")
+
+
+@require_GET
+@never_cache
+def quotas(request: HttpRequest) -> HttpResponse:
+    """Show what the visitor has used of each quota."""
+    return render(request, "shop/quotas.html", {"usages": usage(request)})
 
 
 @require_POST

@@ -141,6 +141,15 @@ def browser() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
 
+def status(person: urllib.request.OpenerDirector, url: str, data: bytes | None = None) -> int:
+    try:
+        with person.open(url, data) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
 def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos: list[Demo]) -> None:
     site = f"http://{HOST}:{demo.http}"
     person = browser()
@@ -207,6 +216,20 @@ def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos:
     assert (refused.value.code, refused.value.headers["X-RateLimit-Remaining"]) == (429, "0")
     assert 0 < int(refused.value.headers["Retry-After"]) <= 60
     refused.value.close()
+
+    assert 'href="/price-list/"' in home
+    with person.open(f"{site}/price-list/") as reply:
+        assert reply.read().decode().startswith("item,price\n")
+    downloads = [status(person, f"{site}/price-list/") for _ in range(10)]  # 5 in each of two hours at most
+    assert set(downloads) == {200, 429}
+    with person.open(f"{site}/quotas/") as reply:
+        assert re.search(r'price-lists</td><td class="number">\d of 5</td>', reply.read().decode())
+
+    with person.open(f"{site}/admin/login/") as reply:
+        csrf = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', reply.read().decode())
+    assert csrf is not None
+    guess = urllib.parse.urlencode({"csrfmiddlewaretoken": csrf[1], "username": "guest", "password": "wrong"}).encode()
+    assert [status(person, f"{site}/admin/login/", guess) for _ in range(6)] == [200] * 5 + [429]
 
     with socket.create_connection((HOST, demo.redis), timeout=5) as valkey:
         valkey.sendall(b"PING\r\n")

@@ -18,8 +18,11 @@ from resty_django.conf import conf
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
+from resty_django.limits import forget_quotas
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
+from resty_django.limits.quotas.registry import register
+from resty_django.limits.testing import frozen_limits
 from resty_django.qless import Outcome
 from resty_django.qless import client as jobs
 from resty_django.qless.integrations.celery.runner import BorrowedJob
@@ -265,3 +268,14 @@ def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any
     page = client.get(f"/orders/{Order.objects.get().number}/")
     assert page.status_code == 200
     assert "with the same ID" not in page.content.decode()
+
+
+def test_price_lists_are_a_quota_whose_use_is_shown(client: Client) -> None:
+    forget_quotas()
+    register(views.price_lists)
+    with frozen_limits():
+        assert [client.get("/price-list/").status_code for _ in range(6)] == [200] * 5 + [429]
+        assert client.get("/price-list/", REMOTE_ADDR="192.0.2.7").status_code == 200
+        page = client.get("/quotas/").content.decode()
+    assert '<td>price-lists</td><td class="number">5 of 5</td><td class="number">0</td>' in page
+    forget_quotas()
