@@ -58,6 +58,7 @@ def errors(html: str) -> str:
 # --- list and form -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.db
 def test_an_override_is_added_changed_deleted_and_logged() -> None:
     operator = person(*EDIT)
     make_policy(limit=1, key="ip")
@@ -108,6 +109,7 @@ def test_bad_input_is_told_at_its_field(admin_client: Client, fields: dict[str, 
     assert not LimitOverride.objects.exists()
 
 
+@pytest.mark.db
 def test_a_user_is_entered_by_id(admin_client: Client) -> None:
     ann = User.objects.create_user("ann")
     html = admin_client.post(f"{OVERRIDES}add/", entered(kind="user", key="ann")).content.decode()
@@ -142,6 +144,7 @@ def test_a_limit_of_code_needs_the_setting(admin_client: Client, settings: Any, 
     assert "Overrides apply to policies." not in admin_client.get(OVERRIDES).content.decode()
 
 
+@pytest.mark.db
 def test_the_list_is_searched_and_filtered(admin_client: Client) -> None:
     day = datetime.timedelta(days=1)
     make_override(key="192.0.2.1", rate="none", reason="office")
@@ -383,6 +386,7 @@ def test_overrides_are_exported_from_their_list(admin_client: Client) -> None:
 # --- erasure -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.db
 def test_the_overrides_of_a_person_are_erased() -> None:
     make_override()
     make_override(kind="network", key="192.0.2.0/24")
