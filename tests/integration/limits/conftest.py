@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from resty_django.limits.policies import registry
+from resty_django.limits.quotas.registry import _quotas
 from tests.limiting import every, stored  # noqa: F401 - fixtures
 
 from .policy_tools import limits_site, worker  # noqa: F401 - fixtures
@@ -18,3 +19,13 @@ def _no_policies_left() -> Iterator[None]:
     """What a test has read of the database is forgotten with it, also by the thread that would look again."""
     yield
     registry.forget_policies()
+
+
+@pytest.fixture(autouse=True)
+def _own_quotas() -> Iterator[None]:
+    """A test meets only its own quotas: two with one name and different periods are an error."""
+    former = dict(_quotas)
+    _quotas.clear()
+    yield
+    _quotas.clear()
+    _quotas.update(former)

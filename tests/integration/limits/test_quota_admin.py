@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -13,20 +12,13 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client, RequestFactory
 
-from resty_django.limits import Quota, forget_quotas
+from resty_django.limits import Quota
 from resty_django.limits.admin import QuotaUsageAdmin
 from resty_django.limits.models import QuotaUsage
 from tests.integration.limits.policy_tools import HOSTILE, logged, person
 
 QUOTAS = "/admin/resty_limits/quotausage/"
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
-
-
-@pytest.fixture(autouse=True)
-def _no_quotas_left(empty_limits: None) -> Iterator[None]:
-    forget_quotas()
-    yield
-    forget_quotas()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("empty_limits")]
 
 
 def monthly(name: str = "exports", limit: Any = 1000, **options: Any) -> Quota:

@@ -24,10 +24,8 @@ JULY = datetime(2026, 7, 8, 12, tzinfo=UTC).timestamp()
 
 
 @pytest.fixture(autouse=True)
-def _no_quotas_left(empty_limits: None) -> Iterator[None]:
-    forget_quotas()
+def _database_up(empty_limits: None) -> Iterator[None]:
     yield
-    forget_quotas()
     DATABASE.reset()
 
 

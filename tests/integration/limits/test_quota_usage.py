@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import include, path
 
-from resty_django.limits import Quota, forget_quotas
+from resty_django.limits import Quota
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("empty_limits")]
 
@@ -19,12 +18,9 @@ urlpatterns = [path("usage/", include("resty_django.limits.quotas.urls"))]
 
 
 @pytest.fixture(autouse=True)
-def _urls(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _urls(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "quota_urls", sys.modules[__name__])
     settings.ROOT_URLCONF = "quota_urls"
-    forget_quotas()
-    yield
-    forget_quotas()
 
 
 def signed_in(name: str) -> tuple[Client, str]:
