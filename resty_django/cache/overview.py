@@ -118,11 +118,12 @@ def families() -> Iterator[Family]:
         ("cache",),
         [Sample((name,), total.compressed_bytes) for name, total in totals],
     )
-    down = {breaker.name: breaker.down for breaker in breakers_of(StoreBreaker)}
+    breakers = breakers_of(StoreBreaker)
+    down = {breaker.name for breaker in breakers if breaker.down}  # former settings may have left one of the same name
     yield Family(
         "resty_cache_store_up",
         "gauge",
         "Whether this process can use the stores of its caches.",
         ("store",),
-        [Sample((store,), 0 if down[store] else 1) for store in sorted(down)],
+        [Sample((store,), 0 if store in down else 1) for store in sorted({breaker.name for breaker in breakers})],
     )
