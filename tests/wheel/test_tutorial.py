@@ -67,7 +67,13 @@ STEP = re.compile(
 PICTURE = re.compile(r"^!\[[^\]]+\]\((?P<text>[^)]+\.png)\)$", re.MULTILINE)
 TXID = re.compile(r"\b[0-9a-v]{19}[0g]\b")
 SEVERAL_LINES = r"(?:.*\n)*?"
-VARYING = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", r"in \d+\.\d s", r"Retry-After: \d+", r"\"retry_after\": \d+")
+VARYING = (
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}",
+    r"in \d+\.\d s",
+    r"again in \d+ seconds?",
+    r"Retry-After: \d+",
+    r"\"retry_after\": \d+",
+)
 """Texts that differ from run to run, but not in their shape."""
 
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 
 from resty_django import overview
+from resty_django.cache import MLCache, mlcaches
 from resty_django.limits.statistics.reporter import stats
 from resty_django.metrics import sources
 from resty_django.shdict import shdicts
@@ -51,3 +52,13 @@ def person() -> Callable[..., Client]:
         return client
 
     return made
+
+
+@pytest.fixture
+def empty_cache() -> MLCache:
+    """The default cache without values and counts of earlier tests."""
+    cache = mlcaches["default"]
+    cache.after_fork()
+    cache.update()  # a process that starts to listen to events empties L1 once
+    cache.purge()
+    return cache

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from resty_django import metrics
-from resty_django.cache import mlcaches
+from resty_django.cache import MLCache
 from resty_django.conf import conf
 from resty_django.ids.models import IdRule
 from resty_django.ids.stats import add
@@ -104,13 +104,12 @@ def test_wrong_settings_are_errors(settings: Any) -> None:
         conf.metrics  # noqa: B018
 
 
-def test_every_source_has_samples(admin_client: Client) -> None:
+def test_every_source_has_samples(admin_client: Client, empty_cache: MLCache) -> None:
     IdRule.objects.create(name="order", source="{counter}")
     add("order", 12, time.time())
     limit_stats.stats.record("prices", "key", Decision(False, 0.0, 1, 0, 1.0))
-    cache = mlcaches["default"]
     for _ in range(3):
-        cache.get("key", lambda: 5)
+        empty_cache.get("key", lambda: 5)
     values = scrape(admin_client)
     assert value(values, "resty_ids_issued_total", rule="order") == 12
     assert value(values, "resty_limits_decisions_total", kind="policy", limit="prices", outcome="refused") == 1
