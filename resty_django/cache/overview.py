@@ -119,7 +119,7 @@ def families() -> Iterator[Family]:
         [Sample((name,), total.compressed_bytes) for name, total in totals],
     )
     breakers = breakers_of(StoreBreaker)
-    down = {breaker.name for breaker in breakers if breaker.down}  # former settings may have left one of the same name
+    down = {breaker.name for breaker in breakers if breaker.down}  # earlier settings may have left one of that name
     yield Family(
         "resty_cache_store_up",
         "gauge",
