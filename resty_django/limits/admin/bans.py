@@ -182,7 +182,8 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
                     request, format_html('Banned <code class="resty-id">{}</code>.', row.key), messages.SUCCESS
                 )
                 return HttpResponseRedirect(reverse(self.url_name("changelist")))
-        return self.page(request, f"{TEMPLATES}/add.html", {"title": _("Ban a key"), "object": None, "form": form})
+        context = {"title": _("Ban a key"), "object": None, "form": form, "button": _("Ban")}
+        return self.page(request, "admin/resty_limits/entry.html", context)
 
     def lift_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(

@@ -245,8 +245,8 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             else:
                 self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(reverse(self.url_name("change"), args=[row.pk]))
-        context = {"title": _("Grant units"), "object": None, "form": form}
-        return self.page(request, f"{TEMPLATES}/grant_key.html", context)
+        context = {"title": _("Grant units"), "object": None, "form": form, "button": _("Grant")}
+        return self.page(request, "admin/resty_limits/entry.html", context)
 
     # --- actions ---
 
