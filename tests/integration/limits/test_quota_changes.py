@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,36 +16,13 @@ from resty_django.limits.quotas.blocks import CHECK, RECHECK
 from resty_django.limits.quotas.quota import DATABASE
 from tests.dictionaries import Clock
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
+from .quota_tools import monthly
 
-JULY = datetime(2026, 7, 8, 12, tzinfo=UTC).timestamp()
-
-
-@pytest.fixture(autouse=True)
-def _database_up(empty_limits: None) -> Iterator[None]:
-    yield
-    DATABASE.reset()
-
-
-@pytest.fixture
-def july() -> Clock:
-    return Clock(JULY)
-
-
-@pytest.fixture(params=["call", "twin"])
-def call(request: pytest.FixtureRequest) -> Any:
-    """Call a method of a quota, or its async twin."""
-
-    async def call(method: Any, *args: Any, **options: Any) -> Any:
-        if request.param == "call":
-            return await sync_to_async(method)(*args, **options)
-        return await getattr(method.__self__, f"a{method.__name__}")(*args, **options)
-
-    return call
-
-
-def monthly(limit: Any = 1000, **options: Any) -> Quota:
-    return Quota("exports", limit, per="month", timezone="UTC", **{"on_error": "raise", **options})
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.db,
+    pytest.mark.usefixtures("database_up"),
+]
 
 
 def passing(counted: Quota, most: int = 10_000) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from io import StringIO
 from typing import Any
@@ -27,7 +26,6 @@ from resty_django.limits import (
     Quota,
     StoreFailed,
     all_quotas,
-    forget_quotas,
     quota,
     request_refused,
 )
@@ -37,41 +35,16 @@ from resty_django.limits.testing import frozen_limits, no_limits
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 
+from .quota_tools import JULY, monthly
 from .view_tools import Site as ViewSite
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.db,
+    pytest.mark.usefixtures("database_up"),
+]
 
-JULY = datetime(2026, 7, 8, 12, tzinfo=UTC).timestamp()
 END_OF_JULY = datetime(2026, 8, 1, tzinfo=UTC).timestamp()
-
-
-@pytest.fixture(autouse=True)
-def _no_quotas_left(empty_limits: None) -> Iterator[None]:
-    forget_quotas()
-    yield
-    forget_quotas()
-    DATABASE.reset()
-
-
-@pytest.fixture
-def july() -> Clock:
-    return Clock(JULY)
-
-
-@pytest.fixture(params=["call", "twin"])
-def use(request: pytest.FixtureRequest) -> Any:
-    """Call a method of a quota, or its async twin."""
-
-    async def call(method: Any, *args: Any, **options: Any) -> Any:
-        if request.param == "call":
-            return await sync_to_async(method)(*args, **options)
-        return await getattr(method.__self__, f"a{method.__name__}")(*args, **options)
-
-    return call
-
-
-def monthly(limit: Any = 1000, **options: Any) -> Quota:
-    return Quota("exports", limit, per="month", timezone="UTC", **{"on_error": "raise", **options})
 
 
 def used_in_row(key: str = "k") -> int:
@@ -101,12 +74,12 @@ def site(request: pytest.FixtureRequest) -> Site:
 # --- counting -----------------------------------------------------------------------------------------------------
 
 
-async def _count(counted: Quota, use: Any, requests: int) -> list[Decision]:
-    return [await use(counted.use, "k") for _ in range(requests)]
+async def _count(counted: Quota, call: Any, requests: int) -> list[Decision]:
+    return [await call(counted.use, "k") for _ in range(requests)]
 
 
 @pytest.mark.usefixtures("limits_store")
-def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock, use: Any) -> None:
+def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock, call: Any) -> None:
     counted = monthly(1000, clock=july)
     with CaptureQueriesContext(connection) as queries:
         allowed = [bool(counted.use("k")) for _ in range(1020)]
@@ -117,9 +90,9 @@ def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock, use: 
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_decisions_report_the_period(july: Clock, use: Any) -> None:
+async def test_decisions_report_the_period(july: Clock, call: Any) -> None:
     counted = monthly(3, clock=july)
-    decisions = await _count(counted, use, 4)
+    decisions = await _count(counted, call, 4)
     until = END_OF_JULY - july.now
     assert [decision.remaining for decision in decisions] == [2, 1, 0, 0]
     assert {decision.limit for decision in decisions} == {3}
@@ -129,34 +102,34 @@ async def test_decisions_report_the_period(july: Clock, use: Any) -> None:
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_a_new_period_starts_with_the_whole_limit(july: Clock, use: Any) -> None:
+async def test_a_new_period_starts_with_the_whole_limit(july: Clock, call: Any) -> None:
     counted = monthly(2, clock=july)
-    assert [bool(decision) for decision in await _count(counted, use, 3)] == [True, True, False]
+    assert [bool(decision) for decision in await _count(counted, call, 3)] == [True, True, False]
     july.now = END_OF_JULY - 0.5
-    assert not await use(counted.use, "k")
+    assert not await call(counted.use, "k")
     july.now = END_OF_JULY
-    assert [bool(decision) for decision in await _count(counted, use, 3)] == [True, True, False]
+    assert [bool(decision) for decision in await _count(counted, call, 3)] == [True, True, False]
     rows = [row async for row in QuotaUsage.objects.order_by("starts_at").values_list("used", "limit")]
     assert rows == [(2, 2), (2, 2)]
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_keys_are_separate_and_costs_add_up(july: Clock, use: Any) -> None:
+async def test_keys_are_separate_and_costs_add_up(july: Clock, call: Any) -> None:
     counted = monthly(10, clock=july)
-    assert await use(counted.use, "a", 7)
-    assert not await use(counted.use, "a", 4)
-    assert await use(counted.use, "a", 3)
-    assert await use(counted.use, "b", 10)
-    assert not await use(counted.use, "b")
+    assert await call(counted.use, "a", 7)
+    assert not await call(counted.use, "a", 4)
+    assert await call(counted.use, "a", 3)
+    assert await call(counted.use, "b", 10)
+    assert not await call(counted.use, "b")
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_usage_reports_used_units_not_reserved_ones(july: Clock, use: Any) -> None:
+async def test_usage_reports_used_units_not_reserved_ones(july: Clock, call: Any) -> None:
     counted = Quota("exports", 5000, per="month", timezone="Europe/Berlin", clock=july)
-    assert (await use(counted.usage, "k")).used == 0
+    assert (await call(counted.usage, "k")).used == 0
     for _ in range(3):
-        await use(counted.use, "k")
-    usage = await use(counted.usage, "k")
+        await call(counted.use, "k")
+    usage = await call(counted.usage, "k")
     assert (usage.quota, usage.key, usage.limit, usage.used, usage.remaining) == ("exports", "k", 5000, 3, 4997)
     assert usage.starts_at.isoformat() == "2026-07-01T00:00:00+02:00"
     assert usage.resets_at.isoformat() == "2026-08-01T00:00:00+02:00"
@@ -164,40 +137,40 @@ async def test_usage_reports_used_units_not_reserved_ones(july: Clock, use: Any)
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_refunded_units_can_be_used_again(july: Clock, use: Any) -> None:
+async def test_refunded_units_can_be_used_again(july: Clock, call: Any) -> None:
     counted = monthly(20, clock=july)
-    assert all(await _count(counted, use, 20))
-    assert not await use(counted.use, "k")
-    assert await use(counted.refund, "k", 2)
-    assert [bool(decision) for decision in await _count(counted, use, 3)] == [True, True, False]
-    assert (await use(counted.usage, "k")).used == 20
-    assert not await use(counted.refund, "other")
+    assert all(await _count(counted, call, 20))
+    assert not await call(counted.use, "k")
+    assert await call(counted.refund, "k", 2)
+    assert [bool(decision) for decision in await _count(counted, call, 3)] == [True, True, False]
+    assert (await call(counted.usage, "k")).used == 20
+    assert not await call(counted.refund, "other")
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_a_refund_larger_than_a_block_goes_to_the_row(july: Clock, use: Any) -> None:
+async def test_a_refund_larger_than_a_block_goes_to_the_row(july: Clock, call: Any) -> None:
     counted = monthly(1000, clock=july, max_block=5)
-    assert await use(counted.use, "k", 500)
-    assert await use(counted.refund, "k", 400)
-    assert (await use(counted.usage, "k")).used == 100
-    assert await use(counted.use, "k", 900)
-    assert not await use(counted.use, "k")
+    assert await call(counted.use, "k", 500)
+    assert await call(counted.refund, "k", 400)
+    assert (await call(counted.usage, "k")).used == 100
+    assert await call(counted.use, "k", 900)
+    assert not await call(counted.use, "k")
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_a_changed_limit_keeps_the_usage(july: Clock, use: Any) -> None:
+async def test_a_changed_limit_keeps_the_usage(july: Clock, call: Any) -> None:
     counted = monthly(1000, clock=july)
-    assert await use(counted.use, "k", 500)
-    assert not await use(counted.use, "k", limit=400)
-    assert not (await use(counted.use, "k", limit=400)).remaining
-    assert (await use(counted.use, "k", limit=502)).remaining == 1
-    assert await use(counted.use, "k", limit=502)
-    assert not await use(counted.use, "k", limit=502)
-    assert await use(counted.use, "k")
+    assert await call(counted.use, "k", 500)
+    assert not await call(counted.use, "k", limit=400)
+    assert not (await call(counted.use, "k", limit=400)).remaining
+    assert (await call(counted.use, "k", limit=502)).remaining == 1
+    assert await call(counted.use, "k", limit=502)
+    assert not await call(counted.use, "k", limit=502)
+    assert await call(counted.use, "k")
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_periods_from_the_sign_up_date(july: Clock, use: Any) -> None:
+async def test_periods_from_the_sign_up_date(july: Clock, call: Any) -> None:
     asked: list[str] = []
 
     def signed_up(key: str) -> date | None:
@@ -205,7 +178,7 @@ async def test_periods_from_the_sign_up_date(july: Clock, use: Any) -> None:
         return {"31": date(2025, 1, 31), "15": date(2026, 7, 15)}.get(key)
 
     counted = monthly(1, clock=july, anchor=signed_up)
-    ends = [(await use(counted.use, key)).reset_after for key in ("31", "15", "none", "31")]
+    ends = [(await call(counted.use, key)).reset_after for key in ("31", "15", "none", "31")]
     days = [f"{datetime.fromtimestamp(july.now + end + 1, UTC):%m-%d}" for end in ends]
     assert days == ["07-31", "07-15", "08-01", "07-31"]
     assert asked == ["31", "15", "none"]
@@ -354,12 +327,12 @@ def test_without_the_store_each_use_writes_the_row(july: Clock, valkey_url: str)
     [("open", [True] * 4), ("closed", [False] * 4), ("local", [True, True, False, False])],
 )
 async def test_while_the_database_is_down(
-    july: Clock, use: Any, on_error: str, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+    july: Clock, call: Any, on_error: str, expected: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = monthly(2, clock=july, on_error=on_error, store=LocalStore())
     with monkeypatch.context() as patch:
         patch.setattr("resty_django.limits.quotas.rows._reserve", broken)
-        decisions = await _count(counted, use, 4)
+        decisions = await _count(counted, call, 4)
     assert [decision.allowed for decision in decisions] == expected
     assert all(decision.failed for decision in decisions)
 
