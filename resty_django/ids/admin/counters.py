@@ -11,6 +11,7 @@ from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import F, FloatField, Q, QuerySet
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
@@ -26,6 +27,7 @@ from ..errors import BadRule
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from .base import ServiceAdmin
+from .forecast_order import annotate_runs_out
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
 from .statistics import NEAR, CounterStatistics
 
@@ -75,6 +77,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     list_select_related = ("rule",)
     list_per_page = 50
     actions = None
+    change_list_template = "admin/resty_django/live_change_list.html"
     change_form_template = "admin/resty_ids/idcounter/change_form.html"
     fieldsets: ClassVar = [
         (None, {"fields": ["rule_link", "app", "node", "state"]}),
@@ -88,7 +91,12 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[IdCounter]:
         used = Cast(F("bound") - F("rule__min_counter"), FloatField())
         size = Cast(F("rule__max_counter") - F("rule__min_counter") + 1, FloatField())
-        return super().get_queryset(request).select_related("rule").annotate(used=used / size)
+        counters = IdCounter._default_manager.select_related("rule").annotate(used=used / size)
+        return annotate_runs_out(counters, store.database())
+
+    def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
+        """Show the counter that runs out first in the first row."""
+        return ["runs_out", "-used", "pk"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -127,7 +135,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     def used(self, counter: IdCounter) -> str:
         return percent(CounterStatistics.of(counter).used)
 
-    @admin.display(description="forecast")
+    @admin.display(description="forecast", ordering="runs_out")
     def outlook(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).outlook
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from django.urls import resolve
 from django.utils import timezone
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from resty_django import ids
-from resty_django.ids.models import IdCounter
+from resty_django.ids.admin.forecast_order import UNKNOWN, annotate_runs_out
+from resty_django.ids.admin.statistics import CounterStatistics
+from resty_django.ids.forecast import Outlook
+from resty_django.ids.models import IdCounter, IdRule
 from tests.integration.ids.admin_tools import (
     COUNTERS,
     HOSTILE,
@@ -56,9 +62,9 @@ def test_list_shows_position_head_room_and_forecast(admin_client: Client) -> Non
     IdCounter.objects.update(cycle_began=timezone.now() - timedelta(days=5))
     html = admin_client.get(COUNTERS).content.decode()
     assert "2,499" in html
-    assert '<meter min="0" max="1000" low="100" high="250" optimum="1000" value="750">75.0 %</meter>' in html
+    assert '<meter min="0" max="1000" low="100" high="250" optimum="1000" value="750">75 %</meter>' in html
     assert "7,500 left" in html
-    assert "25.0 %" in html
+    assert "25 %" in html
     assert "in 2\N{NO-BREAK SPACE}weeks" in html
     assert "never resets" in html
     assert admin_client.get(page(counter)).status_code == 200
@@ -94,6 +100,60 @@ def test_list_filters_and_sorts(admin_client: Client) -> None:
     assert found("o=5")[0] == found("o=-4")[0]
 
 
+def test_the_counter_that_runs_out_first_is_in_the_first_row(admin_client: Client) -> None:
+    endless = make_rule(max_counter=9999, reset_seconds=0)
+    daily = make_rule("daily", max_counter=9999, timezone="Pacific/Kiritimati")
+
+    def counter(rule: IdRule, name: str, bound: int, *, hours: float, first: int = 0) -> IdCounter:
+        """A counter whose cycle was entered these hours ago."""
+        row = make_counter(rule, name, bound=bound)
+        began = timezone.now() - timedelta(hours=hours)
+        IdCounter.objects.filter(pk=row.pk).update(cycle_began=began, cycle_first=first)
+        return row
+
+    counter(endless, "fast", 2000, hours=1)  # 4 hours left
+    counter(endless, "slow", 9000, hours=900)  # 100 hours left
+    counter(endless, "new", 9000, hours=0)  # too early for a forecast
+    counter(endless, "unused", 100, hours=900, first=100)
+    counter(endless, "full", 10_000, hours=900)
+    counter(daily, "enough for today", 100, hours=1)
+    ended = counter(daily, "ended", 9999, hours=20)
+    IdCounter.objects.filter(pk=ended.pk).update(
+        cycle_start=ended.cycle_start - DAY, cycle_end=ended.cycle_end - DAY, shown=ended.shown - DAY
+    )
+
+    def names(query: str = "") -> list[str]:
+        return [row.app_name for row in admin_client.get(f"{COUNTERS}?{query}").context["cl"].result_list]
+
+    order = ["full", "fast", "slow", "enough for today", "new", "unused", "ended"]
+    assert names() == order
+    assert [name for name in names("o=6") if name in order[:4]] == order[:4]
+    assert names("o=-6")[0] == names("o=6")[-1] == "ended"
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    bound=st.integers(0, 1100),
+    first=st.integers(0, 1100),
+    step=st.integers(1, 3),
+    hours=st.integers(1, 10_000),
+)
+def test_the_order_follows_the_forecast(bound: int, first: int, step: int, hours: int) -> None:
+    IdRule.objects.all().delete()
+    counter = make_counter(make_rule(max_counter=999, reset_seconds=0), bound=bound, step=step)
+    began = timezone.now() - timedelta(hours=hours)
+    IdCounter.objects.filter(pk=counter.pk).update(cycle_began=began, cycle_first=first)
+    row = annotate_runs_out(IdCounter.objects.select_related("rule"), "default").get()
+    forecast = CounterStatistics.of(row).forecast
+    runs_out = vars(row)["runs_out"]
+    if forecast.outlook == Outlook.USED_UP:
+        assert runs_out == 0
+    elif forecast.outlook == Outlook.RUNS_OUT:
+        assert runs_out == pytest.approx((forecast.at or 0) - time.time(), rel=0.3 if step > 1 else 0.02, abs=120)
+    elif forecast.outlook == Outlook.UNKNOWN:
+        assert runs_out >= (UNKNOWN if bound <= first else 0)
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -102,7 +162,7 @@ def test_list_filters_and_sorts(admin_client: Client) -> None:
         ({"bound": 0}, "OK"),
     ],
 )
-def test_facts_tell_the_state(admin_client: Client, fields: dict[str, int], sentence: str) -> None:
+def test_facts_tell_the_state(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
     html = admin_client.get(page(make_counter(make_rule(max_counter=999), **fields))).content.decode()
     assert sentence in html
 
