@@ -32,7 +32,7 @@ def probe() -> Iterator[Finding]:
     that workers refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
     """
     from .clients.default import default_client
-    from .clients.statistics import failures_since
+    from .clients.statistics import failures_since, latencies
     from .coverage import coverage
     from .tasks.abandoned import of_tasks
     from .tasks.registry import refusal_of
@@ -56,6 +56,9 @@ def probe() -> Iterator[Finding]:
         abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
         life = client.workers.alive()
         unserved = coverage(client, queues, life)
+        most_late = conf.qless.max_latency
+        open_queues = [queue.name for queue in queues if not queue.paused]
+        ages = latencies(client, open_queues) if most_late is not None else {}
         since = client.clock() - conf.qless.failed_window
         stuck, examined = _stuck_jobs(client, queues)
         recent = failures_since(client, list(failed)[:MOST_GROUPS], since, MOST_RECENT)
@@ -74,7 +77,10 @@ def probe() -> Iterator[Finding]:
         alone = queue.name in unserved.queues
         if alone:
             text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
-        yield Finding("warning" if queue.stalled or alone else "ok", f"queue {queue.name}", text)
+        late = most_late is not None and ages.get(queue.name, 0) > most_late
+        if late:
+            text += f" The oldest runnable job has waited for {ages[queue.name]:,.0f} s. Start more workers."
+        yield Finding("warning" if queue.stalled or alone or late else "ok", f"queue {queue.name}", text)
     if stuck:
         waiting = sum(queue.depends for queue in queues)
         most = "" if examined >= waiting else f" Examined {examined:,} of {waiting:,} jobs that wait for others."

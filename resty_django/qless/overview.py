@@ -53,6 +53,7 @@ def panel() -> Tile:
             Figure(
                 "workers", _("Workers"), statistics.alive, level="warning" if waiting and not statistics.alive else "ok"
             ),
+            Figure("latency", _("Latency"), statistics.latency, "seconds"),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [Row(queue.name, _figures(queue, queue.name not in unserved.queues)) for queue in ranked],
@@ -116,6 +117,13 @@ def families() -> Iterator[Family]:
         "Whether a queue is paused.",
         ("queue",),
         [Sample((queue.name,), float(queue.counts.paused)) for queue in queues],
+    )
+    yield Family(
+        "resty_jobs_latency_seconds",
+        "gauge",
+        "Age of the oldest runnable job of a queue, 0 without such a job.",
+        ("queue",),
+        [Sample((queue.name,), queue.latency or 0.0) for queue in queues if queue.stats is not None],
     )
     yield Family(
         "resty_jobs_failed",

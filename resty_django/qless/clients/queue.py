@@ -17,7 +17,7 @@ from .job import Job, job_list
 from .outcomes import outcome_fields
 from .put_options import DEPENDS_PER_CALL, class_name, list_text, options_of, text_list
 from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage, Throughput
-from .serialization import as_list, encode, read, reader, texts
+from .serialization import as_list, encode, read, read_latency, reader, texts
 from .transport import Steps, sync_and_async
 
 if TYPE_CHECKING:
@@ -242,6 +242,12 @@ class Queue:
         return read((yield "stats", self.name, self.client.clock() if date is None else date), _STATS)
 
     stats, astats = sync_and_async(_stats)
+
+    def _latency(self) -> Steps[float | None]:
+        """Return the age of the oldest runnable job in seconds; None if no job is runnable."""
+        return read_latency((yield "latency", self.name)[0])
+
+    latency, alatency = sync_and_async(_latency)
 
     def _throughput(self) -> Steps[Throughput]:
         """Return the number of jobs completed in each of the last minutes, hours and days."""

@@ -10,7 +10,7 @@ from ..errors import UnreadableReply
 from .client import Client
 from .job import Job
 from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, Throughput, WorkerCounts, WorkerLife, WorkersPage
-from .serialization import as_list, read, reader
+from .serialization import as_list, read, read_latency, reader
 
 MAX_DETAILED_QUEUES: Final = 500
 """Number of queues whose statistics are fetched; the others have counts only."""
@@ -31,11 +31,13 @@ _THROUGHPUT: Final = reader(Throughput)
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """A queue: its jobs by state, today's statistics (UTC) and its throughput. The latter two may be None."""
+    """A queue: its jobs by state, today's statistics (UTC), its throughput, and its latency: the age of its oldest
+    runnable job in seconds. All but the counts may be None."""
 
     counts: QueueCounts
     stats: QueueStats | None = None
     throughput: Throughput | None = None
+    latency: float | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +67,12 @@ class JobStatistics:
     def total(self, state: str) -> int:
         """Return the number of jobs of all queues in one of `STATES`."""
         return sum(getattr(queue.counts, state) for queue in self.queues)
+
+    @property
+    def latency(self) -> float | None:
+        """The age of the oldest runnable job of the queues that are not paused, in seconds; None without such a job."""
+        ages = [queue.latency for queue in self.queues if queue.latency is not None and not queue.counts.paused]
+        return max(ages, default=None)
 
     @property
     def states(self) -> dict[str, str]:
@@ -99,8 +107,11 @@ def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistic
         replies += client.call_many(
             [request for queue in chunk for request in (("stats", queue.name, now), ("throughput", queue.name))]
         )
+    ages = latencies(client, [queue.name for queue in detailed])
     queue_statistics = [
-        QueueStatistics(queue, read(_raised(stats), _STATS), read(_raised(throughput), _THROUGHPUT))
+        QueueStatistics(
+            queue, read(_raised(stats), _STATS), read(_raised(throughput), _THROUGHPUT), ages.get(queue.name)
+        )
         for queue, stats, throughput in zip(detailed, replies[::2], replies[1::2], strict=True)
     ]
     return JobStatistics(
@@ -109,6 +120,17 @@ def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistic
         workers,
         as_list(read(_raised(client.call_many([("workers.alive",)])[0]), _SIGNS_OF_LIFE)),
     )
+
+
+def latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
+    """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one.
+
+    Raises `QlessError`, `StoreError`.
+    """
+    chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
+    replies = client.call_many([("latency", *chunk) for chunk in chunks]) if chunks else []
+    ages = [read_latency(age) for reply in replies for age in _raised(reply)]
+    return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
 def failures_since(client: Client, groups: Sequence[str], since: float, most: int) -> dict[str, int]:

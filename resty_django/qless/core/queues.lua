@@ -7,6 +7,8 @@
 -- unpause   queue ...              Resumes handing out jobs
 -- queue.forget  queue ...          Removes the queue from the list; its jobs stay
 -- due       queue ...              Reply: the earliest time at which a pop may find a job; nil: the queues are empty
+-- latency   queue ...              Reply: list of the ages of the oldest runnable jobs in seconds, as text; nil: none is
+--                                  runnable. Looks at the 20 highest priorities.
 -- stats     queue date             Reply: JSON statistics of the day that contains the date
 -- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the current one last
 -- Cost      O(k log n) for k queues
@@ -80,6 +82,31 @@ if command == 'due' then
     end
   end
   return earliest and format('%.17g', earliest)
+end
+
+if command == 'latency' then
+  need('Latency', 'queue', ARGV[3])
+  settings()
+  local ages = {}
+  for n = 3, #ARGV do
+    local key, oldest, bound = QUEUE .. ARGV[n], now + 1, '(inf' -- infinite: jobs that `timeout` put first
+    for _ = 1, 20 do -- the score is priority - time / 1e10, so the oldest job of a priority has the greatest score
+      local score = tonumber(call('ZREVRANGEBYSCORE', key .. '-work', bound, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+      if not score then
+        break
+      end
+      local priority = math.ceil(score)
+      local since = (priority - score) * 10000000000
+      oldest = since > now - 1000000000 and math.min(oldest, since) or oldest -- else a fractional priority
+      bound = format('%.17g', priority - 1)
+    end
+    for _, suffix in ipairs({'-scheduled', '-locks'}) do
+      oldest = math.min(oldest, tonumber(call('ZRANGE', key .. suffix, 0, 0, 'WITHSCORES')[2]) or oldest)
+    end
+    ages[n - 2] = oldest <= now and format('%.17g', now - oldest)
+      or call('EXISTS', key .. '-work') == 1 and '0' -- a clock is ahead
+  end
+  return ages
 end
 
 if command == 'stats' then

@@ -213,6 +213,16 @@ def test_recent_failures_are_a_warning(site: Client, settings: Any) -> None:
     default_client().close()
 
 
+def test_an_old_job_is_a_warning(site: Client, settings: Any) -> None:
+    site.queues["q"].put("K")
+    site.source.sync().zadd("ql:q:q-work", {"old": -(time.time() - 90) / 1e10})
+    section = settings.RESTY_DJANGO["QLESS"]
+    for limit, late in ((None, False), (3600, False), (60, True)):
+        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "MAX_LATENCY": limit}}
+        assert ("Start more workers." in findings()["queue q"][1]) == late
+    default_client().close()
+
+
 # --- tasks in modules that workers do not run ---
 
 

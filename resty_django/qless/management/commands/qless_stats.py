@@ -21,7 +21,7 @@ from ..tables import lines
 EXIT_LIMIT: Final = 1
 EXIT_DOWN: Final = 2
 CLEAR: Final = "\033[H\033[2J"
-HEADS: Final = (*STATES, "failures", "retries", "per minute", "wait s", "run s", "state")
+HEADS: Final = (*STATES, "failures", "retries", "per minute", "latency s", "wait s", "run s", "state")
 
 
 class Command(BaseCommand):
@@ -42,6 +42,9 @@ class Command(BaseCommand):
         parser.add_argument("--max-failed", type=int, metavar="N", help="Maximum number of failed jobs in all groups.")
         parser.add_argument(
             "--max-wait", type=float, metavar="S", help="Maximum mean wait of a queue today, in seconds."
+        )
+        parser.add_argument(
+            "--max-latency", type=float, metavar="S", help="Maximum age of the oldest runnable job, in seconds."
         )
         parser.add_argument("--min-workers", type=int, metavar="N", help="Minimum number of workers.")
 
@@ -108,6 +111,12 @@ def limits_exceeded(snapshot: JobStatistics, options: dict[str, Any]) -> list[st
             most, count = options[f"max_{state}"], getattr(queue.counts, state)
             if most is not None and count > most:
                 sentences.append(f"The queue {queue.name} has {count} {state} jobs, more than {most}.")
+        oldest = options["max_latency"]
+        if oldest is not None and not queue.counts.paused and (queue.latency or 0) > oldest:
+            sentences.append(
+                f"The oldest runnable job of the queue {queue.name} is {queue.latency:.1f} s old, "
+                f"more than {oldest:g} s."
+            )
         longest = options["max_wait"]
         if longest is not None and queue.stats is not None and queue.stats.wait.mean > longest:
             sentences.append(
@@ -132,6 +141,7 @@ def as_json(snapshot: JobStatistics, exceeded: list[str]) -> dict[str, Any]:
                 "failures": queue.stats.failures if queue.stats else None,
                 "retries": queue.stats.retries if queue.stats else None,
                 "per_minute": queue.per_minute,
+                "latency": queue.latency,
                 "wait": _series(queue, "wait"),
                 "run": _series(queue, "run"),
             }
@@ -163,6 +173,7 @@ def _row(queue: QueueStatistics) -> list[str]:
         *(f"{getattr(queue.counts, state):,}" for state in STATES),
         *(("", "") if stats is None else (f"{stats.failures:,}", f"{stats.retries:,}")),
         f"{queue.per_minute:,.1f}",
+        "" if queue.latency is None else f"{queue.latency:,.1f}",
         *(("", "") if stats is None else (f"{stats.wait.mean:,.1f}", f"{stats.run.mean:,.1f}")),
         "paused" if queue.counts.paused else "open",
     ]

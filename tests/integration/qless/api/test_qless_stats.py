@@ -78,6 +78,7 @@ def test_one_queue_alone(jobs: Client) -> None:
         (["--max-failed", "0"], "1 jobs have failed, more than 0."),
         (["--min-workers", "2"], "There are 1 workers, fewer than 2."),
         (["--queue", "never"], "The queue never does not exist."),
+        (["--max-latency", "1000", "--queue", "mail"], None),
         (["--max-waiting", "2", "--max-failed", "1", "--min-workers", "1", "--max-stalled", "0"], None),
         (["--max-scheduled", "0", "--max-wait", "1000", "--queue", "mail"], None),
     ],
@@ -92,6 +93,17 @@ def test_thresholds_give_the_exit_code_1(jobs: Client, options: list[str], sente
         call_command("qless_stats", *options, "--json", stdout=output)
     assert (str(raised.value), raised.value.returncode) == (sentence, 1)
     assert json.loads(output.getvalue())["exceeded"] == [sentence]
+
+
+def test_an_old_job_exceeds_the_latency(jobs: Client) -> None:
+    jobs.queues["mail"].put("K")
+    jobs.source.sync().zadd("ql:q:mail-work", {"old": -(time.time() - 90) / 1e10})
+    with pytest.raises(
+        CommandError, match=r"The oldest runnable job of the queue mail is 9\d\.\d s old, more than 60 s\."
+    ):
+        stats("--max-latency", "60")
+    jobs.queues["mail"].pause()
+    stats("--max-latency", "60")
 
 
 def test_a_server_that_is_down_gives_the_exit_code_2() -> None:
@@ -135,6 +147,7 @@ def test_panel_counts_jobs(jobs: Client) -> None:
     (answer,) = overview.answers([panel])
     assert answer.tile is not None, answer.error
     values = {figure.name: figure.value for figure in answer.tile.figures}
+    assert 0 <= values.pop("latency") < 600
     assert values == {"waiting": 2, "running": 1, "failed": 1, "workers": 1, "per_minute": 0}
     assert [row.subject for row in answer.tile.rows] == ["mail", "pdf"]
     assert sum(answer.tile.bars) == 1
@@ -150,6 +163,8 @@ def test_metrics_count_jobs(jobs: Client) -> None:
     assert samples["resty_jobs_run_seconds", "pdf"].count == 1
     assert samples["resty_jobs_failures", "pdf"].value == 1
     assert samples["resty_jobs_queue_paused", "pdf"].value == 1
+    assert 0 < samples["resty_jobs_latency_seconds", "mail"].value < 600
+    assert samples["resty_jobs_latency_seconds", "pdf"].value == 0
     assert samples[("resty_jobs_workers",)].value == 1
 
 
@@ -177,6 +192,6 @@ def test_figures_make_two_calls_per_queue(jobs: Client, valkey: Any) -> None:
     collect_statistics(jobs)
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
     statistics = collect_statistics(jobs)
-    assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 2 * 50
+    assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 2 * 50 + 1
     assert len(statistics.queues) == 50
     assert statistics.total("waiting") == 50

@@ -123,6 +123,13 @@ async def test_statistics(client: SkewedClient, invoke: Invoke) -> None:
     assert sum((await invoke(queue.throughput)).hours) == 1
 
 
+async def test_latency(client: Client, invoke: Invoke) -> None:
+    queue = client.queues["q"]
+    assert await invoke(queue.latency) is None
+    await invoke(queue.put, "K")
+    assert 0 <= await invoke(queue.latency) < 60
+
+
 async def test_a_paused_queue_hands_out_nothing(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     jids = await invoke(queue.put_many, [{"klass": "K", "priority": -n} for n in range(3)])
@@ -278,6 +285,28 @@ async def test_what_a_recurring_job_spawns(client: SkewedClient, invoke: Invoke)
     assert await invoke(client.jobs.get("r-1").spawned_from)  # type: ignore[union-attr]
     client.skew = 61
     assert [job.jid for job in await invoke(queue.pop, 9)] == ["r-2"]
+
+
+async def test_a_paused_recurring_job_spawns_nothing(client: SkewedClient, invoke: Invoke) -> None:
+    queue = client.queues["q"]
+    await invoke(queue.recur, "K", {}, 60, jid="r", offset=30)
+    job = await invoke(client.jobs.get, "r")
+    due = await invoke(job.next)
+    for _ in range(2):
+        await invoke(job.pause)
+        assert (await invoke(job.paused), await invoke(job.next)) == (True, None)
+    client.skew = 10_000
+    assert await invoke(queue.pop) is None
+    for _ in range(2):
+        await invoke(job.resume)
+        assert await invoke(job.paused) is False
+        assert await invoke(job.next) == pytest.approx(due + 167 * 60)
+    client.skew = 10_080
+    assert [job.jid for job in await invoke(queue.pop, 9)] == ["r-1"]
+    await invoke(job.cancel)
+    for change in (job.pause, job.resume):
+        with pytest.raises(NoSuchJob, match="was canceled"):
+            await invoke(change)
 
 
 async def test_many_calls_at_once(client: Client, invoke: Invoke) -> None:

@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "unpause": ("Unpause", {"queue": "q"}),
     "queue.forget": ("Queue.Forget", {"queue": "q"}),
     "due": ("Due", {"queue": "q"}),
+    "latency": ("Latency", {"queue": "q"}),
     "stats": ("Stats", {"queue": "q", "date": 0}),
     "throughput": ("Throughput", {"queue": "q"}),
     "worker.deregister": ("Worker.Deregister", {"worker": "w"}),
@@ -188,7 +189,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 56
+    assert len(COMMANDS) == 57
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

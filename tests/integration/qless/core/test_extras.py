@@ -191,6 +191,70 @@ def test_time_of_the_server(core: Core) -> None:
         core.put("k")
 
 
+# --- latency ---
+
+
+def latency(core: Core, *queues: str) -> list[float | None]:
+    return [age if age is None else round(float(age), 3) for age in core("latency", *(queues or ["q"]))]
+
+
+def test_latency_is_the_age_of_the_oldest_runnable_job(core: Core) -> None:
+    assert latency(core) == [None]
+    core.put("old", priority=-3)
+    core.now += 100
+    core.put("urgent", priority=7)
+    core.now += 10
+    core.put("plain")
+    assert latency(core, "q", "empty") == [110, None]
+    assert core.popped(count=2) == ["urgent", "plain"]
+    assert latency(core) == [110]
+    assert core.popped() == ["old"]
+    assert latency(core) == [None]
+
+
+def test_latency_counts_expired_locks_and_due_jobs(core: Core) -> None:
+    core.config(heartbeat=50, grace_period=0)
+    core.put("later", delay=20)
+    core.put("lost")
+    assert core.popped() == ["lost"]
+    assert latency(core) == [None]
+    core.now += 30
+    assert latency(core) == [10]
+    core.now += 70
+    assert core.popped("v", count=1) == ["lost"]
+    assert latency(core) == [80]
+
+
+def test_latency_of_jobs_that_were_put_first(core: Core) -> None:
+    core.put("j")
+    core.now += 5
+    core.popped()
+    core("timeout", "j")
+    assert latency(core) == [0]  # its age is not known
+    core.put("k")
+    core.now += 5
+    assert latency(core) == [5]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    puts=st.lists(
+        st.tuples(st.integers(min_value=-5, max_value=5), st.integers(min_value=0, max_value=1000)),
+        min_size=1,
+        max_size=15,
+    )
+)
+def test_latency_is_exact_for_integer_priorities(valkey_url: str, puts: list[tuple[int, int]]) -> None:
+    with Redis.from_url(valkey_url) as client:
+        client.flushdb()
+        core = Core(client)
+        start = core.now
+        for number, (priority, span) in enumerate(puts):
+            core.put(f"j{number}", priority=priority)
+            core.now += span
+        assert latency(core) == [pytest.approx(core.now - start, abs=0.01)]
+
+
 # --- throughput --------------------------------------------------------------------------------------------------
 
 SPANS = st.lists(st.sampled_from([0, 1, 59, 61, 600, 3600, 5000, 40_000, 90_000, 700_000, 3_000_000]), max_size=25)
