@@ -20,6 +20,7 @@ from django.utils.html import format_html
 
 from resty_django.text import one_line
 
+from .live import answer_unchanged
 from .versions import VersionedForm, save_changes
 
 Model = TypeVar("Model", bound=models.Model)
@@ -48,7 +49,11 @@ class PageAdmin(ModelAdmin[Model]):
     object_route: ClassVar[str] = "<int:object_id>"
 
     class Media:
-        css: ClassVar = {"all": ["resty_django/admin.css"]}
+        css: ClassVar = {"all": ["resty_django/admin.css", "resty_django/chart.css"]}
+        js: ClassVar = ["resty_django/chart.js"]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return answer_unchanged(request, super().changelist_view(request, extra_context))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Save the object; if it has versions, only the changed fields, so that concurrent edits survive."""
@@ -92,7 +97,9 @@ class PageAdmin(ModelAdmin[Model]):
             "listed_crumbs": django.VERSION >= (6, 1),
             **context,
         }
-        return TemplateResponse(request, template, context, status=status)
+        response = TemplateResponse(request, template, context, status=status)
+        answer_unchanged(request, response)
+        return response
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Shorten the key for Django's message: the URL may contain any text."""

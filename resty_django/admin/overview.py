@@ -22,8 +22,8 @@ from resty_django.overview import Answer, Figure, Row, Tile
 from resty_django.text import printable
 
 from .base import ReadOnlyAdmin
+from .charts import Series, sparkline
 from .formatting import NONE, free_space_bar, percent
-from .svg import bars
 
 REFRESH_SECONDS: Final = 10
 """Seconds between automatic refreshes of the page."""
@@ -96,8 +96,9 @@ def _tile(answer: Answer, site_name: str) -> TileView:
 
 
 def _chart(tile: Tile) -> SafeString | str:
-    columns = [[("bar", count)] for count in tile.bars]
-    return bars(columns, width=240, height=32, label=tile.bars_label) if any(tile.bars) else ""
+    if not any(tile.bars):
+        return ""
+    return sparkline([Series("bar", tile.bars_label, tile.bars)], tile.bars_label, width=240, height=32)
 
 
 def _row(row: Row) -> RowView:
@@ -134,9 +135,6 @@ def _text(figure: Figure) -> str | SafeString:
 
 
 class OverviewAdmin(ReadOnlyAdmin[Overview]):
-    class Media:
-        js = ("resty_django/live.js",)
-
     def get_urls(self) -> list[URLPattern]:
         return [self.page_url("changelist", self.changelist_view, "")]
 

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import NONE, percent
+from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
+from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
+from resty_django.admin.formatting import NONE, number, percent
 from resty_django.admin.statistics import Key, why
-from resty_django.admin.svg import Column, bars, peak
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
@@ -31,8 +33,6 @@ LEVELS: Final = {
     "misses": ("Misses", "not found, without a callback"),
     "errors": ("Errors", "the call raised"),
 }
-UPWARDS: Final = ("errors", "l3", "misses", "stale", "l2", "l1")
-"""The parts of a bar from bottom to top. Errors come first, so that even a few are visible."""
 LONGEST_OPTION: Final = 500
 
 
@@ -145,33 +145,19 @@ class Figures:
     @property
     def spark(self) -> SafeString:
         """The chart of the last hour for a row of the list."""
-        return bars(columns(self.history.minutes), width=150, height=18, label=self.words)
+        return sparkline(levels_of(self.history.minutes), self.words)
 
     @property
-    def hour_chart(self) -> SafeString:
-        return bars(columns(self.history.minutes), width=720, height=160, label=self.words)
+    def hour_charts(self) -> list[Chart]:
+        """The hit ratio and the calls of the last hour by minute."""
+        return span_charts(self.history.minutes, MINUTE, self.words)
 
     @property
-    def days_chart(self) -> SafeString:
+    def days_charts(self) -> list[Chart]:
+        """The hit ratio and the calls of the last two days by hour."""
         stats = summed(self.history.hours)
-        summary = f"{stats.calls:,} calls in the last two days, {percent(stats.hit_ratio)} of them from L1 or L2"
-        return bars(columns(self.history.hours), width=720, height=120, label=summary)
-
-    @property
-    def minute_peak(self) -> str:
-        return f"{peak(columns(self.history.minutes)):,}"
-
-    @property
-    def hour_peak(self) -> str:
-        return f"{peak(columns(self.history.hours)):,}"
-
-    @property
-    def minute_rows(self) -> list[tuple[datetime, Stats, str]]:
-        return rows(self.history.minutes)
-
-    @property
-    def hour_rows(self) -> list[tuple[datetime, Stats, str]]:
-        return rows(self.history.hours)
+        summary = _("%(calls)s calls in the last two days") % {"calls": number(stats.calls)}
+        return span_charts(self.history.hours, HOUR, summary)
 
     @property
     def slow(self) -> list[SlowKey]:
@@ -201,14 +187,53 @@ def dictionary_text(dictionary: SharedDict) -> str:
     return f"{dictionary.name} ({dictionary.engine})"
 
 
-def columns(spans: Sequence[Span]) -> list[Column]:
-    return [[(kind, getattr(span.stats, kind)) for kind in UPWARDS] for span in spans]
-
-
-def rows(spans: Sequence[Span]) -> list[tuple[datetime, Stats, str]]:
-    """Return the spans with calls, latest first, each with the share of hits."""
+def levels_of(spans: Sequence[Span]) -> list[Series]:
+    """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return [
-        (moment(span.start), span.stats, percent(span.stats.hit_ratio)) for span in reversed(spans) if span.stats.calls
+        Series(kind, label, [getattr(span.stats, kind) for span in spans]) for kind, (label, _help) in LEVELS.items()
+    ]
+
+
+def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart]:
+    """Return the charts of hit ratio and calls for spans of a minute or an hour."""
+    axis = time_axis([span.start for span in spans], seconds)
+    ratios = [span.stats.hit_ratio if span.stats.calls else None for span in spans]
+    calls = [span.stats.calls for span in spans]
+    by_minute = seconds == MINUTE
+    callback_times = [
+        span.stats.callback_seconds / span.stats.callbacks if span.stats.callbacks else None for span in spans
+    ]
+    known = [ratio for ratio in ratios if ratio is not None]
+    stats = summed(spans)
+    return [
+        Chart(
+            _("Hit ratio"),
+            [
+                Series("hits", _("Hits"), ratios, LINE),
+                Series("calls", _("Calls"), calls, TABLE, Unit.COUNT),
+                Series("callbacks", _("Callbacks"), [span.stats.callbacks for span in spans], TABLE, Unit.COUNT),
+                Series("callback", _("Mean time"), callback_times, TABLE, Unit.SECONDS),
+            ],
+            axis,
+            y_label=_("calls answered by L1, L2 or a stale value"),
+            unit=Unit.SHARE,
+            summary=_("%(mean)s, lowest %(lowest)s") % {"mean": percent(stats.hit_ratio), "lowest": percent(min(known))}
+            if known
+            else _("no calls"),
+            height=120,
+        ),
+        Chart(
+            _("Calls"),
+            [
+                Series("calls", _("Calls"), calls, TABLE),
+                Series("hits", _("Hits"), ratios, TABLE, Unit.SHARE),
+                *levels_of(spans),
+            ],
+            axis,
+            y_label=_("calls per minute") if by_minute else _("calls per hour"),
+            summary=summary,
+            table_label=_("By minute") if by_minute else _("By hour"),
+        ),
     ]
 
 

@@ -32,8 +32,6 @@ TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
 SHOWN_KEYS: Final = 3
 """The number of most refused keys in a row of the list."""
-RELOAD: Final = 5
-"""Seconds between automatic reloads of a page of figures."""
 LABELS: Final = {
     catalog.POLICY: _("Policy"),
     catalog.DECORATOR: _("Decorator"),
@@ -145,7 +143,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
 
     @method_decorator(require_safe)
     def limit_figures_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the statistics of the limit in the query. With `live` in the query, the page reloads automatically."""
+        """Show the statistics of the limit in the query."""
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         series = request.GET.get("limit", "")
@@ -160,22 +158,14 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
         if limit_figures is None:
             (limit_figures,) = figures([series], top=True, days=True)
-        live = "live" in request.GET
-        query = urlencode({"limit": series})
         context = {
             "title": _("Figures"),
             "subtitle": limit.name,
             "limit": limit,
             "figures": limit_figures,
             "outages": troubles(),
-            "live": live,
-            "live_url": f"?{query}" if live else f"?{query}&live",
-            "every": RELOAD,
         }
-        response = self.page(request, f"{TEMPLATES}/limit_figures.html", context)
-        if live:
-            response["Refresh"] = str(RELOAD)
-        return response
+        return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
 
     def listed_limits(self) -> list[ListedLimit]:
         """Return all limits: policies, limits of this process, and limits that other processes have counted.

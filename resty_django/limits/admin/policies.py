@@ -48,8 +48,6 @@ from .policy_test import TEST, run_test
 from .statistics import figures, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
-EVERY = 5
-"""Seconds between automatic reloads of the statistics page."""
 OWN_NUMBERS: Final = "The policy's own"
 SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
@@ -220,12 +218,11 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     @method_decorator(require_safe)
     def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """Show the statistics of the policy. With `live` in the query, the page reloads automatically."""
+        """Show the statistics of the policy."""
         row = self._looked_at(request, object_id)
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         (row_figures,) = figures([row.name], top=True, days=True)
-        live = "live" in request.GET
         context = {
             "title": "Figures",
             "subtitle": str(row),
@@ -233,15 +230,9 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "words": in_words(row.spec()),
             "figures": row_figures,
             "outages": troubles(),
-            "live": live,
-            "live_url": "?" if live else "?live",
-            "every": EVERY,
             "may_reset": self.may(request, "reset_key", row),
         }
-        response = self.page(request, f"{TEMPLATES}/figures.html", context)
-        if live:
-            response["Refresh"] = str(EVERY)
-        return response
+        return self.page(request, f"{TEMPLATES}/figures.html", context)
 
     @method_decorator(require_safe)
     def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:

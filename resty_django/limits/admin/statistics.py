@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
+from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.statistics import Key, why
-from resty_django.admin.svg import Column, bars, chart, time_marks
 from resty_django.text import printable
 
 from ..statistics.reporter import Minute, Totals, stats, summed
 from ..statistics.top_keys import FrequentKey
 from ..stores import circuit_breaker
 
-PARTS = ("refused", "shadowed", "delayed", "passed")
-"""The parts of a bar, the lowest first, so that even a few refusals are visible."""
+OUTCOMES: Final = {
+    "passed": gettext_lazy("Passed"),
+    "delayed": gettext_lazy("Delayed"),
+    "refused": gettext_lazy("Refused"),
+    "shadowed": gettext_lazy("Would have been refused"),
+}
+"""The parts of a bar, the highest first, so that even a few refusals are visible at the bottom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +72,36 @@ class Figures:
     @property
     def spark(self) -> SafeString:
         """The last hour as a sparkline."""
-        return bars(columns(self.minutes), width=150, height=18, label=self.words)
+        return sparkline(series_of(self.minutes), self.words)
 
     @property
-    def chart(self) -> SafeString:
-        """The last hour by minute, with axes."""
-        marks = time_marks([minute.start for minute in self.minutes], 900, "%H:%M")
-        return chart(
-            columns(self.minutes), width=660, height=160, label=self.words, unit="decisions per minute", marks=marks
+    def chart(self) -> Chart:
+        """The last hour by minute."""
+        return Chart(
+            _("Decisions"),
+            series_of(self.minutes),
+            time_axis([minute.start for minute in self.minutes], MINUTE),
+            y_label=_("decisions per minute"),
+            summary=self.words,
+            table_label=_("By minute"),
         )
 
     @property
-    def days_chart(self) -> SafeString:
-        """The last two days by hour, with axes."""
-        marks = time_marks([hour.start for hour in self.hours], 43_200, "%d.%m. %H:%M")
-        label = f"Last two days: {in_words(self.days)}"
-        return chart(columns(self.hours), width=660, height=120, label=label, unit="decisions per hour", marks=marks)
-
-    @property
-    def peak(self) -> int:
-        """The maximum number of decisions in one minute."""
-        return max((minute.totals.all for minute in self.minutes), default=0)
+    def days_chart(self) -> Chart:
+        """The last two days by hour."""
+        return Chart(
+            _("Decisions"),
+            series_of(self.hours),
+            time_axis([hour.start for hour in self.hours], HOUR),
+            y_label=_("decisions per hour"),
+            summary=in_words(self.days),
+            table_label=_("By hour"),
+            height=120,
+        )
 
     @property
     def words(self) -> str:
         return in_words(self.hour)
-
-    @property
-    def rows(self) -> list[tuple[datetime, Totals]]:
-        """The minutes with decisions, the most recent first."""
-        return _rows(self.minutes)
-
-    @property
-    def hour_rows(self) -> list[tuple[datetime, Totals]]:
-        """The hours with decisions, the most recent first."""
-        return _rows(self.hours)
 
 
 def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> Iterator[Figures]:
@@ -154,17 +158,7 @@ def in_digits(totals: Totals) -> dict[str, str]:
     return {kind: f"{count:,}" for kind, count in totals._asdict().items()}
 
 
-def _rows(spans: Sequence[Minute]) -> list[tuple[datetime, Totals]]:
-    return [(timezone.localtime(when(span)), span.totals) for span in reversed(spans) if busy(span)]
-
-
-def when(minute: Minute) -> datetime:
-    return datetime.fromtimestamp(minute.start, tz=timezone.get_current_timezone())
-
-
-def busy(minute: Minute) -> bool:
-    return any(minute.totals)
-
-
-def columns(minutes: Sequence[Minute]) -> list[Column]:
-    return [[(kind, getattr(minute.totals, kind)) for kind in PARTS] for minute in minutes]
+def series_of(spans: Sequence[Minute]) -> list[Series]:
+    return [
+        Series(kind, str(label), [getattr(span.totals, kind) for span in spans]) for kind, label in OUTCOMES.items()
+    ]

@@ -1,73 +1,178 @@
-/* Keeps parts of a page fresh: each element with an id and data-resty-live="<seconds>" is replaced by its like from the
-   same address. Rests while the tab is hidden or the button says so, and a part
-   while something in it is chosen or typed. Without this script the page is as it was loaded. */
+/* Keeps parts of a page fresh: each element with an id and data-resty-live="<seconds>" is patched to look like the one
+   in a new copy of the page, so that focus, selected text, check boxes and scroll position survive. The status element
+   of admin/resty_django/live.html names more parts, and contains the texts. Rests while the tab is hidden or the button
+   says so. Without this script the page stays as it was loaded. */
 "use strict";
 (() => {
-  const LONGEST = 120;
+  const LONGEST = 120; // seconds between two attempts while the server fails
+  const PATIENCE = 20; // seconds until an attempt counts as failed
   let running = true;
   let failures = 0;
   let timer = 0;
+  let version = "";
+  let fetching = false;
+  let signedOut = false;
+  let updated = Date.now();
+  let button = null;
+  let age = null;
 
-  const parts = () => document.querySelectorAll("[id][data-resty-live]");
-  const seconds = () => Math.min(...[...parts()].map((part) => Number(part.dataset.restyLive) || 10));
+  const status = () => document.querySelector(".resty-live-status");
+  const selector = () => ["[id][data-resty-live]", status()?.dataset.restyParts].filter(Boolean).join(", ");
+  const parts = () => [...document.querySelectorAll(selector())];
+  const seconds = () => Math.min(...parts().map((part) => Number(part.dataset.restyLive || status()?.dataset.restyEvery) || 10));
+  const text = (name, fallback) => status()?.dataset[name] || fallback;
 
-  function swap(fresh) {
-    for (const old of parts()) {
-      const next = fresh.getElementById(old.id);
-      if (!next || old.querySelector("input:checked, input:focus, select:focus, textarea:focus")) continue;
-      const active = old.contains(document.activeElement) ? document.activeElement : null;
-      const open = [...old.querySelectorAll("details")].map((one) => one.open);
-      const place = active && [...old.querySelectorAll("a, button, summary, [tabindex]")].indexOf(active);
-      old.replaceChildren(...next.childNodes);
-      [...old.querySelectorAll("details")].forEach((one, at) => { one.open = open[at] || false; });
-      if (active) old.querySelectorAll("a, button, summary, [tabindex]")[place]?.focus({ preventScroll: true });
+  /* --- patching ------------------------------------------------------------------------------------------------- */
+
+  const isOurs = (node) => node.nodeType === Node.ELEMENT_NODE && "restyScript" in node.dataset;
+
+  function keyOf(node) {
+    if (node.nodeType !== Node.ELEMENT_NODE) return "";
+    if (node.id) return node.id;
+    return node.nodeName === "TR" ? node.querySelector("a[href]")?.getAttribute("href") || "" : "";
+  }
+
+  const isSelected = (node) => {
+    const selection = document.getSelection();
+    return selection && !selection.isCollapsed && selection.containsNode(node, true);
+  };
+
+  /* What the user has opened, typed or chosen stays. */
+  const isUsers = (node, name) =>
+    (node.nodeName === "DETAILS" && name === "open") ||
+    (node.nodeName === "INPUT" && node.type !== "hidden" && ["value", "checked"].includes(name)) ||
+    (node.nodeName === "OPTION" && name === "selected") ||
+    ("restyCopy" in node.dataset && name === "hidden");
+
+  function patch(old, next) {
+    if (old.isEqualNode(next)) return;
+    for (const { name } of [...old.attributes]) {
+      if (!next.hasAttribute(name) && !isUsers(old, name)) old.removeAttribute(name);
     }
+    for (const { name, value } of next.attributes) {
+      if (old.getAttribute(name) !== value && !isUsers(old, name)) old.setAttribute(name, value);
+    }
+    if (old.nodeName !== "TEXTAREA") patchChildren(old, next);
+  }
+
+  function patchChildren(old, next) {
+    const keyed = new Map([...old.children].map((child) => [keyOf(child), child]).filter(([key]) => key));
+    let cursor = old.firstChild;
+    for (const child of next.childNodes) {
+      while (cursor && isOurs(cursor)) cursor = cursor.nextSibling;
+      const key = keyOf(child);
+      let match = key ? keyed.get(key) : cursor;
+      if (match && (match.nodeType !== child.nodeType || match.nodeName !== child.nodeName)) match = null;
+      if (match && !key && keyOf(match)) match = null;
+      if (!match) {
+        old.insertBefore(document.importNode(child, true), cursor);
+        continue;
+      }
+      keyed.delete(key);
+      if (match === cursor) cursor = cursor.nextSibling;
+      else old.insertBefore(match, cursor);
+      if (child.nodeType === Node.ELEMENT_NODE) patch(match, child);
+      else if (match.data !== child.data && !isSelected(match)) match.data = child.data;
+    }
+    while (cursor) {
+      const rest = cursor.nextSibling;
+      if (!isOurs(cursor)) cursor.remove();
+      cursor = rest;
+    }
+  }
+
+  function update(fresh) {
+    const active = document.activeElement;
+    for (const old of parts()) {
+      const next = old.id && fresh.getElementById(old.id);
+      if (next) patch(old, next);
+    }
+    if (active !== document.activeElement && active?.isConnected) active.focus({ preventScroll: true });
     document.dispatchEvent(new Event("resty:swapped"));
   }
 
+  /* --- asking --------------------------------------------------------------------------------------------------- */
+
   async function look() {
+    fetching = true;
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin", headers: { Accept: "text/html" } });
-      if (!answer.ok || answer.redirected) throw new Error(answer.statusText);
-      swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      const response = await fetch(location.href, {
+        cache: "no-store",
+        credentials: "same-origin",
+        headers: { Accept: "text/html", "X-Resty-Live": "1", ...(version && { "If-None-Match": version }) },
+        redirect: "manual",
+        signal: AbortSignal.timeout(1000 * PATIENCE),
+      });
+      signedOut = response.type === "opaqueredirect" || response.status === 403;
+      if (response.status !== 304) {
+        if (!response.ok) throw new Error(response.statusText);
+        update(new DOMParser().parseFromString(await response.text(), "text/html"));
+        version = response.headers.get("ETag") || "";
+      }
       failures = 0;
+      updated = Date.now();
     } catch {
       failures += 1;
     }
+    fetching = false;
     plan();
+    say();
   }
 
   function plan() {
     clearTimeout(timer);
-    if (running && !document.hidden && parts().length) {
-      timer = setTimeout(look, 1000 * Math.min(LONGEST, seconds() * 2 ** failures));
-    }
+    if (fetching || !running || document.hidden || !parts().length) return;
+    const wait = 1000 * Math.min(LONGEST, seconds() * 2 ** failures);
+    timer = setTimeout(look, failures ? wait : Math.max(0, updated + wait - Date.now()));
   }
 
-  function button() {
-    const made = document.createElement("button");
-    const text = document.createElement("span");
-    made.type = "button";
-    made.className = "button resty-live";
-    made.append(text);
-    const say = () => {
-      text.textContent = running ? made.dataset.stop : made.dataset.go;
-    };
-    Object.assign(made.dataset, { stop: parts()[0].dataset.restyStop || "Stop reloading", go: parts()[0].dataset.restyGo || "Resume" });
-    made.addEventListener("click", () => {
+  /* --- the status ----------------------------------------------------------------------------------------------- */
+
+  function ago() {
+    const passed = Math.max(0, Math.round((Date.now() - updated) / 1000));
+    const [count, unit] =
+      passed < 60 ? [passed, "second"] : passed < 3600 ? [Math.floor(passed / 60), "minute"] : [Math.floor(passed / 3600), "hour"];
+    const words = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", { style: "short" });
+    return words.format(-count, unit);
+  }
+
+  function say() {
+    const stale = failures > 0 || signedOut;
+    const pattern = signedOut
+      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s")
+      : stale
+        ? text("restyDown", "Not updated: the server does not respond. Last update: %s")
+        : text("restyUpdated", "Updated %s");
+    button.textContent = running ? text("restyStop", "Stop reloading") : text("restyGo", "Resume");
+    age.textContent = pattern.replace("%s", ago());
+    age.classList.toggle("resty-alarm", stale);
+    for (const part of parts()) part.toggleAttribute("data-resty-stale", stale);
+  }
+
+  function start() {
+    const first = parts()[0];
+    if (!first || button) return;
+    const bar = document.createElement("div");
+    bar.className = "resty-live-bar";
+    bar.dataset.restyScript = "";
+    age = document.createElement("span");
+    age.className = "resty-quiet resty-live-age";
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "button resty-live";
+    button.addEventListener("click", () => {
       running = !running;
       say();
       plan();
     });
+    bar.append(age, button);
+    first.before(bar);
+    setInterval(() => document.hidden || say(), 1000);
+    document.addEventListener("visibilitychange", plan);
     say();
-    return made;
+    plan();
   }
 
-  document.addEventListener("DOMContentLoaded", () => {
-    const first = parts()[0];
-    if (!first) return;
-    first.before(button());
-    document.addEventListener("visibilitychange", plan);
-    plan();
-  });
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
 })();

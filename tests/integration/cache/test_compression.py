@@ -254,5 +254,5 @@ def test_the_backend_refuses_bad_options(settings):
 def test_the_admin_shows_the_share_saved():
     hour, total = Stats(compressible_bytes=100, compressed_bytes=37), Stats(compressible_bytes=100, compressed_bytes=50)
     figures = Figures("c", "cache", history=History(total), hour=hour)
-    assert figures.compression == "63.0 % in the last hour, 50.0 % in total"
+    assert figures.compression == "63 % in the last hour, 50 % in total"
     assert Figures("c", "cache").compression == ""

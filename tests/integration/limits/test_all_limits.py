@@ -521,8 +521,6 @@ def test_a_limit_has_figures(admin_client: Client) -> None:
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
     assert "test_a_limit_has_figures" in html
-    live = admin_client.get(f"{FIGURES}?limit=function:sms&live")
-    assert live["Refresh"] == "5"
     assert admin_client.get(f"{FIGURES}?{urlencode({'limit': HOSTILE})}").status_code == 404
 
 

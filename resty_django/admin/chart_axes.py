@@ -1,0 +1,147 @@
+"""Axes of charts: round scales for counts, shares and durations, and the marks of a time axis. Pure but for formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from .formatting import duration, number, percent
+
+MINUTE: Final = 60
+HOUR: Final = 3600
+DAY: Final = 86_400
+
+_DURATIONS: Final = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 10.0, 20.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 1800.0),
+    *(3600.0, 7200.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 2 * 86_400.0),
+)
+"""Tops of scales of durations, in seconds: their halves are round, too."""
+_MARKS: Final = {MINUTE: 900, HOUR: 6 * HOUR}
+"""Seconds between two marks of a time axis, by the length of a span."""
+MAX_MARKS: Final = 6
+
+
+class Unit(StrEnum):
+    """The unit of the numbers in a chart."""
+
+    COUNT = "count"
+    SHARE = "share"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A y axis from 0 to `top`, with marks at 0, the middle and the top."""
+
+    unit: Unit
+    top: float
+
+    @classmethod
+    def of(cls, unit: Unit, highest: float) -> Scale:
+        """Return the lowest round scale on which `highest` has room; shares always go up to 100 %."""
+        if unit is Unit.SHARE:
+            return cls(unit, 1.0)
+        if unit is Unit.SECONDS:
+            return cls(unit, next((top for top in _DURATIONS if top >= highest), _days_top(highest)))
+        return cls(unit, axis_top(highest))
+
+    def label(self, value: float) -> str:
+        """Return the short text of a mark."""
+        if self.unit is Unit.COUNT:
+            return axis_number(value)
+        return text_of(self.unit, value) if value else "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An x axis: the text of each column, and the marks as pairs of a column's index and a shorter text.
+
+    `heading` names the columns in the table of the chart.
+    """
+
+    labels: Sequence[str]
+    marks: Sequence[tuple[int, str]] = ()
+    heading: str = ""
+
+
+def text_of(unit: Unit, value: float | None) -> str:
+    """Return a value of a chart as the tooltip and the table show it."""
+    if value is None:
+        return "–"
+    if unit is Unit.SHARE:
+        return percent(value)
+    return duration(value) if unit is Unit.SECONDS else number(value)
+
+
+def time_axis(starts: Sequence[float], seconds: int) -> Axis:
+    """Return the axis for spans of `seconds` (a minute, an hour or a day) that begin at `starts` (epoch seconds).
+
+    Times are in the current time zone. Days are UTC days, as the stores count them.
+    """
+    if seconds >= DAY:
+        days = [datetime.fromtimestamp(start, tz=UTC) for start in starts]
+        step = -(-len(days) // MAX_MARKS) or 1
+        marks = [
+            (index, date_format(day, "j M"))
+            for index, day in enumerate(days)
+            if (len(days) - 1 - index) % step == step // 2 and (len(days) <= 7 or _has_room(index, len(days)))
+        ]
+        return Axis([date_format(day, "SHORT_DATE_FORMAT") for day in days], marks, _("Day (UTC)"))
+    form = "H:i" if seconds < HOUR else "SHORT_DATE_FORMAT"
+    labels = []
+    for start in starts:
+        moment = local(start)
+        labels.append(date_format(moment, form) + ("" if seconds < HOUR else f" {date_format(moment, 'H:i')}"))
+    marks = time_marks(starts, _MARKS[seconds] if len(starts) <= 60 else DAY)
+    return Axis(labels, marks, _("From"))
+
+
+def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
+    """Return the marks of a time axis for spans that begin at `starts` (epoch seconds).
+
+    `every`: the seconds between two marks, which are at multiples of it since midnight, in the current time zone. The
+    mark at midnight is a date if marks are hours apart. Marks at the ends, where their text has no room, are left out.
+    """
+    marks = []
+    for index, start in enumerate(starts):
+        moment = local(start)
+        since_midnight = moment.hour * 3600 + moment.minute * 60 + moment.second
+        if since_midnight % every == 0 and _has_room(index, len(starts)):
+            marks.append((index, date_format(moment, "H:i" if since_midnight or every < HOUR else "j M")))
+    return marks
+
+
+def local(epoch: float) -> datetime:
+    """Return epoch seconds in the current time zone."""
+    return datetime.fromtimestamp(epoch, tz=timezone.get_current_timezone())
+
+
+def axis_top(highest: float) -> float:
+    """Return the top of a y axis: 4, 10, 20, 40, 100 and so on, the lowest that is not below `highest`."""
+    top = 4.0
+    while top < highest:
+        top *= 2.5 if str(top).startswith("4") else 2
+    return top
+
+
+def axis_number(value: float) -> str:
+    """Return a number in at most five characters: 40, 2k, 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def _days_top(highest: float) -> float:
+    return axis_top(highest / DAY) * DAY
+
+
+def _has_room(index: int, count: int) -> bool:
+    return 0.03 <= (index + 0.5) / count <= 0.97

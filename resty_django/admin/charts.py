@@ -1,0 +1,267 @@
+"""Charts for all admin pages: bars and lines as SVG, drawn on the server, without inline scripts or styles.
+
+series = [Series("completed", "Completed", counts)]
+chart = Chart("Completed", series, time_axis(starts, MINUTE), y_label="jobs per minute")
+
+{{ chart }} in a template is a figure with a legend, a description and a table. Colours come from chart.css; chart.js
+adds a cursor with the values of a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .chart_axes import Axis, Scale, Unit, text_of
+
+WIDTH: Final = 660
+HEIGHT: Final = 160
+"""Size of the plot in pixels, without the labels of its axes."""
+LEFT: Final = 64
+"""Width in pixels of the labels of the y axis."""
+ABOVE: Final = 38
+"""Height in pixels of the line with the name of the y axis."""
+BELOW: Final = 26
+"""Height in pixels of the marks of the x axis, which narrow screens show in a larger font."""
+MIN_COLUMNS: Final = 8
+"""Number of columns that always fit, so that a single bar is not as wide as the chart."""
+
+BAR: Final = "bar"
+LINE: Final = "line"
+TABLE: Final = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value for each column; None: not known. `kind`: the CSS class is `resty-<kind>`.
+
+    `shape`: BAR, stacked on the bars of the series after it; LINE; or TABLE, which is shown in the table alone.
+    """
+
+    kind: str
+    label: str
+    values: Sequence[float | None]
+    shape: str = BAR
+    unit: Unit | None = None
+    """The unit of the values if it is not the chart's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a chart's table: the text of the column, and the values as text."""
+
+    label: str
+    cells: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart. `summary`: its content in one sentence, the text alternative. `y_label`: the name of the y axis.
+
+    `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, in
+    reverse order if `newest_first`.
+    """
+
+    title: str
+    series: Sequence[Series]
+    axis: Axis
+    y_label: str = ""
+    unit: Unit = Unit.COUNT
+    summary: str = ""
+    note: str = ""
+    table_label: str = ""
+    newest_first: bool = True
+    height: int = HEIGHT
+
+    def render(self) -> SafeString:
+        """Return the chart as an HTML figure."""
+        return render_to_string("admin/resty_django/chart.html", {"chart": self})
+
+    __str__ = render
+    __html__ = render
+
+    @property
+    def legend(self) -> list[Series]:
+        """The series that are drawn; a single one needs no legend."""
+        drawn = [series for series in self.series if series.shape != TABLE]
+        return drawn if len(drawn) > 1 else []
+
+    @property
+    def heads(self) -> list[str]:
+        return [series.label for series in self.series]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The columns in which a series has a value other than 0."""
+        rows = [
+            Row(label, [text_of(series.unit or self.unit, series.values[index]) for series in self.series])
+            for index, label in enumerate(self.axis.labels)
+            if any(series.values[index] for series in self.series)
+        ]
+        return rows[::-1] if self.newest_first else rows
+
+    @property
+    def table_caption(self) -> str:
+        return self.table_label or _("As a table")
+
+    @property
+    def description(self) -> str:
+        return f"{self.title}: {self.summary}" if self.summary else self.title
+
+    @property
+    def svg(self) -> SafeString:
+        """The drawing, with its axes and a tooltip for each column."""
+        stacked = [series for series in reversed(self.series) if series.shape == BAR]
+        lines = [series for series in self.series if series.shape == LINE]
+        highest = max([peak(stacked), *(_highest(series.values) for series in lines)], default=0)
+        scale = Scale.of(self.unit, highest)
+        width, height = LEFT + WIDTH, ABOVE + self.height + BELOW
+        step = WIDTH / max(MIN_COLUMNS, len(self.axis.labels))
+        return format_html(
+            '<svg class="resty-bars resty-axes" viewBox="0 0 {} {}" width="{}" height="{}" role="img" direction="ltr"'
+            ' aria-label="{}"><title>{}</title><desc>{}</desc><text x="0" y="18">{}</text>{}{}'
+            '<g class="resty-plot" transform="translate({} {})" data-height="{}">{}{}{}</g></svg>',
+            *(width, height, width, height, self.description, self.title, self.summary, self.y_label),
+            _y_axis(scale, self.height),
+            _x_axis(self.axis.marks, step, self.height),
+            *(LEFT, ABOVE, self.height),
+            _rectangles(stacked, scale.top, step, self.height),
+            SafeString("".join(_line(series, scale.top, step, self.height) for series in lines)),
+            self._columns(step),
+        )
+
+    def _columns(self, step: float) -> SafeString:
+        """Return a transparent rectangle with a tooltip over each column: the values that are drawn."""
+        drawn = [series for series in self.series if series.shape != TABLE]
+        return format_html_join(
+            "",
+            '<rect class="resty-column" x="{}" y="0" width="{}" height="{}"><title>{}</title></rect>',
+            (
+                (_digits(index * step), _digits(step), self.height, _tooltip(label, drawn, index, self.unit))
+                for index, label in enumerate(self.axis.labels)
+            ),
+        )
+
+
+def sparkline(
+    series: Sequence[Series],
+    label: str,
+    *,
+    width: int = 150,
+    height: int = 18,
+    marks: Sequence[tuple[int, str]] = (),
+    min_columns: int = MIN_COLUMNS,
+) -> SafeString:
+    """Return stacked bars without axes, for a cell of a table or a tile, with the text alternative `label`.
+    The last series is at the bottom.
+
+    `marks`: pairs of a bar's index and the text below it.
+    """
+    count = max((len(each.values) for each in series), default=0)
+    step = width / max(min_columns, count)
+    below = height + (16 if marks else 0)
+    return format_html(
+        '<svg class="resty-bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" direction="ltr" aria-label="{}">'
+        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/>{}</svg>',
+        *(width, below, width, below, label, label),
+        _rectangles(series[::-1], peak(series), step, height - 1),
+        *(f"{height - 0.5:g}", width),
+        format_html_join(
+            "", '<text x="{}" y="{}">{}</text>', ((_digits(index * step), height + 12, text) for index, text in marks)
+        ),
+    )
+
+
+def peak(series: Iterable[Series]) -> float:
+    """Return the height of the highest stack of bars."""
+    return max((sum(value or 0 for value in column) for column in _stacks(series)), default=0)
+
+
+def _stacks(series: Iterable[Series]) -> Iterator[tuple[float | None, ...]]:
+    return zip(*(each.values for each in series), strict=True)
+
+
+def _highest(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=0)
+
+
+def _rectangles(series: Sequence[Series], top: float, step: float, height: float) -> SafeString:
+    return format_html_join(
+        "",
+        '<rect class="resty-{}" x="{}" y="{}" width="{}" height="{}"/>',
+        _rectangle_values(series, top, step, height),
+    )
+
+
+def _rectangle_values(series: Sequence[Series], top: float, step: float, height: float) -> Iterator[tuple[str, ...]]:
+    """Yield kind, x, y, width and height of each bar; the first series is at the bottom.
+
+    Even a small count is one pixel high.
+    """
+    for index, stack in enumerate(_stacks(series)):
+        y = height
+        for each, value in zip(series, stack, strict=True):
+            if value and value > 0:
+                bar_height = min(height, max(1.0, height * value / top))
+                y = max(0.0, y - bar_height)
+                yield (each.kind, *map(_digits, (index * step, y, max(1.0, step - 1), bar_height)))
+
+
+def _line(series: Series, top: float, step: float, height: float) -> SafeString:
+    """Return a line through the middles of the columns, with gaps where values are not known."""
+    path, dots, pen_down = [], [], False
+    values = series.values
+    for index, value in enumerate(values):
+        if value is None:
+            pen_down = False
+            continue
+        x, y = _digits((index + 0.5) * step), _digits(max(0.0, height - height * value / top))
+        path.append(f"{'L' if pen_down else 'M'}{x} {y}")
+        ends = index + 1 == len(values) or values[index + 1] is None
+        if ends and not pen_down:
+            dots.append((series.kind, x, y))
+        pen_down = True
+    return format_html(
+        '<path class="resty-line resty-{}" d="{}"/>{}',
+        series.kind,
+        "".join(path) or "M0 0",
+        format_html_join("", '<circle class="resty-dot resty-{}" cx="{}" cy="{}" r="2"/>', dots),
+    )
+
+
+def _y_axis(scale: Scale, height: int) -> SafeString:
+    levels = [(scale.top * half / 2, ABOVE + height * (1 - half / 2)) for half in (0, 1, 2)]
+    return format_html_join(
+        "",
+        '<path class="resty-base" d="M{} {}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
+        ((LEFT, _digits(y), LEFT + WIDTH, LEFT - 6, _digits(y + 4), scale.label(level)) for level, y in levels),
+    )
+
+
+def _x_axis(marks: Sequence[tuple[int, str]], step: float, height: int) -> SafeString:
+    base = ABOVE + height
+    return format_html_join(
+        "",
+        '<path class="resty-base" d="M{} {}v5"/><text x="{}" y="{}" text-anchor="middle">{}</text>',
+        (
+            (x, base, x, base + 20, text)
+            for x, text in ((_digits(LEFT + (index + 0.5) * step), text) for index, text in marks)
+        ),
+    )
+
+
+def _tooltip(label: str, drawn: Sequence[Series], index: int, unit: Unit) -> str:
+    parts = [(series.label, text_of(series.unit or unit, series.values[index])) for series in drawn]
+    if len(parts) == 1:
+        return f"{label}: {parts[0][1]}"
+    return "\n".join([label, *(f"{name}: {value}" for name, value in parts)])
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
