@@ -53,10 +53,10 @@ class Job(Named):
         verbose_name_plural = _("jobs")
         default_permissions = ("view",)
         permissions = [
-            ("retry_job", _("Can retry, move and time out jobs")),
+            ("retry_job", _("Can retry, move and time out jobs, and run scheduled and recurring jobs now")),
             ("cancel_job", _("Can cancel jobs")),
             ("edit_job", _("Can change priority, tags, tracking and dependencies of jobs, and recurring jobs")),
-            ("start_job", _("Can start jobs with arguments of their choice: clones, arguments of recurring jobs")),
+            ("start_job", _("Can start jobs with arguments of their choice: new and repeated jobs, recurring jobs")),
             ("pause_queue", _("Can pause and unpause queues")),
             ("configure_jobs", _("Can change options, forget queues and deregister workers")),
         ]

@@ -17,8 +17,8 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     Job: (
         "jobs.JobAdmin",
         (
-            *("bulk", "undo", "stuck"),
-            *("retry", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel"),
+            *("bulk", "undo", "stuck", "start"),
+            *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel"),
             *("undepend", "clone", "retry_graph", "cancel_graph"),
         ),
     ),
@@ -26,11 +26,11 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     Worker: ("workers.WorkerAdmin", ("deregister",)),
     Tag: ("workers.TagAdmin", ()),
-    RecurringJob: ("recurring.RecurringJobAdmin", ("edit", "cancel", "tag", "untag")),
+    RecurringJob: ("recurring.RecurringJobAdmin", ("run_now", "pause", "resume", "edit", "cancel", "tag", "untag")),
     Option: ("options.OptionAdmin", ("unset",)),
 }
 """The admin class of each model, and its additional pages besides list, history and object page."""
-LISTS: Final = ("changelist", "bulk", "undo", "stuck")
+LISTS: Final = ("changelist", "bulk", "undo", "stuck", "start")
 PERMISSION: Final = "resty_qless.view_job"
 
 

@@ -1,15 +1,18 @@
-"""Arguments and results of jobs as redacted JSON, and the restoring of redacted values in edited arguments."""
+"""Arguments and results of jobs as redacted JSON, the restoring of redacted values in edited arguments, and checks."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from resty_django.text import printable
 
 from ..clients.serialization import decode
 from ..errors import InvalidArgument, QlessError
 from ..redaction import HIDDEN, redacted_arguments
+from ..tasks.calls import check_data, signature_text
 
 LONGEST: Final = 20_000
 """Maximum characters of arguments that a page shows."""
@@ -31,6 +34,36 @@ def display_json(raw: str, klass: str = "") -> tuple[str, bool]:
 def editable_json(value: Any, klass: str) -> str:
     """Return the arguments of a job of class `klass`, redacted, as JSON for a form."""
     return json.dumps(redacted_arguments(klass, value), indent=2, ensure_ascii=True, default=str)
+
+
+def arguments_help(klass: str, *, edits: bool = True) -> str:
+    """Return the help text of a form for arguments. `edits`: whether it shows the arguments of an existing job."""
+    sentences = [_("JSON.")]
+    signature = signature_text(klass)
+    if signature:
+        sentences.append(_("The task takes %(signature)s.") % {"signature": printable(signature, 500)})
+    if edits:
+        sentences.append(
+            _("Values shown as %(hidden)s are kept: the job gets the stored values, not this mark.")
+            % {"hidden": HIDDEN}
+        )
+    return " ".join(sentences)
+
+
+def checked_arguments(edited: Any, original: Any, klass: str, now: float) -> Any:
+    """Return `edited_arguments`. Raise `InvalidArgument` also if jobs of the class cannot run with them."""
+    arguments = edited_arguments(edited, original, klass)
+    check_data(klass, arguments, now, original)
+    return arguments
+
+
+def new_arguments(arguments: Any, klass: str, now: float) -> Any:
+    """Return the arguments of a new job. Raise `InvalidArgument` if they contain a redaction mark, which stands for no
+    value here, or if jobs of the class cannot run with them."""
+    if _has_mark(arguments):
+        raise InvalidArgument(f"{HIDDEN} stands for a hidden value, but a new job has none. Replace it by a value.")
+    check_data(klass, arguments, now)
+    return arguments
 
 
 def edited_arguments(edited: Any, original: Any, klass: str) -> Any:

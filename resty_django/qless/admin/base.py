@@ -187,7 +187,8 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             "every": REFRESH_SECONDS,
             "may": self.permissions_of(request),
             "media": forms.Media(
-                css={"all": ["resty_django/admin.css", "resty_qless/admin.css"]},
+                css={"all": ["resty_django/admin.css", "resty_django/chart.css", "resty_qless/admin.css"]},
+                js=["resty_django/chart.js"],
             ),
         }
         return super().page(request, template, {**shared_context, **context}, status)

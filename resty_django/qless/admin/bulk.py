@@ -127,7 +127,7 @@ class BulkOperation:
         name, tag = self.operation.name, self.job_list.job_filter.tag
         if name in ("cancel", "move", "retry"):
             return True
-        return (name == "timeout" and not tag) or (name == "untag" and self.argument == tag)
+        return (name in ("timeout", "run_now") and not tag) or (name == "untag" and self.argument == tag)
 
 
 class BulkAdmin(JobsAdmin[JobRow]):
@@ -263,6 +263,14 @@ def with_undo_link(message: str, token: str) -> str:
         return message
     address = f"{formatting.list_url('job')}undo/?{urlencode({'t': token})}"
     return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
+
+
+def enqueued_message(admin: JobsAdmin[Any], request: HttpRequest, jid: str) -> str:
+    """Return the message about a new job, with a link that cancels it as long as it waits, if the user may."""
+    message = format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid))
+    if not admin.may(request, operations.OPERATIONS["cancel"].permission):
+        return message
+    return with_undo_link(message, operations.undo_token_of([(jid, "cancel", "")], request.user))
 
 
 # --- contexts ---------------------------------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.text import printable
+from resty_django.admin.charts import Series, sparkline
 
 from ..clients.job import Job
 from ..models import FailureGroup, token
-from . import charts, formatting, operations
+from . import formatting, operations
 from .base import TEMPLATES, JobsAdmin
+from .failure_report import FailureContext, failure_context
 from .forms import NameForm
 from .job_lists import MAX_SORTED, JobFilter, failed_jids, fetch_jobs
 from .rows import failure_of, jobs_table
@@ -35,15 +36,14 @@ SPARKLINE_BARS: Final = 24
 
 
 class GroupContext(TypedDict):
-    """The context of `group.html`. `sample`: the newest job's failure message; `sample_of`: a link to that job."""
+    """The context of `group.html`. `failure`: the newest job's."""
 
     title: str
     object: FailureGroup
     on_object: bool
     tiles: Sequence[Mapping[str, Any]]
     spark: str
-    sample: str
-    sample_of: str
+    failure: FailureContext | None
     table: Table
     bulk: str
     operations: Sequence[operations.Operation]
@@ -139,8 +139,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
                 {"label": _("Last seen"), "value": formatting.relative_time(_failed_at(newest), now)},
             ],
             "spark": _sparkline(latest, now, small=False),
-            "sample": printable(str(failure_of(newest).get("message", "")), 20_000) if newest else "",
-            "sample_of": formatting.job_link(newest.jid) if newest else "",
+            "failure": failure_context(newest, now, names_job=True),
             "table": jobs_of_group,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
             "operations": self.operations_for(request),
@@ -194,4 +193,5 @@ def _sparkline(jobs: Sequence[Job], now: float, *, small: bool = True) -> Any:
         if small
         else ((0, _("%(time)s ago") % {"time": formatting.duration(now - first)}), (SPARKLINE_BARS - 1, _("now")))
     )
-    return charts.bars(counts, label, marks=marks, small=small)
+    size = {"width": 120, "height": 20} if small else {"width": 560, "height": 120}
+    return sparkline([Series("failed", "", counts)], label, marks=marks, **size)

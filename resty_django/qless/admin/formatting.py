@@ -16,6 +16,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import ngettext
 
 from resty_django.admin.formatting import NONE
+from resty_django.admin.formatting import duration as duration
+from resty_django.admin.formatting import number as number
 from resty_django.text import printable
 
 from ..models import token
@@ -44,38 +46,14 @@ def name(text: str, longest: int = LONGEST_NAME) -> str:
     return printable(text, longest).replace("\n", " ") or NONE
 
 
-def number(value: float | None) -> str:
-    """Return a number with thousands separators; two decimals only if it has a fraction."""
-    if value is None:
-        return NONE
-    if not math.isfinite(value) or abs(value) >= 1e15:
-        return f"{value:g}"
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
-
-
 def job_count(count: float) -> str:
     """Return a text such as "1 job" or "5 jobs"."""
     return ngettext("%(count)s job", "%(count)s jobs", int(count)) % {"count": number(count)}
 
 
-def duration(value: float) -> str:
-    """Return a duration in its one or two largest units: "2 min 5 s"."""
-    value = abs(value)
-    if value < 1:
-        return f"{value * 1000:.0f} ms"
-    if value < 10:
-        return f"{value:.1f}".removesuffix(".0") + " s"
-    for unit, length, lower_unit, lower_length in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
-        if value >= length:
-            count, remainder = divmod(int(value), length)
-            return f"{count:,} {unit}" + (
-                f" {remainder // lower_length} {lower_unit}" if remainder // lower_length else ""
-            )
-    return f"{value:.0f} s"
+def age(seconds: float | None) -> str:
+    """Return an age as a duration, or a dash for None."""
+    return NONE if seconds is None else duration(seconds)
 
 
 def relative_time(timestamp: float | None, now: float) -> SafeString | str:
@@ -100,13 +78,22 @@ def relative_time(timestamp: float | None, now: float) -> SafeString | str:
 
 def state(word: str) -> SafeString:
     """Return a state as an icon and its name; the colour is in the style sheet."""
+    return _state(word, f" {name(word, 40)}")
+
+
+def state_icon(word: str) -> SafeString:
+    """Return a state as an icon alone, for links that have a label."""
+    return _state(word, "")
+
+
+def _state(word: str, text: str) -> SafeString:
     css_state = word if word in _SHAPES else "other"
     return format_html(
         '<span class="resty-state resty-is-{}"><svg viewBox="0 0 16 16" width="12" height="12" aria-hidden="true">'
-        '<path d="{}"/></svg> {}</span>',
+        '<path d="{}"/></svg>{}</span>',
         css_state,
         _SHAPES.get(word, _OTHER),
-        name(word, 40),
+        text,
     )
 
 

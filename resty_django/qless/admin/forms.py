@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.text import printable
 
 from ..models import name_of, token
-from ..redaction import HIDDEN
 from .formatting import STATES, name
 from .job_lists import redis_command
 from .operations import Operation
@@ -94,28 +93,36 @@ class JsonField(forms.CharField):
             raise ValidationError(_("This is not JSON: %(error)s."), params={"error": str(error)}) from None
 
 
-class CloneForm(forms.Form):
-    """Form for a copy of a job."""
+class JobForm(forms.Form):
+    """Form for a new job."""
 
     queue = forms.CharField()
-    arguments = JsonField(
-        label=_("Arguments"),
-        help_text=_("JSON. Values shown as %(hidden)s are kept.") % {"hidden": HIDDEN},
-    )
+    arguments = JsonField(label=_("Arguments"))
     priority = PriorityField(label=_("Priority"))
     retries = forms.IntegerField(label=_("Retries"), min_value=0, max_value=1_000_000)
     delay = forms.FloatField(label=_("Delay"), min_value=0, initial=0, help_text=_("Seconds before the job can run."))
     tags = forms.CharField(label=_("Tags"), required=False, help_text=_("Comma-separated."))
 
-    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any]) -> None:
+    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], arguments_help: str) -> None:
         super().__init__(data, initial=initial)
         self.fields["queue"] = queue_field(queues)
+        self.fields["arguments"].help_text = arguments_help
 
     def clean_queue(self) -> str:
         return name_of(self.cleaned_data["queue"])
 
     def clean_tags(self) -> list[str]:
         return [tag.strip() for tag in self.cleaned_data["tags"].split(",") if tag.strip()]
+
+
+class TaskForm(forms.Form):
+    """Form to choose a task, in the URL."""
+
+    task = forms.ChoiceField(label=_("Task"))
+
+    def __init__(self, data: Any, classes: list[str], **options: Any) -> None:
+        super().__init__(data, **options)
+        self.fields["task"] = forms.ChoiceField(label=_("Task"), choices=[(klass, name(klass)) for klass in classes])
 
 
 class SeenForm(forms.Form):
@@ -164,16 +171,16 @@ class RecurringForm(SeenForm):
     backlog = forms.IntegerField(
         label=_("Backlog"), min_value=0, help_text=_("Number of overdue jobs to create besides the latest; 0: all.")
     )
-    arguments = JsonField(
-        label=_("Arguments"), help_text=_("JSON. Values shown as %(hidden)s are kept.") % {"hidden": HIDDEN}
-    )
+    arguments = JsonField(label=_("Arguments"))
 
-    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], *, with_arguments: bool) -> None:
-        if not with_arguments:
+    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], arguments_help: str | None) -> None:
+        """`arguments_help`: the help text of the arguments; None: without arguments."""
+        if arguments_help is None:
             initial = {name: value for name, value in initial.items() if name != "arguments"}
         super().__init__(data, initial)
         self.fields["queue"] = queue_field(queues)
-        if not with_arguments:
+        self.fields["arguments"].help_text = arguments_help or ""
+        if arguments_help is None:
             del self.fields["arguments"]
 
     def clean_queue(self) -> str:

@@ -30,7 +30,13 @@ GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
 }
 
 OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
-    "clone": (_("Clone"), _("Creates a new job of the same class, with its own jid. The first job does not change.")),
+    "clone": (
+        _("Run again with other arguments"),
+        _(
+            "Creates a new job of the same class with these arguments and its own jid. It waits for no other job. The "
+            "first job does not change."
+        ),
+    ),
     "undepend": (
         _("Remove a dependency"),
         _("The job no longer waits for the other one. When it has no dependencies left, it is ready to run."),
@@ -62,6 +68,21 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
             "Deletes the members that have not ended, and earlier steps of chains that only they depend on, even if "
             "workers are running them. Jobs that wait for the group follow their policies. This cannot be undone."
         ),
+    ),
+    "run_recurring": (
+        _("Run now"),
+        _("Creates a job at once, in addition to the schedule, which does not change."),
+    ),
+    "pause_recurring": (
+        _("Pause"),
+        _(
+            "No more jobs are created until it is resumed. Jobs that wait or run continue; scheduled jobs of a cron "
+            "task are canceled."
+        ),
+    ),
+    "resume_recurring": (
+        _("Resume"),
+        _("Jobs are created again, from the next time of the schedule on. Times during the pause are skipped."),
     ),
     "edit": (
         _("Edit a recurring job"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -16,12 +16,15 @@ from resty_django.text import printable
 from ..clients.job import Job
 from ..clients.serialization import decode
 from ..errors import NoSuchJob, QlessError
-from ..models import name_of
+from ..models import Job as JobRow
+from ..models import name_of, token
+from ..tasks import calls
 from . import formatting, operations
-from .arguments import editable_json, edited_arguments
-from .bulk import BulkAdmin, with_undo_link
-from .forms import CloneForm, OperationForm, queues_of
+from .arguments import arguments_help, checked_arguments, editable_json
+from .bulk import BulkAdmin, enqueued_message, with_undo_link
+from .forms import JobForm, OperationForm, queues_of
 from .glossary import OPERATION_HELP
+from .rows import history_of
 
 
 class JobActions(BulkAdmin):
@@ -114,37 +117,61 @@ class JobActions(BulkAdmin):
         )
 
     def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Enqueue a copy of a job with other arguments."""
+        """Enqueue a job of the same class with other arguments."""
+        title, effect = OPERATION_HELP["clone"]
         return self.operation_view(
             request,
             object_id,
             permission="start_job",
-            title=_("Clone"),
-            button=_("Enqueue the new job"),
+            title=title,
+            button=_("Run again with these arguments"),
             form=self._clone_form,
             perform=self._clone,
-            explain=OPERATION_HELP["clone"][1],
+            explain=effect,
         )
 
-    def _clone_form(self, data: Any, row: Any) -> forms.Form:
+    def _clone_form(self, data: Any, row: Any) -> JobForm:
         job = self.job(row)
-        queues = queues_of(job.client)
-        initial = {
-            "queue": job.queue_name,
-            "arguments": editable_json(decode(job.raw_data), job.klass),
-            "priority": f"{job.priority:g}",
-            "retries": job.original_retries,
-            "tags": ", ".join(tag for tag in map(str, job.tags) if _is_editable(tag)),
-        }
-        return CloneForm(data, queues, initial)
+        values = clone_values(job)
+        queues = dict.fromkeys([*queues_of(job.client), *filter(None, [name_of(values["queue"])])])
+        return JobForm(data, [*queues], values, arguments_help(job.klass))
 
     def _clone(self, request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
         job = self.job(row)
         options = {key: cleaned_data[key] for key in ("priority", "retries", "delay", "tags")}
         options["tags"] += [tag for tag in map(str, job.tags) if not _is_editable(tag)]
-        data = edited_arguments(cleaned_data["arguments"], decode(job.raw_data), job.klass)
-        jid = job.client.queues[cleaned_data["queue"]].put(job.klass, data, **options)
-        return format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid)), f"Cloned as {jid}."
+        data = checked_arguments(cleaned_data["arguments"], decode(job.raw_data), job.klass, job.client.clock())
+        jid = calls.put(job.client, job.klass, data, cleaned_data["queue"], **options)
+        self.add_history(request, f"Created from {row.name}.", JobRow.from_name(jid))
+        return enqueued_message(self, request, jid), f"Run again as {jid}."
+
+
+class EditorContext(TypedDict):
+    """The form on a job's page that runs it again with edited arguments. `fields`: names and values of hidden ones."""
+
+    arguments: str
+    help: str
+    fields: Sequence[tuple[str, Any]]
+
+
+def editor_context(job: Job) -> EditorContext:
+    """Return the context of the editor for the arguments of a job."""
+    values = clone_values(job)
+    arguments = values.pop("arguments")
+    return {"arguments": arguments, "help": arguments_help(job.klass), "fields": [*values.items()]}
+
+
+def clone_values(job: Job) -> dict[str, Any]:
+    """Return the values of a form for a job like `job`; a complete job has left its queue, so its last one."""
+    queue = job.queue_name or next((str(entry["q"]) for entry in reversed(history_of(job)) if entry.get("q")), "")
+    return {
+        "queue": token(queue) if queue else "",
+        "arguments": editable_json(decode(job.raw_data), job.klass),
+        "priority": f"{job.priority:g}",
+        "retries": job.original_retries,
+        "delay": 0,
+        "tags": ", ".join(tag for tag in map(str, job.tags) if _is_editable(tag)),
+    }
 
 
 def _is_editable(tag: str) -> bool:

@@ -1,22 +1,19 @@
-"""Timeline and dependency graph of a job as server-side SVG."""
+"""Dependency graph of a job as server-side SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy
 
 from ..clients.graph import groups_of
 from ..clients.job import Job
 from ..clients.replies import Group
-from ..redaction import without_secrets
 from . import formatting
 from .job_lists import fetch_jobs
-from .rows import history_of, state_of
+from .rows import state_of
 
 Node: TypeAlias = Job | Group | str
 """A job or a group of a graph; a string is the jid of a job that does not exist."""
@@ -24,94 +21,8 @@ MOST: Final = 40
 """Maximum number of jobs in a graph."""
 DEPTH: Final = 4
 """Maximum distance from the job, in steps."""
-_STATE_AFTER: Final = {
-    "put": "waiting",
-    "popped": "running",
-    "done": "complete",
-    "failed": "failed",
-    "failed-retries": "failed",
-    "timed-out": "stalled",
-    "throttled": "waiting",
-    "skipped": "skipped",
-    "waits again": "depends",
-}
-_ENDED: Final = ("complete", "failed", "skipped")
-_EVENT_WORDS: Final = {
-    "callback": gettext_lazy("callback enqueued"),
-    "skipped": gettext_lazy("skipped, because a job for which it waited failed or was skipped"),
-    "waits again": gettext_lazy("waits again, because the failed job is retried"),
-}
-"""Words for entries of the history whose names do not explain themselves."""
-_LINKED: Final = {"callback": "jid", "skipped": "because"}
-"""Names of the jids in entries of the history."""
 _BOX: Final = (180, 44)
 _GAP: Final = (60, 14)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An entry of the history. `lasted`: the time until the next entry."""
-
-    what: Any
-    when: SafeString | str
-    lasted: str
-    details: SafeString | str
-
-
-def events(job: Job, now: float) -> list[Event]:
-    """Return the history, newest entry first."""
-    history = history_of(job)
-    oldest_first = []
-    for index, entry in enumerate(history):
-        timestamp = _timestamp(entry)
-        until = _timestamp(history[index + 1]) if index + 1 < len(history) else None
-        what = str(entry.get("what", ""))
-        linked = _LINKED.get(what, "")
-        hidden = ("what", "when", linked, "outcome" if what == "put" else "")
-        details = without_secrets({key: value for key, value in entry.items() if key not in hidden})
-        details_text = ", ".join(f"{ {'q': 'queue'}.get(key, key) } {value}" for key, value in details.items())
-        lasted = formatting.duration(until - timestamp) if until is not None and until > timestamp else ""
-        oldest_first.append(
-            Event(
-                _EVENT_WORDS.get(what) or formatting.name(what),
-                formatting.relative_time(timestamp, now),
-                lasted,
-                formatting.job_link(str(entry[linked])) if entry.get(linked) else formatting.name(details_text, 300),
-            )
-        )
-    return oldest_first[::-1]
-
-
-def timeline(job: Job, now: float) -> SafeString | str:
-    """Return a strip of the job's states over time; until now if it has not ended."""
-    history = history_of(job)
-    spans: list[tuple[str, float, float]] = []
-    for index, entry in enumerate(history):
-        state = _STATE_AFTER.get(str(entry.get("what", "")), spans[-1][0] if spans else "waiting")
-        start = _timestamp(entry)
-        is_last = index + 1 == len(history)
-        end = _timestamp(history[index + 1]) if not is_last else start if state in _ENDED else now
-        spans.append((state, start, max(start, end)))
-    if not spans or spans[-1][2] <= spans[0][1]:
-        return ""
-    first, duration, width = spans[0][1], spans[-1][2] - spans[0][1], 720
-    rects = [
-        (state, f"{(start - first) / duration * width:.1f}", f"{max(1.0, (end - start) / duration * width):.1f}",
-         f"{state}: {formatting.duration(end - start)}")
-        for state, start, end in spans
-        if end > start
-    ]  # fmt: skip
-    return format_html(
-        '<svg class="resty-timeline" viewBox="0 0 {} 24" width="{}" height="24" role="img" aria-label="{}">{}</svg>',
-        width,
-        width,
-        "; ".join(rect[3] for rect in rects),
-        format_html_join(
-            "",
-            '<rect class="resty-is-{}" x="{}" y="4" width="{}" height="16"><title>{}</title></rect>',
-            rects,
-        ),
-    )
 
 
 def graph(client: Any, job: Job) -> SafeString | str:
@@ -217,8 +128,3 @@ def _edge_path(source: tuple[int, int], target: tuple[int, int]) -> str:
     start, end = (source[0] + _BOX[0], source[1] + _BOX[1] // 2), (target[0], target[1] + _BOX[1] // 2)
     middle = (start[0] + end[0]) // 2
     return f"M{start[0]} {start[1]}C{middle} {start[1]} {middle} {end[1]} {end[0]} {end[1]}"
-
-
-def _timestamp(entry: Mapping[str, Any]) -> float:
-    when = entry.get("when")
-    return float(when) if isinstance(when, int | float) else 0.0

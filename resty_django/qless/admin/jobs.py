@@ -28,26 +28,18 @@ from . import formatting, job_graph, operations
 from .arguments import display_json
 from .base import TEMPLATES
 from .callbacks import callbacks_table, outcome_facts
+from .failure_report import FailureContext, failure_context
 from .forms import FilterForm, queues_of
+from .job_actions import EditorContext, editor_context
+from .job_history import History, history
 from .job_lists import JobFilter, JobList
 from .links import links
-from .rows import failure_of, jobs_table, state_of
-from .stuck import StuckList
+from .new_job import NewJob
+from .rows import jobs_table, state_of
 from .tables import Table
 
 MAX_GROUPS: Final = 100
 """Maximum number of dependencies that are recognized as groups."""
-LONGEST_MESSAGE = 20_000
-"""Maximum characters of an error message."""
-
-
-class FailureContext(TypedDict):
-    """The section "Failure" of a job's page."""
-
-    group: str
-    when: str
-    worker: str
-    message: str
 
 
 class ProgressContext(TypedDict):
@@ -65,12 +57,13 @@ class JobContext(TypedDict):
     facts: Sequence[tuple[Any, Any]]
     data: str
     complete: bool
+    editor: EditorContext | None
+    """None if the user may not start jobs, or the arguments cannot be shown."""
     links: Sequence[tuple[str, str]]
     failure: FailureContext | None
     result: str
     progress: ProgressContext | None
-    events: Sequence[job_graph.Event]
-    timeline: str
+    history: History
     graph: str
     connected: bool
     """Whether other jobs are connected with it."""
@@ -84,9 +77,9 @@ class JobContext(TypedDict):
     priorities: Sequence[tuple[str, str]]
 
 
-class JobAdmin(StuckList):
+class JobAdmin(NewJob):
     def extra_urls(self) -> list[URLPattern]:
-        return [*self.bulk_urls(), *self.stuck_urls(), *self.action_urls()]
+        return [*self.bulk_urls(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -117,6 +110,7 @@ class JobAdmin(StuckList):
                 (formatting.list_url("job", state="complete"), _("Completed")),
                 (formatting.list_url("job", tracked="1"), _("Tracked")),
                 (formatting.list_url("job", state="running"), _("Running")),
+                *([(f"{formatting.list_url('job')}start/", _("New job"))] if self.may(request, "start_job") else []),
             ],
         )
 
@@ -149,12 +143,12 @@ class JobAdmin(StuckList):
             "facts": [*_job_facts(job, now), *outcome_facts(outcome)],
             "data": data,
             "complete": complete,
+            "editor": editor_context(job) if data and complete and permissions["start_job"] else None,
             "links": links(request, self.admin_site, job),
-            "failure": _failure_context(job, now),
+            "failure": failure_context(job, now),
             "result": _result_json(result),
             "progress": _progress_context(result, now) if state in ("running", "stalled") else None,
-            "events": job_graph.events(job, now),
-            "timeline": job_graph.timeline(job, now),
+            "history": history(job, now),
             "graph": job_graph.graph(client, job),
             "connected": bool(job.dependencies or job.dependents or outcome.groups),
             "callbacks": callbacks_table(request, client, outcome) if outcome.callbacks() else None,
@@ -247,19 +241,6 @@ def _txid_link(txid: str) -> str:
         formatting.list_url("job", q=txid),
         _("Other jobs with it"),
     )
-
-
-def _failure_context(job: Job, now: float) -> FailureContext | None:
-    failure = failure_of(job)
-    if failure.get("group") is None:
-        return None
-    when = failure.get("when")
-    return {
-        "group": formatting.link("failuregroup", str(failure["group"])),
-        "when": formatting.relative_time(float(when) if isinstance(when, int | float) else None, now),
-        "worker": formatting.link("worker", str(failure.get("worker") or "")),
-        "message": printable(str(failure.get("message", "")), LONGEST_MESSAGE),
-    }
 
 
 def _progress_context(result: Result | None, now: float) -> ProgressContext | None:

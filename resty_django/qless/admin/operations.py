@@ -25,6 +25,13 @@ MAX_UNDO_JOBS: Final = 50
 """Maximum number of jobs of one undo, since it travels in a URL."""
 
 
+UNDONE_WHILE: Final[Mapping[str, tuple[str, ...]]] = {
+    "move": ("waiting", "depends"),
+    "cancel": ("waiting", "scheduled", "depends"),
+}
+"""States of a job in which an undo may do these operations: a job that runs is left alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operation on a job.
@@ -66,6 +73,15 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _retry_request,
             applies=lambda job, now: job.state == "failed" and bool(job.queue_name),
             effect=_("Failed jobs return to their queues with all of their retries. This cannot be undone."),
+        ),
+        Operation(
+            "run_now",
+            _("Run now"),
+            _("Moved to the waiting jobs:"),
+            "retry_job",
+            lambda client, job, argument: _retry_request(client, job, 0),
+            applies=lambda job, now: job.state == "scheduled" and bool(job.queue_name),
+            effect=_("Scheduled jobs become ready at once, with all of their retries. This cannot be undone."),
         ),
         Operation(
             "move",
@@ -201,7 +217,12 @@ def undo_token(outcome: Outcome, user: Any) -> str:
     """Return the signed steps of an undo; empty unless all jobs can be restored."""
     if not outcome.undo or len(outcome.undo) > MAX_UNDO_JOBS or len(outcome.undo) < len(outcome.done):
         return ""
-    return signing.dumps([user.pk, outcome.undo], salt=SALT, compress=True)
+    return undo_token_of(outcome.undo, user)
+
+
+def undo_token_of(steps: Sequence[tuple[str, str, Any]], user: Any) -> str:
+    """Return signed steps, each of a jid, an operation and its argument, that only this user can run."""
+    return signing.dumps([user.pk, steps], salt=SALT, compress=True)
 
 
 def load_undo_steps(token: str, user: Any) -> list[tuple[str, str, Any]]:
@@ -218,7 +239,7 @@ def undo_steps(client: Any, steps: Sequence[tuple[str, str, Any]]) -> Outcome:
     jobs = {job.jid: job for job in fetch_jobs(client, [jid for jid, _, _ in steps])[0]}
     total = Outcome([], [], [])
     for jid, name, argument in steps:
-        if jid in jobs and (name != "move" or jobs[jid].state in ("waiting", "depends")):
+        if jid in jobs and (name not in UNDONE_WHILE or jobs[jid].state in UNDONE_WHILE[name]):
             outcome = apply(client, OPERATIONS[name], [jobs[jid]], argument)
             total.done += outcome.done
             total.errors += outcome.errors

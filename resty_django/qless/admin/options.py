@@ -23,6 +23,7 @@ from resty_django.text import printable
 
 from ..clients.serialization import text
 from ..models import Option, name_of
+from ..tasks.schedule import CRON_PAUSED
 from . import formatting
 from .base import TEMPLATES, ActionContext, JobsAdmin
 from .forms import SeenForm
@@ -135,6 +136,7 @@ QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "-max-concurrency": OptionSpec("0", gettext_lazy("Maximum number of running jobs of this queue; 0: unlimited."), 0),
     "-pause-reason": OptionSpec("", gettext_lazy("Reason for the pause of this queue.")),
 }
+CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since this time (seconds since the epoch)."))
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
     Column("option", gettext_lazy("Option")),
@@ -147,6 +149,8 @@ COLUMNS: Final = (
 def option_spec(option: str) -> OptionSpec:
     if option in CORE_OPTIONS:
         return CORE_OPTIONS[option]
+    if option.endswith(CRON_PAUSED):
+        return CRON_OPTION
     return next(
         (spec for suffix, spec in QUEUE_OPTIONS.items() if option.endswith(suffix) and option != suffix), CUSTOM_OPTION
     )

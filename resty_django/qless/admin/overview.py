@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -28,8 +28,14 @@ def tiles(
     groups: dict[str, int],
     workers: Sequence[Any],
     lives: Sequence[WorkerLife] = (),
+    ages: Mapping[str, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return tiles: jobs by state, failures, tracked jobs, and workers that are not silent or gone."""
+    """Return tiles: jobs by state, failures, tracked jobs, workers that are not silent or gone, and the latency.
+
+    `ages`: the age of the oldest runnable job by queue, in seconds; queues that are paused do not count.
+    """
+    open_queues = {queue.name for queue in counts if not queue.paused}
+    latency = max((age for name, age in (ages or {}).items() if name in open_queues), default=None)
     states = {queue.name: queue.state for queue in lives}
     alive = sum(states.get(queue.name, "alive") == "alive" for queue in workers)
     failed = sum(groups.values())
@@ -61,6 +67,7 @@ def tiles(
             "url": formatting.list_url("worker"),
             "alarm": not alive and any(queue.waiting for queue in counts),
         },
+        {"label": _("Latency"), "value": formatting.age(latency)},
     ]
 
 

@@ -14,10 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.text import printable
 
 from ..clients.queue import pause_with_reason, unpause_and_forget_reason
 from ..clients.replies import QueueCounts
+from ..clients.statistics import latencies
 from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
@@ -26,7 +28,7 @@ from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm, PauseForm
 from .glossary import OPERATION_HELP
 from .job_lists import JobFilter, queue_counts, redis_command
-from .recurring import recurring_table
+from .recurring_list import recurring_table
 from .rows import jobs_table
 from .stuck import stuck_notice, stuck_url
 from .tables import Column, Row, Table, table
@@ -35,12 +37,13 @@ COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
     *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in formatting.QUEUE_STATES),
     Column("recurring", gettext_lazy("Recurring"), number=True),
+    Column("latency", gettext_lazy("Latency"), number=True),
     Column("hour", gettext_lazy("Done in the last hour"), number=True),
     Column("pause", gettext_lazy("Handed out"), sorts=False),
 )
 TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
 MAX_CHARTS: Final = 100
-"""Maximum number of queues whose last hour is drawn in the overview."""
+"""Maximum number of queues whose last hour and latency are shown in the overview."""
 
 
 class QueueContext(TypedDict):
@@ -64,7 +67,7 @@ class StatisticsTab(TypedDict):
 
     periods: Sequence[tuple[str, str, bool]]
     tiles: Sequence[Mapping[str, Any]]
-    charts: Sequence[charts.Chart]
+    charts: Sequence[Chart]
     by_day: bool
 
 
@@ -105,10 +108,12 @@ class QueueAdmin(JobsAdmin[Queue]):
         matching = [queue for queue in counts if queue.name in names]
         reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
         hours = overview.completed_last_hour(client, [queue.name for queue in matching[:MAX_CHARTS]])
+        ages = latencies(client, [queue.name for queue in counts[:MAX_CHARTS]])
         rows = [
             self._row(
                 request,
                 queue,
+                ages.get(queue.name),
                 hours.get(queue.name, ()),
                 reasons.get(queue.name, ""),
                 queue.name not in unserved.queues,
@@ -128,7 +133,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             request,
             queues_table,
             form=NameForm(request.GET),
-            tiles=overview.tiles(client, counts, groups, workers, lives),
+            tiles=overview.tiles(client, counts, groups, workers, lives, ages),
             notes=notes_of(unserved),
             shortcuts=[
                 *([(stuck_url(), _("Stuck jobs"))] if any(queue.depends for queue in counts) else []),
@@ -138,7 +143,13 @@ class QueueAdmin(JobsAdmin[Queue]):
         )
 
     def _row(
-        self, request: HttpRequest, counts: QueueCounts, hour: Sequence[int], reason: str, has_worker: bool
+        self,
+        request: HttpRequest,
+        counts: QueueCounts,
+        latency: float | None,
+        hour: Sequence[int],
+        reason: str,
+        has_worker: bool,
     ) -> Row:
         name = counts.name
         cells: dict[str, Any] = {
@@ -146,14 +157,15 @@ class QueueAdmin(JobsAdmin[Queue]):
             for state in (*formatting.QUEUE_STATES, "recurring")
         }
         cells["name"] = formatting.link("queue", name)
+        cells["latency"] = formatting.age(latency)
         cells["hour"] = format_html(
             "{} {}",
             formatting.number(sum(hour)),
-            charts.bars(hour, _("Completed per minute"), small=True) if hour else "",
+            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=120, height=20) if hour else "",
         )
         cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
-        return Row(cells, {**values, "name": name, "hour": sum(hour)})
+        return Row(cells, {**values, "name": name, "latency": latency or 0, "hour": sum(hour)})
 
     @method_decorator(require_safe)
     def change_view(
@@ -273,7 +285,7 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
     now = client.clock()
     queue = client.queues[name]
     days = [queue.stats(day) for day in charts.days_of_period(period, now)]
-    today = charts.totals(days[:1])
+    today, latency = charts.totals(days[:1]), queue.latency()
     config = client.config.all()
     return {
         "periods": [(f"?tab=stats&period={key}", _(label), key == period) for key, label in charts.PERIODS.items()],
@@ -281,6 +293,7 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
             {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
             {"label": _("Still failed"), "value": formatting.number(today["failed"])},
             {"label": _("Retries today"), "value": formatting.number(today["retries"])},
+            {"label": _("Latency"), "value": formatting.age(latency)},
             {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60, " s")},
             {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
         ],

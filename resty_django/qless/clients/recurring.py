@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, NoSuchJob
 from .put_options import class_name
 from .replies import RecurringRecord
 from .serialization import as_list, decode, encode, read, reader
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .queue import Queue
 
 FIELDS: Final = frozenset(("priority", "interval", "retries", "data", "klass", "queue", "backlog"))
+PAUSE: Final = 1e10
+"""Seconds by which a pause puts off the next job: 317 years. Every core then creates none, and knows nothing of it."""
 _RECORD: Final = reader(RecurringRecord)
 _TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 
@@ -162,12 +165,48 @@ class RecurringJob:
     untag, auntag = sync_and_async(_untag)
 
     def _next(self) -> Steps[float | None]:
-        """Return when the next job is due, in seconds since the epoch; None if the recurring job was canceled."""
-        key = f"{self.client.prefix}q:{self._record.queue}-recur"
-        score = yield RedisCommand(("ZSCORE", key, self.jid))
-        return None if score is None else float(score)
+        """Return when the next job is due, in seconds since the epoch; None if the recurring job is paused, or was
+        canceled."""
+        due = yield from self._due()
+        return None if due is None or is_paused(due) else due
 
     next, anext = sync_and_async(_next)
+
+    def _paused(self) -> Steps[bool]:
+        """Return whether it is paused."""
+        due = yield from self._due()
+        return due is not None and is_paused(due)
+
+    paused, apaused = sync_and_async(_paused)
+
+    def _pause(self) -> Steps[None]:
+        """Create no more jobs until `resume`. Changes of the interval or the queue do not end the pause; declaring the
+        recurring job again does. Raises `NoSuchJob`."""
+        due = yield from self._due()
+        if due is None or (
+            not is_paused(due) and (yield RedisCommand(("ZADD", self._key(), "XX", "INCR", PAUSE, self.jid))) is None
+        ):
+            raise NoSuchJob(f"The recurring job {self.jid} does not exist: it was canceled.")
+
+    pause, apause = sync_and_async(_pause)
+
+    def _resume(self) -> Steps[None]:
+        """Create jobs again. Times that have passed since the pause are skipped. Raises `NoSuchJob`."""
+        due = yield from self._due()
+        if due is None:
+            raise NoSuchJob(f"The recurring job {self.jid} does not exist: it was canceled.")
+        if is_paused(due):
+            later = next_due(due % PAUSE, self.interval, self.client.clock())
+            yield RedisCommand(("ZADD", self._key(), "XX", later, self.jid))
+
+    resume, aresume = sync_and_async(_resume)
+
+    def _due(self) -> Steps[float | None]:
+        score = yield RedisCommand(("ZSCORE", self._key(), self.jid))
+        return None if score is None else float(score)
+
+    def _key(self) -> str:
+        return f"{self.client.prefix}q:{self._record.queue}-recur"
 
     @property
     def last_spawned_jid(self) -> str | None:
@@ -180,6 +219,16 @@ class RecurringJob:
         return (yield from self.client.jobs._get(jid)) if jid else None
 
     last_spawned_job, alast_spawned_job = sync_and_async(_last_spawned_job)
+
+
+def is_paused(due: float) -> bool:
+    """Return whether a recurring job that is due then, by its queue's sorted set, is paused."""
+    return due >= PAUSE
+
+
+def next_due(due: float, interval: float, now: float) -> float:
+    """Return the first time of a schedule that is not over."""
+    return due if due >= now else due + math.ceil((now - due) / interval) * interval
 
 
 def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:

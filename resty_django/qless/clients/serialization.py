@@ -37,6 +37,11 @@ def scores(reply: list[Any]) -> dict[str, float]:
     return {text(member): float(score) for member, score in pairs}
 
 
+def read_latency(reply: bytes | None) -> float | None:
+    """Return one age of the reply of the command `latency`, in seconds; None if no job is runnable."""
+    return None if reply is None else float(reply)
+
+
 def encode(value: Any, what: str = "data") -> bytes:
     """Return the JSON of a job's data or result; `what` names it in messages.
 

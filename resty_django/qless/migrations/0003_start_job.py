@@ -16,10 +16,13 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "managed": False,
                 "permissions": [
-                    ("retry_job", "Can retry, move and time out jobs"),
+                    ("retry_job", "Can retry, move and time out jobs, and run scheduled and recurring jobs now"),
                     ("cancel_job", "Can cancel jobs"),
                     ("edit_job", "Can change priority, tags, tracking and dependencies of jobs, and recurring jobs"),
-                    ("start_job", "Can start jobs with arguments of their choice: clones, arguments of recurring jobs"),
+                    (
+                        "start_job",
+                        "Can start jobs with arguments of their choice: new and repeated jobs, recurring jobs",
+                    ),
                     ("pause_queue", "Can pause and unpause queues"),
                     ("configure_jobs", "Can change options, forget queues and deregister workers"),
                 ],

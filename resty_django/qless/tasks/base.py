@@ -128,7 +128,7 @@ class Parameters:
         self._name = name
         signature = inspect.signature(function)
         parameters = [*signature.parameters.values()][1 if bind else 0 :]
-        self._signature = signature.replace(parameters=parameters)
+        self.signature = signature.replace(parameters=parameters)
         self.names = [parameter.name for parameter in parameters]
         kinds = [parameter.kind for parameter in parameters]
         positional = [
@@ -151,7 +151,7 @@ class Parameters:
         try:
             self.bind(args, kwargs, source)
         except TypeError as error:
-            raise TypeError(f"{self._path}{self._signature}: invalid arguments: {error}.") from None
+            raise TypeError(f"{self._path}{self.signature}: invalid arguments: {error}.") from None
 
     def digest(
         self, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any], source: Source | None = None
@@ -169,7 +169,7 @@ class Parameters:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: object = None) -> inspect.BoundArguments:
         """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
         them."""
-        return self._signature.bind(*(() if source is None else (source,)), *args, **kwargs)
+        return self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
 
 
 class Task(Runnable, Generic[P, R]):
@@ -232,6 +232,7 @@ class Task(Runnable, Generic[P, R]):
         if unique is not True and unique and (unknown := sorted({*unique} - {*self.parameters.names})):
             raise TypeError(f"{self.path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
         self.names = self.parameters.names
+        self.call_signature = self.parameters.signature
         self.put_options = PutOptions(priority=priority or None, tags=self.tags, retries=retries)
         register(self, self.path, (self.name, *self.aliases))
         self.reactions = _checked_reactions(

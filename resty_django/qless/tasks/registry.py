@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -63,6 +64,8 @@ class Runnable:
     """Seconds for which it is kept; None: as long as the job."""
     names: Sequence[str] = ()
     """The names of positional arguments."""
+    call_signature: inspect.Signature | None = None
+    """The signature of calls, if its jobs contain `args` and `kwargs`."""
 
 
 JobTarget: TypeAlias = "type | FunctionType | Runnable"
@@ -131,6 +134,27 @@ def is_allowed(klass: str) -> bool:
     if colon and scheme in SCHEMES:
         return True
     return any(klass.startswith(f"{root}.") for root in allowed())
+
+
+def job_classes() -> list[str]:
+    """Return the classes in allowed modules that run jobs: those with a static method `perform` or `process`.
+
+    Imports these modules. Their functions are not listed, since most of them are not meant to run as jobs.
+    """
+    discover_once()
+    names = []
+    for path, module in list(sys.modules.items()):
+        if any(path == root or path.startswith(f"{root}.") for root in allowed()):
+            names += [
+                f"{path}.{name}"
+                for name, member in list(vars(module).items())
+                if isinstance(member, type) and member.__module__ == path and _runs_jobs(member)
+            ]
+    return sorted(names)
+
+
+def _runs_jobs(member: type) -> bool:
+    return any(isinstance(inspect.getattr_static(member, name, None), staticmethod | classmethod) for name in NAMES)
 
 
 def refusal_of(klass: str) -> str:

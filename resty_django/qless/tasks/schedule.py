@@ -8,6 +8,7 @@ does not lose it.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ AHEAD: Final = 2
 BACKLOG: Final = 1
 EVERY: Final = "every-"
 """Prefix of a recurring job's jid; the name of the task follows."""
+CRON: Final = "cron-"
+"""Prefix of the jids of a cron task's jobs; the name of the task and the time follow."""
+CRON_PAUSED: Final = "-cron-paused"
+"""Suffix of the option that pauses a cron task, after its name. Its value is when it was paused."""
 DECLARED: Final = "declared"
 """The key of a sorted set: the jids of recurring jobs that tasks declare, and when a worker last did so."""
 
@@ -121,7 +126,7 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
         if task.schedule is not None and task.schedule.every is not None:
             _withdraw_recurring(client, task)
             _declare_recurring(client, task, task.schedule.every)
-        elif task.schedule is not None and task.schedule.cron is not None:
+        elif task.schedule is not None and task.schedule.cron is not None and not is_cron_paused(client, task.name):
             _put_next(client, task, task.schedule.cron, client.clock() if now is None else now)
     return len(tasks)
 
@@ -135,9 +140,12 @@ def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> No
     ):
         job.update(priority=options["priority"], retries=options["retries"])
     else:
+        paused = isinstance(job, RecurringJob) and job.paused()
         client.queues[task.queue].recur(
             task.name, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
         )
+        if paused and isinstance(declared := client.jobs.get(jid), RecurringJob):
+            declared.pause()
     client.run(_note(client, jid))
 
 
@@ -187,8 +195,58 @@ def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> No
         checked(reply)
 
 
+def is_cron_paused(client: Client, name: str) -> bool:
+    """Return whether the cron task of this name is paused."""
+    return client.config.get(f"{name}{CRON_PAUSED}") is not None
+
+
+def pause_cron(client: Client, name: str) -> int:
+    """Put no more jobs of a cron task, and cancel those that are scheduled; return their number."""
+    client.config.set(f"{name}{CRON_PAUSED}", f"{client.clock():.0f}")
+    canceled = 0
+    for at in next_times(name, client.clock(), AHEAD):
+        job = client.jobs.get(_cron_jid(name, at))
+        if isinstance(job, Job) and job.state == "scheduled":
+            job.cancel()
+            canceled += 1
+    return canceled
+
+
+def resume_cron(client: Client, name: str) -> None:
+    """Put jobs of a cron task again, from its next time on."""
+    client.config.unset(f"{name}{CRON_PAUSED}")
+    task = scheduled.get(name)
+    if task is not None and task.schedule is not None and task.schedule.cron is not None:
+        _put_next(client, task, task.schedule.cron, client.clock())
+
+
+def next_times(name: str, now: float, count: int) -> list[float]:
+    """Return the next times of a cron task."""
+    cron = _cron_of(name)
+    if cron is None:
+        return []
+    return list(itertools.islice(occurrences(cron, now, timezone.get_default_timezone()), count))
+
+
+def latest_jids(name: str, now: float, count: int) -> list[str]:
+    """Return the jids of the latest jobs of a cron task, newest first; the jobs may have expired."""
+    cron = _cron_of(name)
+    if cron is None:
+        return []
+    with extras.needed("cron= needs"):
+        from cronsim import CronSim
+    zone = timezone.get_default_timezone()
+    moments = CronSim(cron, datetime.fromtimestamp(now, zone), reverse=True)
+    return [_cron_jid(name, at.timestamp()) for at in itertools.islice(moments, count)]
+
+
+def _cron_of(name: str) -> str | None:
+    task = scheduled.get(name)
+    return None if task is None or task.schedule is None else task.schedule.cron
+
+
 def _cron_jid(name: str, at: float) -> str:
-    return f"cron-{name}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%MZ}"
+    return f"{CRON}{name}-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%MZ}"
 
 
 def _options(task: Task[..., Any]) -> dict[str, Any]:

@@ -125,7 +125,8 @@ class CeleryTask(Runnable):
     def __init__(self, task: Any) -> None:
         self.task = task
         self.__module__ = task.__module__
-        self.names = [*inspect.signature(task.run).parameters]
+        self.call_signature = inspect.signature(task.run)
+        self.names = [*self.call_signature.parameters]
         limit = task.soft_time_limit or task.time_limit
         if limit:
             from ...worker.middleware import Timeout

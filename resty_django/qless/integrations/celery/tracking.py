@@ -106,7 +106,8 @@ class CelerySend(Runnable):
     def __init__(self, task: Any) -> None:
         self.task = task
         self.__module__ = task.__module__
-        self.names = [*inspect.signature(task.run).parameters]
+        self.call_signature = inspect.signature(task.run)
+        self.names = [*self.call_signature.parameters]
 
     def perform(self, job: Job) -> None:
         """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""

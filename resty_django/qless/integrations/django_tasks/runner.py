@@ -31,7 +31,10 @@ class DjangoTask(Runnable):
         self.task = task
         self.__module__ = task.func.__module__
         self.__qualname__ = task.func.__qualname__
-        self.names = [*inspect.signature(task.func).parameters][1 if task.takes_context else 0 :]
+        signature = inspect.signature(task.func)
+        parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
+        self.call_signature = signature.replace(parameters=parameters)
+        self.names = [parameter.name for parameter in parameters]
 
     @property
     def perform(self) -> Callable[[Job], Any]:  # type: ignore[override]

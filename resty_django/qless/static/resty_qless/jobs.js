@@ -6,6 +6,7 @@
     for (const head of document.querySelectorAll("th.resty-pick:not(:has(input))")) {
       const box = document.createElement("input");
       box.type = "checkbox";
+      box.dataset.restyScript = ""; // live.js keeps it
       box.setAttribute("aria-label", "Select all rows on this page");
       box.addEventListener("change", () => {
         for (const each of head.closest("table").querySelectorAll("input[name=pick]")) each.checked = box.checked;

@@ -88,10 +88,10 @@ def test_leases_and_settings_are_shown(
 def test_permissions_of_the_user_are_shown(jobs_site: Client) -> None:
     labels = {
         "view_job": "Can view all of these pages",
-        "retry_job": "Can retry, move and time out jobs",
+        "retry_job": "Can retry, move and time out jobs, and run scheduled and recurring jobs now",
         "cancel_job": "Can cancel jobs",
         "edit_job": "Can change priority, tags, tracking and dependencies of jobs, and recurring jobs",
-        "start_job": "Can start jobs with arguments of their choice: clones, arguments of recurring jobs",
+        "start_job": "Can start jobs with arguments of their choice: new and repeated jobs, recurring jobs",
         "pause_queue": "Can pause and unpause queues",
         "configure_jobs": "Can change options, forget queues and deregister workers",
     }

@@ -22,6 +22,7 @@ from tests.integration.qless.admin.tools import (
     HOSTILE,
     PERMISSIONS,
     bulk,
+    everything,
     failed,
     fill,
     hostile,
@@ -68,11 +69,6 @@ BY_URL = pytest.mark.parametrize(
     ACTIONS,
     ids=lambda value: value[len("/admin/resty_qless/") :] if "/" in str(value) else "",
 )
-
-
-def everything(valkey: Any) -> dict[bytes, Any]:
-    """Return a dump of every key."""
-    return {key: valkey.dump(key) for key in valkey.keys("*")}
 
 
 @BY_URL

@@ -46,6 +46,11 @@ def logged() -> list[str]:
     return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
 
 
+def everything(valkey: Any) -> dict[bytes, Any]:
+    """Return a dump of every key."""
+    return {key: valkey.dump(key) for key in valkey.keys("*")}
+
+
 def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "mail", **options: Any) -> str:
     """Enqueue a job that fails, and return its jid."""
     client.queues[queue].put("shop.jobs.Send", {"order": 7}, jid=jid, priority=1000, **options)
