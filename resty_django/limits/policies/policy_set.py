@@ -27,7 +27,7 @@ log = logger("resty_django.limits")
 class Policy:
     """An active policy. `status`: None to use the setting STATUS.
 
-    `rates`: the limiters of the policy's own rates, all of which must let a request pass. `tiers`: the same for each tier.
+    `rates`: the limiters of the policy's own rates, all of which must let a request pass. `tiers`: likewise, by tier.
 
     `mode` is "enforce", "shadow" (decide and record, but let all requests pass) or "off" (do not decide).
     """
