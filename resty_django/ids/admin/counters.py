@@ -24,10 +24,10 @@ from resty_django.conf import conf
 from .. import operations, store
 from ..engine.wall_clock import wall_at
 from ..errors import BadRule
+from ..forecast_order import annotate_runs_out
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from .base import ServiceAdmin
-from .forecast_order import annotate_runs_out
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
 from .statistics import NEAR, CounterStatistics
 

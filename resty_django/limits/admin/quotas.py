@@ -24,13 +24,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.text import printable
 
-from ..erasing import forms_of
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows
 from ..quotas.periods import Period
 from ..quotas.quota import row_key
 from ..quotas.rows import MOST_GRANTED
-from .key_search import PREFIXES
+from .key_forms import stored_forms
 
 TEMPLATES: Final = "admin/resty_limits/quotausage"
 LONGEST_TEXT: Final = 200
@@ -275,8 +274,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
 def _stored_keys(text: str) -> list[str]:
     """Return the forms in which rows may have a key."""
-    forms = forms_of(text)
-    return sorted({row_key(prefix + form) for prefix in ("", *PREFIXES) for form in forms})
+    return sorted(map(row_key, stored_forms(text)))
 
 
 def _row_of(name: str, key: str) -> QuotaUsage:

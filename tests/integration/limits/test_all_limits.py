@@ -340,7 +340,13 @@ def test_a_function_counts_refusals_by_a_ban() -> None:
     for _ in range(3):
         with pytest.raises(Limited):
             redeem("1")
-    assert counted() == {"function:codes": Totals(passed=1, refused=3)}
+    assert counted() == {
+        "function:codes": Totals(passed=1, refused=3),
+        "ban:codes": Totals(passed=2, refused=2),
+    }
+    description = stats.description("ban:codes")
+    assert description.rates == ("banned for 2 hours after each refusal, repeated bans up to 1 day",)
+    assert description.locations[0].endswith("test_a_function_counts_refusals_by_a_ban.<locals>.redeem")
 
 
 async def test_a_call_that_waits_is_one_delayed_decision() -> None:
