@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -140,6 +140,10 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         }
         return super().changelist_view(request, context)
 
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Any], Any]]:
+        """Return the columns of the list but its drawings; "All limits" exports the counts."""
+        return {name: value for name, value in super().export_columns(request).items() if name != "last_hour"}
+
     def _declared(self) -> list[dict[str, Any]]:
         """Return the policies that are declared in code and not replaced by a row."""
         try:
@@ -230,6 +234,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "object": row,
             "words": in_words(row.spec()),
             "figures": row_figures,
+            "exports": row_figures.exports,
             "outages": troubles(),
             "may_reset": self.may(request, "reset_key", row),
         }
