@@ -1,4 +1,4 @@
-"""One key in all limits: its state, its refusals in the last hour, and its reset."""
+"""One key in all limits: its state, its refusals in the last hour, its reset, its quotas and its bans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from resty_django.text import printable
 from ..algorithms.decision import Decision
 from ..enforcement.client_address import parse_address
 from ..enforcement.keys import MISSING
-from ..erasing import forms_of
 from ..errors import LimitError
 from ..models import LimitOverride, LimitPolicy
 from ..overrides.current import current, now
@@ -39,15 +38,15 @@ from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_forms import stored_forms
 from .key_refusals import refusals_of
+from .key_usage import usage_context
 from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 LONGEST_KEY: Final = 500
 MOST_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
-PREFIXES: Final = ("ip:", "user:")
-"""The prefixes of keys such as `user|ip`, which a search adds."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "incomplete": len(limiters) > MOST_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
+            **(usage_context(self.admin_site, request, key, refusals.keys) if refusals is not None else {}),
         }
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
@@ -231,8 +231,7 @@ def _limiters() -> Iterator[tuple[str, Any]]:
 def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
     """Yield the states of a key, in each form in which limits store it. Raise `SharedDictError`."""
     stats.flush()
-    forms = sorted(forms_of(key))
-    keys = [key, *(form for form in forms if form != key), *(prefix + form for prefix in PREFIXES for form in forms)]
+    keys = stored_forms(key)
     names = dict.fromkeys(series for series, _ in limiters)
     refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
     for series, original in limiters:

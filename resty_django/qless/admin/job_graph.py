@@ -155,7 +155,7 @@ def _first_difference(ids: Sequence[str]) -> int:
 
 
 def _excerpt(jid: str, start: int) -> str:
-    """Return the part of a jid that fits into a box and tells it from the others of its column."""
+    """Return the part of a jid that fits into a box and differs from the others of its column."""
     if len(jid) <= _ID_LENGTH:
         return jid
     start = max(0, start - 4) if start > _ID_LENGTH - 6 else 0
