@@ -113,7 +113,7 @@ def parse_rules(values: Iterable[Mapping[str, Any]]) -> list[Rule]:
         except BadRule as error:
             raise BadRule(f"Rule {number}: {error}") from None
         if rule.name in rules:
-            raise BadRule(f"Rule {number}: another rule has the name {rule.name!r}. Give one of them another `name`.")
+            raise BadRule(f"Rule {number}: another rule has the name {rule.name!r}. Set a different `name`.")
         if len(rules) == MOST_RULES:
             raise BadRule(f"There are more than {MOST_RULES} rules. Remove some.")
         rules[rule.name] = rule

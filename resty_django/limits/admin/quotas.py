@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -150,6 +151,17 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return super().changelist_view(request, {"may_grant": self.may(request, "grant_quotausage")})
+
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[QuotaUsage], Any]]:
+        return {
+            "key": lambda row: row.key,
+            "quota": lambda row: row.quota,
+            "used": lambda row: row.used,
+            "limit": lambda row: row.limit + row.granted,
+            "granted": lambda row: row.granted,
+            "start": lambda row: _time(row.starts_at),
+            "resets": lambda row: _time(row.ends_at),
+        }
 
     # --- columns ---
 
