@@ -9,30 +9,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from resty_django.conf import conf
-from resty_django.conf.raw import raw_section
 from resty_django.conf.schema import see_key
 
+from .delivery import channels
+from .rules import BadRule, parse_rules
 
-def check_alerts(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+
+def problems() -> list[CheckMessage]:
     """Return what is wrong with the rules and the recipients."""
-    if not raw_section("ALERTS"):
-        return []
     try:
         config = conf.alerts
     except ImproperlyConfigured:
         return []  # the settings check reports it
-    from .delivery import channels
-    from .rules import BadRule, parse_rules
-
     messages: list[CheckMessage] = []
     try:
         parse_rules(config.rules)

@@ -24,15 +24,18 @@ from redis import Redis
 
 from resty_django import concurrency, metrics
 from resty_django.alerts import Alert, delivery, store
-from resty_django.alerts.checks import check_alerts
 from resty_django.alerts.runner import Runner, run_once, start_in_worker
+from resty_django.checks import check_alerts
 from resty_django.conf import conf
 from resty_django.metrics import Family, Sample
 from resty_django.qless.clients.default import default_client
 from resty_django.shdict import shdicts
 from tests.docs_reader import ROOT
 
-pytestmark = pytest.mark.django_db
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.filterwarnings("ignore:Django .* will not have a default mailer"),  # the demo sends no mails
+]
 
 PAGE = "/admin/resty_django/alert/"
 ORDERS = {"metric": "shop_orders", "above": 5, "name": "orders"}
@@ -374,6 +377,13 @@ def test_the_thread_of_a_worker_evaluates_at_intervals(configure: Callable[..., 
         assert all(evaluated.acquire(timeout=60) for _ in range(3))
     finally:
         runner.stop()
+    configure(ORDERS, INTERVAL=1)
+    started = start_in_worker()
+    assert started is not None
+    try:
+        _wait_until(lambda: store.load().evaluated > 0)
+    finally:
+        started.stop()
     configure(ORDERS, WORKERS=False)
     assert start_in_worker() is None
     configure()
