@@ -21,6 +21,7 @@ from resty_django.shdict import NotFound, SharedDictError, shdicts
 
 from .base import ReadOnlyAdmin
 from .export import Sheet
+from .formatting import number
 from .forms import DeleteForm, FlushForm
 from .statistics import Figures, Key, figures, find_item, key_of, search, why
 
@@ -144,7 +145,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
 
     def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
-        message = f"Freed {freed:,} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
+        message = f"Freed {number(freed)} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
         self.log_change(request, obj, message)
         return message
 

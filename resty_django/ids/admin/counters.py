@@ -19,7 +19,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from resty_django.admin.export import moment, plain_text
-from resty_django.admin.formatting import NONE, percent
+from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -39,7 +39,7 @@ class RoomFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", f"near exhaustion ({NEAR:.0%} used)"),
+            ("near", f"near exhaustion ({percent(NEAR)} used)"),
             ("used_up", "used up"),
             ("ahead", "ahead of the clock"),
             ("step", "step to confirm"),
@@ -143,7 +143,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     @admin.display(description="position", ordering="bound")
     def position(self, counter: IdCounter) -> str:
         position = CounterStatistics.of(counter).position
-        return NONE if position is None else f"{position:,}"
+        return NONE if position is None else number(position)
 
     @admin.display(description="numbers left", ordering=F("used") * -1)
     def head_room(self, counter: IdCounter) -> SafeString:
@@ -173,7 +173,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     @admin.display(description="next number")
     def next_number(self, counter: IdCounter) -> str:
         statistics = CounterStatistics.of(counter)
-        return f"{statistics.next:,}" if statistics.left else "none left"
+        return number(statistics.next) if statistics.left else "none left"
 
     @admin.display(description="time zone")
     def zone(self, counter: IdCounter) -> str:
@@ -193,8 +193,8 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             )
         if statistics.ahead > 60:
             states.append(
-                f"The counter’s time is {statistics.ahead:,} s ahead of this clock and stays there until the clock "
-                "catches up. If a wrong clock was the cause, lower the counter and set its cycle back."
+                f"The counter’s time is {duration(statistics.ahead)} ahead of this clock and stays there until the "
+                "clock catches up. If a wrong clock was the cause, lower the counter and set its cycle back."
             )
         if not statistics.left:
             states.append("All numbers of this cycle are reserved.")

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 
+from resty_django.admin.formatting import duration, number
 from resty_django.admin.versions import save_changes
 
 from .. import declared, store
@@ -112,15 +113,15 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         if rule.reset_calendar:
             return f"each {rule.reset_calendar}"
         periods = {0: "never", 60: "each minute", 3600: "each hour", DAY: "each day", WEEK: "each Monday"}
-        return periods.get(rule.reset_seconds) or f"each {rule.reset_seconds:,} s"
+        return periods.get(rule.reset_seconds) or f"each {duration(rule.reset_seconds)}"
 
     @admin.display(description="range", ordering="max_counter")
     def numbers(self, rule: IdRule) -> str:
-        return f"{rule.min_counter:,} – {rule.max_counter:,}"
+        return f"{number(rule.min_counter)} – {number(rule.max_counter)}"
 
     @admin.display(description="names in use", ordering="names_used")
     def names(self, rule: Any) -> str:
-        return f"{rule.names_used:,} / {rule.max_names:,}"
+        return f"{number(rule.names_used)} / {number(rule.max_names)}"
 
     @admin.display(description="declared in")
     def origin(self, rule: IdRule) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
@@ -42,10 +43,10 @@ class TestedKey:
     def of(cls, counts: KeyReplay) -> TestedKey:
         return cls(
             Key.of(counts.key).text,
-            f"{counts.requests:,}",
-            f"{counts.refused_then:,}",
-            f"{counts.refused:,}",
-            f"{counts.delayed:,}",
+            number(counts.requests),
+            number(counts.refused_then),
+            number(counts.refused),
+            number(counts.delayed),
             counts.refused != counts.refused_then,
         )
 
@@ -72,7 +73,7 @@ class PolicyTest:
     @property
     def numbers(self) -> dict[str, str]:
         """The counts of the replay, with separators."""
-        return {} if self.replay is None else {name: f"{getattr(self.replay, name):,}" for name in COUNTS}
+        return {} if self.replay is None else {name: number(getattr(self.replay, name)) for name in COUNTS}
 
     @property
     def percent(self) -> str:

@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.formatting import percent
 from resty_django.text import printable
 
 from ..clients.graph import groups_of
@@ -251,7 +252,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     share = max(0.0, min(1.0, result.progress))
     return {
         "value": f"{share:.3f}",
-        "text": f"{share:.0%} {printable(result.message, 200)}",
+        "text": f"{percent(share)} {printable(result.message, 200)}",
         "at": formatting.relative_time(result.at, now),
     }
 

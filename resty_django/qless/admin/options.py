@@ -157,7 +157,7 @@ def option_spec(option: str) -> OptionSpec:
 
 
 def _grouped(value: str) -> str:
-    return f"{int(value):,}" if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
+    return formatting.number(int(value)) if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
 
 
 class OptionForm(SeenForm):
