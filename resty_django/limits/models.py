@@ -230,7 +230,8 @@ class LimitOverride(models.Model):
     )
     rate = models.CharField(
         max_length=overrides.LONGEST_RATE,
-        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency: a number instead of a rate.",
+        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead "
+        "of a rate.",
     )
     starts_at = models.DateTimeField("from", null=True, blank=True, help_text="Empty: from now on.")
     ends_at = models.DateTimeField("until", null=True, blank=True, help_text="Empty: without an end.")

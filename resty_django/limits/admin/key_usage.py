@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
@@ -13,16 +14,23 @@ from django.db import router
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
+from resty_django.sansio import run
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..bans import registry as bans
 from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
-from ..login.guard import NAMES as LOGIN_NAMES
+from ..enforcement.names import LOGIN_BANS
+from ..login import guard
 from ..models import KeyBan, QuotaUsage
+from ..overrides.current import current
+from ..overrides.override_set import Override
+from ..overrides.rates import units_of
+from ..overrides.spec import LOGIN_SERIES
 from ..policies import registry as policies
 from ..quotas import changes, registry
 from ..quotas.periods import Period
@@ -30,6 +38,7 @@ from ..quotas.quota import row_key
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .key_forms import stored_forms
+from .key_overrides import add_query, subject
 
 SHOWN: Final = 50
 """The maximum number of rows, and of bans, on the page."""
@@ -38,7 +47,10 @@ LONGEST_TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class KeyQuota:
-    """A row of the current period. `reserved`: units that are reserved to be used next; None: unknown."""
+    """A row of the current period. `reserved`: units that are reserved to be used next; None: unknown.
+
+    `override`: the override that applies, or None. `add_query`: the query of the form that adds one.
+    """
 
     pk: int
     name: str
@@ -46,10 +58,14 @@ class KeyQuota:
     key: str
     row: QuotaUsage
     reserved: int | None
+    override: Override | None
+    add_query: str
 
     @classmethod
     def of(cls, row: QuotaUsage) -> Self:
         counted = registry.find_quota(row.quota)
+        series = catalog.series_name(catalog.QUOTA, row.quota)
+        roles = () if counted is None else counted.key.roles
         return cls(
             pk=row.pk,
             name=printable(row.quota, LONGEST_TEXT),
@@ -57,6 +73,8 @@ class KeyQuota:
             key=Key.of(row.key).text,
             row=row,
             reserved=changes.reserved(row.quota, row.key, Period(row.starts_at, row.ends_at), row.resets),
+            override=current.find(series, row.key, roles),
+            add_query=add_query(series, *subject(row.key, roles)),
         )
 
     @property
@@ -68,12 +86,25 @@ class KeyQuota:
         return number(self._used)
 
     @property
-    def limit(self) -> str:
-        return number(self.row.limit + self.row.granted)
+    def _limit(self) -> int:
+        """The limit with granted units: of the override, or of the last reservation."""
+        override, limit = self.override, self.row.limit
+        if override is not None and not (override.lifts or override.blocks):
+            with suppress(ValueError):  # a rate for all limits
+                limit = units_of(override.rate)
+        return limit + self.row.granted
+
+    @property
+    def limit(self) -> Any:
+        return _("none") if self.override is not None and self.override.lifts else number(self._limit)
 
     @property
     def remaining(self) -> str:
-        return number(max(self.row.limit + self.row.granted - self._used, 0))
+        if self.override is not None and self.override.lifts:
+            return ""
+        if self.override is not None and self.override.blocks:
+            return "0"
+        return number(max(self._limit - self._used, 0))
 
     @property
     def resets_at(self) -> datetime:
@@ -82,7 +113,10 @@ class KeyQuota:
 
 @dataclass(frozen=True, slots=True)
 class KeyBanned:
-    """A ban in force. `limit`: "" for all limits. `token`: identifies it in URLs; "" if its key is too long."""
+    """A ban in force. `limit`: "" for all limits. `token`: identifies it in URLs; "" if its key is too long.
+
+    `override`, `add_query`: as for `KeyQuota`, for bans of the login guard.
+    """
 
     token: str
     limit: str
@@ -90,9 +124,15 @@ class KeyBanned:
     until: datetime
     number: int
     reason: str
+    override: Override | None
+    add_query: str
 
     @classmethod
     def of(cls, ban: Ban) -> Self:
+        setting = next((setting for setting, name in LOGIN_BANS.items() if name == ban.limit), None)
+        parts = () if setting is None else guard.identifying_parts(setting, ban.key)
+        kind, key = parts[0] if setting == "address" else ("key", ban.key)
+        kind = "network" if kind == "address" and "/" in key else kind
         return cls(
             token=Key.of(ban.name).token,
             limit=printable(ban.limit, LONGEST_TEXT),
@@ -100,6 +140,8 @@ class KeyBanned:
             until=datetime.fromtimestamp(ban.until, timezone.get_current_timezone()),
             number=ban.number,
             reason=printable(ban.reason, LONGEST_REASON),
+            override=None if setting is None else run(guard.overriding(setting, ban.key)),
+            add_query="" if setting is None else add_query(LOGIN_SERIES[setting], kind, key),
         )
 
 
@@ -174,4 +216,4 @@ def _limits_with_bans() -> list[str]:
     """Return the names of limits that may have bans: also those that other processes have counted."""
     series = dict.fromkeys((*catalog.counted_limits(), *stats.names()))
     counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.BAN)
-    return list(dict.fromkeys((ALL_LIMITS, *LOGIN_NAMES.values(), *policies.all_policies(), *counted)))
+    return list(dict.fromkeys((ALL_LIMITS, *LOGIN_BANS.values(), *policies.all_policies(), *counted)))
