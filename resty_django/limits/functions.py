@@ -88,6 +88,7 @@ def limited(
         banning = None
         if rule is not None:
             banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
+            banning.list_in_catalog(location)
         wrapper: Callable[..., Any]
 
         if iscoroutinefunction(function):
@@ -149,6 +150,7 @@ def _admitting(
         yield from _turn(limiters, key, wait, counters)
         return
     refusal = yield from banning.refusing(key)
+    banning.record(key, refusal)
     if refusal is not None:
         refusal = refusal._replace(limit=limiters[0].shown_limit)
         counters[0].record(key, refusal)

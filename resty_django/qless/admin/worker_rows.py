@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import NONE
 
 from ..clients.job import Job
@@ -33,7 +34,7 @@ LIST_COLUMNS: Final = (
     Column("stalled", gettext_lazy("Stalled"), number=True),
     Column("longest", gettext_lazy("Longest job")),
     Column("uptime", gettext_lazy("Uptime"), number=True),
-    Column("seen", gettext_lazy("Last seen")),
+    Column("seen", gettext_lazy("Last seen"), time=True),
 )
 CONTROL_COLUMN: Final = Column("control", gettext_lazy("Control"), sorts=False)
 JOB_COLUMNS: Final = (
@@ -204,12 +205,14 @@ def facts(info: WorkerInfo, now: float) -> Iterator[tuple[Any, Any]]:
     yield _("Last seen"), formatting.relative_time(info.seen, now)
 
 
-def jobs_table(request: HttpRequest, jobs: Sequence[Job], report: WorkerReport | None, now: float) -> Table:
-    """Return the jobs of a worker, those that have run longest first."""
+def jobs_table(
+    request: HttpRequest, jobs: Sequence[Job], report: WorkerReport | None, now: float, sheet: Sheet
+) -> Table:
+    """Return the jobs of a worker, those that have run longest first, with the export of all of them."""
     usual = {} if report is None else {job.klass: job.usual for job in report.jobs}
     rows = sorted((_job_row(job, usual.get(job.klass), now) for job in jobs), key=_by_duration)
     empty = _("The worker has no running jobs, or is no longer known.")
-    return table(request, JOB_COLUMNS, rows, caption=_("Jobs of the worker"), empty=empty)
+    return table(request, JOB_COLUMNS, rows, caption=_("Jobs of the worker"), empty=empty, export=sheet)
 
 
 def _job_row(job: Job, usual: float | None, now: float) -> Row:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, Final
 
 from django import forms
@@ -23,8 +24,9 @@ from . import formatting
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm
 from .glossary import OPERATION_HELP
-from .job_lists import MAX_SORTED, fetch_jobs, redis_command, sorted_set
-from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, table
+from .job_export import jobs_of, jobs_sheet
+from .job_lists import MAX_SORTED, JobFilter, JobList, fetch_jobs, redis_command, sorted_set
+from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, sort, table
 from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
 from .worker_stacks import request_stacks, stacks_section
 
@@ -87,12 +89,17 @@ class WorkerAdmin(JobsAdmin[Worker]):
             if counts
             else _("No workers. A worker appears here once it polls for a job.")
         )
+        rows = [list_row(worker, now, _controls(worker) if controls else "") for worker in workers]
+        key, descending = order_of(request, LIST_COLUMNS)
+        if key:
+            rows = sort(rows, key, descending)
         workers_table = table(
             request,
             (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
-            [list_row(worker, now, _controls(worker) if controls else "") for worker in workers],
+            rows,
             caption=_("Workers"),
             empty=empty,
+            export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
         )
         note = ngettext("%(count)s worker is stuck.", "%(count)s workers are stuck.", stuck)
         return self.list_page(
@@ -115,6 +122,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         jobs, _gone = fetch_jobs(client, jids[:MOST_JOBS])
         counts = WorkerCounts(name=row.name, jobs=len(held.jobs), stalled=len(held.stalled))
         (worker,) = self._infos(client, [counts])
+        sheet = jobs_sheet(client, lambda: jobs_of(JobList(client, JobFilter(worker=row.name))))
         context = {
             "title": formatting.name(row.name),
             "object": row,
@@ -126,7 +134,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             ],
             "facts": list(facts(worker, now)),
             "controllable": worker.report is not None,
-            "table": jobs_table(request, jobs, worker.report, now),
+            "table": jobs_table(request, jobs, worker.report, now, sheet),
             "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MOST_JOBS)}
             if len(jids) > MOST_JOBS
             else "",
@@ -284,6 +292,23 @@ def _controls(worker: WorkerInfo) -> SafeString | str:
     )
 
 
+def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:
+    """Return a part of the list of tags, the most used first."""
+    tags = [str(tag) for tag in client.tags(start, count_wanted)]
+    return [
+        Row({"name": formatting.tag_links([tag]), "count": formatting.number(total)}, {"name": tag, "count": total})
+        for tag, total in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
+    ]
+
+
+def _all_tags(client: Any) -> Iterator[Row]:
+    for start in count(0, PAGE_SIZE):
+        rows = _tag_rows(client, start, PAGE_SIZE)
+        yield from rows
+        if len(rows) < PAGE_SIZE:
+            return
+
+
 class TagAdmin(JobsAdmin[Tag]):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -292,11 +317,7 @@ class TagAdmin(JobsAdmin[Tag]):
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
         sorts_all = bool(order_of(request, TAG_COLUMNS)[0]) and total <= MAX_SORTED
         start, count_wanted = (0, MAX_SORTED) if sorts_all else ((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
-        tags = [str(tag) for tag in client.tags(start, count_wanted)]
-        rows = [
-            Row({"name": formatting.tag_links([tag]), "count": formatting.number(count)}, {"name": tag, "count": count})
-            for tag, count in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
-        ]
+        rows = _tag_rows(client, start, count_wanted)
         tags_table = table(
             request,
             TAG_COLUMNS,
@@ -305,6 +326,7 @@ class TagAdmin(JobsAdmin[Tag]):
             empty=_("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
             position=None if sorts_all else pager(request, total),
             sortable=total <= MAX_SORTED,
+            export=sheet_of("tags", TAG_COLUMNS, lambda: _all_tags(client)),
         )
         return self.list_page(request, tags_table)
 
