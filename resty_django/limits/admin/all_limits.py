@@ -1,5 +1,5 @@
 """All limits with their statistics: policies, decorators, throttles, functions, outgoing calls, WebSockets,
-quotas and bans.
+jobs, quotas and bans.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ LABELS: Final = {
     catalog.FUNCTION: _("Function"),
     catalog.OUTGOING: _("Outgoing calls"),
     catalog.WEBSOCKET: _("WebSockets"),
+    catalog.JOB: _("Jobs"),
     catalog.QUOTA: _("Quota"),
     catalog.BAN: _("Bans"),
     OTHERS: _("Several"),

@@ -33,4 +33,5 @@ class Command(BaseCommand):
             from resty_django.metrics.exposition import exposed
         except MissingExtra as error:
             raise CommandError(str(error)) from None
-        self.stdout.write(exposed("")[0].decode(), ending="")
+        text = exposed("")[0].decode()
+        self.stdout.write(text.replace("\t", " "), ending="")  # a tab would move the cursor of a terminal

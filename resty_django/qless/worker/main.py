@@ -16,6 +16,7 @@ from django.core.cache import caches
 from django.db import connections
 
 from resty_django import events
+from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
 
 from ..clients.client import Client
@@ -94,6 +95,7 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
+    alerts = start_in_worker()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -101,6 +103,8 @@ def serve(
         scheduler.stop()
         liveness.stop()
         listener.stop()
+        if alerts is not None:
+            alerts.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         heartbeat_process.stop(heartbeat_pid)
