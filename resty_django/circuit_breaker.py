@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from .forks import after_fork
@@ -18,6 +19,10 @@ PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
 
 B = TypeVar("B", bound="CircuitBreaker")
+
+on_recovery: Callable[[str, float, str], object] | None = None
+"""Called at the end of an outage, with the store's name, the beginning in epoch seconds, and the error. It must neither
+wait nor raise."""
 
 
 class Outage(NamedTuple):
@@ -78,6 +83,8 @@ class CircuitBreaker(ABC):
             self.down = False
             lasted = time.monotonic() - self._failed_at
         self.log_recovery(lasted)
+        if on_recovery is not None:
+            on_recovery(self.name, self._since, self._error)
 
     def outage(self) -> Outage | None:
         """Return the current outage, or None."""
