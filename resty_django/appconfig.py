@@ -21,7 +21,8 @@ class Part:
 
     These modules define `health.probe`, `overview.panel` and `overview.families`, and are imported on first use.
     `module`: dotted path of the folder ("": the app's). `erases`: whether the folder has a module `erasing` for
-    personal data, and `tells` whether it has a module `timeline` with a `contribution`. For the other fields see `resty_django.overview.Panel`.
+    personal data. `tells`: whether it has a module `timeline` with the function `contribution`. For the other fields
+    see `resty_django.overview.Panel`.
     """
 
     name: str

@@ -99,6 +99,11 @@ def breakers_of(kind: type[B]) -> list[B]:
     return [breaker for breaker in list(_breakers) if isinstance(breaker, kind)]
 
 
+def outages() -> list[Outage]:
+    """Return the current outages of all stores in this process."""
+    return [outage for breaker in list(_breakers) if (outage := breaker.outage()) is not None]
+
+
 _lock = threading.Lock()
 
 

@@ -90,7 +90,10 @@ def _time(text: str, now: float) -> float:
         moment = parse_datetime(text)
         if moment is None:
             raise ValueError
-        return (moment if timezone.is_aware(moment) else timezone.make_aware(moment)).timestamp()
+        seconds = (moment if timezone.is_aware(moment) else timezone.make_aware(moment)).timestamp()
+        if not LONGEST <= seconds <= now + LONGEST:
+            raise ValueError
+        return seconds
     except (ValueError, OverflowError):
         raise BadTime(
             _("“%(text)s” is not a time. Write 03:12, or 2026-03-29T03:12.") % {"text": printable(text, 50)}

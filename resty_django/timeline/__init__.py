@@ -64,7 +64,7 @@ class Entry:
     text: str = ""
     until: float | None = None
     level: Level = "ok"
-    url: tuple[str, Sequence[object]] | None = None
+    url: tuple[str, Sequence[str | int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 from django.apps import apps
 from django.utils.translation import gettext as _
 
+from resty_django import circuit_breaker
 from resty_django.alerts import store as alerts
 from resty_django.alerts.delivery import amount, condition
-from resty_django.circuit_breaker import CircuitBreaker, breakers_of
 from resty_django.overview import Viewer
 
 from . import MOST_ENTRIES, Entry, Span, Story, log, story
@@ -17,7 +17,6 @@ from . import MOST_ENTRIES, Entry, Span, Story, log, story
 
 def outages(span: Span) -> Story:
     """Return outages of stores: those that have ended, as all processes noted them, and those of this process."""
-    current = [outage for breaker in breakers_of(CircuitBreaker) if (outage := breaker.outage())]
     entries = [
         Entry(each.at, _("Store %(store)s was down") % {"store": each.store}, each.error, each.until, "error")
         for each in log.load().outages
@@ -25,7 +24,7 @@ def outages(span: Span) -> Story:
     ]
     entries += [
         Entry(each.since, _("Store %(store)s is down") % {"store": each.store}, each.error, None, "error")
-        for each in current
+        for each in circuit_breaker.outages()
         if span.contains(each.since, span.now)
     ]
     return story(
