@@ -78,7 +78,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a contributor knows of a span. `starts` and `step`: the columns of `bars`, in epoch seconds.
+    """A contributor's reply for a span. `starts` and `step`: the columns of `bars`, in epoch seconds.
 
     `notes`: sentences on what is not known, such as the resolution of stored figures. `more`: omitted entries.
     """
@@ -101,7 +101,7 @@ def story(entries: Sequence[Entry], **options: object) -> Story:
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """A part of the site that contributes. The fields are those of `resty_django.overview.Panel`."""
+    """A part of the site that contributes. See `resty_django.overview.Panel` for the fields."""
 
     name: str
     title: str | Promise

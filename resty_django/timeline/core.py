@@ -16,7 +16,7 @@ from . import MOST_ENTRIES, Entry, Span, Story, log, story
 
 
 def outages(span: Span) -> Story:
-    """Return outages of stores: those that have ended, as all processes noted them, and those of this process."""
+    """Return outages of stores: ended ones, as all processes noted them, and current ones of this process."""
     entries = [
         Entry(each.at, _("Store %(store)s was down") % {"store": each.store}, each.error, each.until, "error")
         for each in log.load().outages
@@ -29,7 +29,9 @@ def outages(span: Span) -> Story:
     ]
     return story(
         entries,
-        notes=[_("Outages are noted when they end. Current ones are those of the process that made this page.")],
+        notes=[
+            _("Outages are noted when they end. Of current outages, only the process that made this page is asked.")
+        ],
     )
 
 

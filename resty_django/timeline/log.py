@@ -61,7 +61,7 @@ def load() -> Log:
 
 
 def with_outage(stored: Log, outage: StoredOutage) -> Log:
-    """Return the log with an outage, which is merged with those of the same store at the same time."""
+    """Return the log with an outage, merged with other outages of the same store at the same time."""
     kept = []
     for other in stored.outages:
         if other.store == outage.store and other.at - NEAR <= outage.until and outage.at - NEAR <= other.until:
@@ -74,7 +74,7 @@ def with_outage(stored: Log, outage: StoredOutage) -> Log:
 
 
 def with_deploy(stored: Log, version: str, process: str, now: float) -> Log:
-    """Return the log with a deploy if the version is not that of the last one; else the same log."""
+    """Return the log with a deploy if the last deploy has another version; else the same log."""
     before = stored.deploys[-1].version if stored.deploys else ""
     if before == version:
         return stored
@@ -98,7 +98,7 @@ def site_version() -> str:
     versions = (
         f"resty_django {resty_django.__version__}, Django {django.get_version()}, Python {platform.python_version()}"
     )
-    release = getattr(conf.qless, "release", None)
+    release = conf.qless.release
     return one_line(f"{release} ({versions})" if release else versions, LONGEST)
 
 
