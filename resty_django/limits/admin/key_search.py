@@ -38,6 +38,7 @@ from .key_forms import stored_forms
 from .key_overrides import add_query, subject, subject_of
 from .key_refusals import refusals_of
 from .key_usage import usage_context
+from .key_user import user_of
 from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
@@ -117,6 +118,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         context = {
             "title": _("Find a key"),
             "key": key,
+            "key_user": user_of(request, key),
             "states": states,
             "refusals": refusals,
             "outages": troubles(),

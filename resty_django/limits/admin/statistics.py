@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -33,13 +34,17 @@ OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RefusedKey:
-    """A key and the count of its refusals. `token` identifies the key in URLs; "" if the key was shortened."""
+    """A key and the count of its refusals. `token` identifies the key in URLs; "" if the key was shortened.
+
+    `search`: the query that finds the key in all limits.
+    """
 
     text: str
     token: str
     count: str
     export: Sequence[object]
     """The text and the bounds of the count."""
+    search: str
 
     @classmethod
     def of(cls, entry: FrequentKey) -> RefusedKey:
@@ -47,7 +52,8 @@ class RefusedKey:
         shortened = entry.key.endswith("…")
         least = entry.times - entry.error
         count = f"{entry.times:,}" if not entry.error else f"{least:,} to {entry.times:,}"
-        return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times))
+        search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
+        return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times), search)
 
 
 @dataclass(frozen=True, slots=True)

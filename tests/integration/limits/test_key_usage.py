@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
@@ -201,3 +202,40 @@ def test_hostile_keys_and_reasons_are_escaped(admin_client: Client) -> None:
     assert len(rows(html, "resty-key-quotas")) == len(rows(html, "resty-key-bans")) == 1
     assert "<b>" not in html
     assert "<i>scans" not in html
+
+
+# --- the user ------------------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_user_leads_to_its_id_and_back(admin_client: Client) -> None:
+    user = User.objects.create_user("Ann <b>")
+    html = page(admin_client, "Ann <b>")
+    assert f'href="?key={user.pk}"' in html
+    assert "Find the name" not in html
+    assert "Ann &lt;b&gt;" in html
+    for key in (str(user.pk), f"user:{user.pk}"):
+        html = page(admin_client, key)
+        assert 'href="?key=Ann+%3Cb%3E"' in html
+        assert "Find the ID" not in html
+    for key in ("nobody", "99999999999999999999999", "\x00", "192.0.2.1"):
+        assert "The user with the ID" not in page(admin_client, key)
+
+
+def test_the_user_is_shown_to_those_who_may_view_users() -> None:
+    User.objects.create_user("ann")
+    client = person("view_limitpolicy")
+    assert "The user with the ID" not in page(client, "ann")
+    viewer = User.objects.get(pk=client.session["_auth_user_id"])
+    viewer.user_permissions.add(Permission.objects.get(codename="view_user", content_type__app_label="auth"))
+    assert "The user with the ID" in page(client, "ann")
+
+
+def test_refused_keys_lead_to_their_page(admin_client: Client) -> None:
+    view = limit_window(1, per="1h", key="header:X-Key", name="search")(lambda request: HttpResponse("found"))
+    for _ in range(3):
+        view(RequestFactory().get("/", headers={"X-Key": "a&b c"}))
+    for url in (f"{POLICIES}limits/", f"{POLICIES}limits/figures/?limit=decorator:search:window"):
+        html = admin_client.get(url).content.decode()
+        assert f'href="{KEY}?key=a%26b+c"' in html
+    assert f'href="{KEY}">Find a key' in admin_client.get(f"{POLICIES}limits/").content.decode()
+    assert [row.split()[0] for row in rows(page(admin_client, "a&b c"), "resty-refusals")] != []
