@@ -43,7 +43,15 @@ NAV_ITEMS: Final = (
 )
 REFRESH_SECONDS: Final = 5
 """Seconds between two automatic updates of the figures, on pages that have them."""
-PERMISSIONS: Final = ("retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
+PERMISSIONS: Final = (
+    "retry_job",
+    "cancel_job",
+    "edit_job",
+    "start_job",
+    "pause_queue",
+    "configure_jobs",
+    "control_worker",
+)
 
 
 class ListContext(TypedDict, total=False):
@@ -67,6 +75,8 @@ class ListContext(TypedDict, total=False):
     periods: Sequence[tuple[str, Any, bool]]
     """Links to other periods of the charts: URL, text, and whether it is the current one."""
     charts: Sequence[Chart]
+    row_form: str
+    """The ID of a form to which buttons in the rows belong."""
     actions: Sequence[tuple[str, Any, bool]]
     """URL and text of a link, and whether it is dangerous."""
     bulk: str

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("resty_qless", "0004_jobgroup"),
+        ("resty_qless", "0005_control_worker"),
     ]
 
     operations = [
