@@ -312,7 +312,7 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     assert 'href="?find=a&amp;page=2#items"' in last
     assert "Next" not in last
     visible = plain(first)
-    assert re.search(r"a0 1 min 39 s L1 of this process, L2 \d+ bytes a1 1 min 39 s L2 ", visible)
+    assert re.search(r"a0 1 min \d+ s L1 of this process, L2 \d+ bytes a1 1 min \d+ s L2 ", visible)
     everything = html(admin_client, f"{PAGE}?find=&page=99")
     assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
     assert "for ever" in everything
@@ -333,7 +333,7 @@ def test_an_item(admin_client: Client) -> None:
     visible = plain(text)
     assert "Type dict" in visible
     assert "Levels L1 of this process, L2 default (lmdb)" in visible
-    assert re.search(r"Time to live 1 min (39|40) s ", visible)
+    assert re.search(r"Time to live 1 min \d+ s ", visible)
     assert re.search(r"Stored [\d.]+ m?s ago", visible)
     assert "{&#x27;name&#x27;: &#x27;tea&#x27;, &#x27;list&#x27;: [1, 2]}" in text
     assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=K")
