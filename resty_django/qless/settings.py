@@ -53,6 +53,7 @@ class QlessSettings:
     - `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all queues).
     - `redact`: words; a value whose name contains one of them is never shown.
     - `redactor`: dotted path of a function that takes the arguments of a job and returns what may be shown.
+    - `search_arguments`: whether the index of the job search contains words of arguments.
     - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
     - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
@@ -73,6 +74,7 @@ class QlessSettings:
         check=validators.no_empty_texts,
     )
     redactor: str | None = setting(None, check=validators.dotted_path)
+    search_arguments: bool = setting(True)
     links: str | None = setting(None, check=validators.dotted_path)
     max_latency: float | None = setting(None, check=above(0))
     failed_window: float = setting(3600.0, check=above(0))

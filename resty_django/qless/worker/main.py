@@ -21,6 +21,7 @@ from resty_django.text import logger
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
+from ..search.index import Indexer
 from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
 from .executor import Pool
@@ -76,6 +77,8 @@ def serve(
     scheduler.start()
     liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.start()
+    indexer = Indexer(client)
+    indexer.start()
     threading.Thread(target=_read_commands, args=(commands, loop, actions), name="qless-parent", daemon=True).start()
     if reports is not None:
         threading.Thread(target=_send_reports, args=(reports, loop), name="qless-report", daemon=True).start()
@@ -86,6 +89,7 @@ def serve(
     finally:
         scheduler.stop()
         liveness.stop()
+        indexer.stop()
         listener.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
