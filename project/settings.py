@@ -6,6 +6,7 @@ RESTY_VAR                 the folder for variable data (default: ./var)
 RESTY_DICTS               the folder of the shared dictionaries (default: memory)
 RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.0.1, see RESTY_DB_*
 DEMO_LOG                  the form of log lines: line (default) or json
+DEMO_HTTP, DEMO_UDP       host:port of the site and of the ID server, for the page that shows the parts
 DEMO_TRAFFIC=1            simulated visitors come from this machine, each under a different address
 REDIS_URL                 a Redis or Valkey for the cache, one more dictionary and jobs (default: the cache is in the
                           memory of the process, and there are no jobs)
@@ -101,6 +102,8 @@ def _shared_dicts() -> dict[str, Any]:
 REDIS_URL = os.environ.get("REDIS_URL", "")
 SECRET_KEY = _secret_key()
 DEMO_TRAFFIC = os.environ.get("DEMO_TRAFFIC", "") == "1"
+DEMO_HTTP = os.environ.get("DEMO_HTTP", "")
+DEMO_UDP = os.environ.get("DEMO_UDP", "")
 DEMO = "DEMO_TRAFFIC" in os.environ
 """Whether `manage.py demo` has started this process."""
 DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
@@ -242,6 +245,13 @@ RESTY_DJANGO: dict[str, Any] = {
                 "limit": 60,
                 "window": "1min",
                 "route": "shop:order",
+            },
+            {
+                "name": "try-it",
+                "description": "The limit of the page that shows the parts.",
+                "algorithm": "sliding_window",
+                "limit": 8,
+                "window": "10s",
             },
         ],
     },

@@ -12,7 +12,11 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
     name = "resty_django"
     label = "resty_django"
     verbose_name = _("Resty toolbox")
-    system_checks = ("resty_django.checks.check_settings", "resty_django.checks.check_caches")
+    system_checks = (
+        "resty_django.checks.check_settings",
+        "resty_django.checks.check_caches",
+        "resty_django.checks.check_alerts",
+    )
     probes = {name: f"resty_django.site_health.{name}" for name in ("settings", "databases", "caches")}
     parts = (
         Part(

@@ -60,3 +60,22 @@ class Overview(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Alert(models.Model):
+    """The alerts of the site, for the admin's app list and for the permission to see them."""
+
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows[Self]] = NoRows()
+
+    class Meta:
+        app_label = "resty_django"
+        managed = False
+        base_manager_name = "objects"
+        verbose_name = _("alert")
+        verbose_name_plural = _("alerts")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

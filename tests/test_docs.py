@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -31,6 +32,7 @@ from django.core.management import call_command
 from django.test import Client
 from rest_framework.authtoken.models import Token
 
+from resty_django.cache.mlcache import cache as cache_module
 from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
 from resty_django.ids import errors
@@ -153,6 +155,8 @@ def test_python_blocks_run_and_tell_the_truth(
 ) -> None:
     if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
+    # `invalidate_tags` reaches all caches of the process, also those of earlier tests that still live.
+    monkeypatch.setattr(cache_module, "_live", WeakSet())
     module = types.ModuleType("docs")
     monkeypatch.setitem(sys.modules, "docs", module)
     namespace = vars(module)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import reverse
+
 from resty_django import overview
 from resty_django.admin.overview import figure_view
 from resty_django.cache import cached
@@ -13,6 +15,8 @@ SHOWN = {
     "limits": ("passed", "refused"),
     "cache": ("l1", "l2", "l3"),
     "jobs": ("waiting", "running", "failed", "per_minute"),
+    "dictionaries": ("fill", "forcible"),
+    "events": ("waiting",),
 }
 """The panels that are shown, and their figures."""
 
@@ -24,6 +28,7 @@ def figures() -> list[dict[str, Any]]:
     return [
         {
             "title": str(answer.panel.title),
+            "url": reverse(f"admin:{answer.panel.page or 'resty_django_overview_changelist'}"),
             "figures": [
                 [view.label, str(view.text)]
                 for view in map(figure_view, answer.tile.figures if answer.tile else ())

@@ -17,6 +17,7 @@ from resty_django.redis import StoreError
 log = logging.getLogger("project.shop")
 
 SECONDS_A_PIECE = 0.2
+PRACTICE_STEPS = 10
 STOCK_OF_COCOA = 4
 
 
@@ -55,6 +56,23 @@ def pack(self: TaskContext, order: int) -> str:
         time.sleep(SECONDS_A_PIECE)
         self.update_progress(piece / placed.quantity, f"{piece} of {placed.quantity} pieces")
     return f"{placed.quantity} x {placed.item}"
+
+
+class MailServerDown(Exception):
+    """The simulated mail server does not respond."""
+
+
+@task(bind=True, retries=2, backoff=2, tags=("practice",))
+def practice(self: TaskContext) -> str:
+    """Show the life of a job: the first run fails, the second one reports its progress and succeeds."""
+    if self.attempt == 1:
+        log.info("run 1: the mail server does not respond")
+        raise MailServerDown("The mail server does not respond.")
+    for step in range(1, PRACTICE_STEPS + 1):
+        time.sleep(SECONDS_A_PIECE)
+        self.update_progress(step / PRACTICE_STEPS, f"{step} of {PRACTICE_STEPS} steps")
+    log.info("run %d: the mail is sent", self.attempt)
+    return "The mail is sent."
 
 
 @task(every=60, queue="reports")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from project.shop import api, views
+from project.shop import api, parts, views
 
 app_name = "shop"
 
@@ -10,6 +10,9 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("items/", views.items, name="items"),
     path("orders/<str:number>/", views.order, name="order"),
+    path("parts/", parts.parts, name="parts"),
+    path("parts/limited/", parts.limited, name="limited"),
+    path("parts/<str:action>/", parts.try_part, name="try"),
     path("price-list/", views.price_list, name="price-list"),
     path("quotas/", views.quotas, name="quotas"),
     path("stock/", views.stock, name="stock"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
+from datetime import datetime
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import django
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import lookup_field, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseError
 from django.db import models
@@ -20,6 +23,17 @@ from django.utils.html import format_html
 
 from resty_django.text import one_line
 
+from .export import (
+    MAX_ROWS,
+    PAGING,
+    PARAMETERS,
+    Sheet,
+    export_response,
+    plain_text,
+    query_without,
+    requested_format,
+    sheet_response,
+)
 from .live import answer_unchanged
 from .versions import VersionedForm, save_changes
 
@@ -35,6 +49,9 @@ else:
         def __class_getitem__(cls, item: Any) -> type:
             return cls
 
+
+ROWS_PER_QUERY: Final = 500
+"""Rows that an export of a list fetches in one query."""
 
 Perform = Callable[[HttpRequest, Any, dict[str, Any]], str]
 """Takes the request, the object and the form's cleaned data; returns the message to show. May raise a refusal."""
@@ -53,7 +70,45 @@ class PageAdmin(ModelAdmin[Model]):
         js: ClassVar = ["resty_django/chart.js"]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if requested_format(request):
+            return self._export_changelist(request)
         return answer_unchanged(request, super().changelist_view(request, extra_context))
+
+    def _export_changelist(self, request: HttpRequest) -> HttpResponse:
+        """Return the list with its filters and its order as CSV or JSON."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        list_request = copy(request)
+        list_request.GET = query_without(request, *PARAMETERS, *PAGING)  # type: ignore[assignment]
+        try:
+            queryset = self.get_changelist_instance(list_request).queryset
+        except IncorrectLookupParameters:
+            return super().changelist_view(list_request)
+        columns = self.export_columns(request)
+
+        def rows() -> Iterator[list[Any]]:
+            for first in range(0, MAX_ROWS + 1, ROWS_PER_QUERY):
+                for obj in (page := list(queryset[first : first + ROWS_PER_QUERY])):
+                    yield [value(obj) for value in columns.values()]
+                if len(page) < ROWS_PER_QUERY:
+                    return
+
+        sheet = Sheet(str(self.opts.model_name), list(columns), rows)
+        return cast("HttpResponse", sheet_response(request, sheet, requested_format(request)))
+
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Any], Any]]:
+        """Return the columns of the export: name and function of an object. The default: the columns of the list."""
+
+        def value_of(name: str) -> Callable[[Any], Any]:
+            def value(obj: Any) -> Any:
+                content = lookup_field(name, obj, self)[2]
+                is_plain = content is None or isinstance(content, int | float | datetime)
+                return content if is_plain else plain_text(content)
+
+            return value
+
+        names = [name for name in self.get_list_display(request) if isinstance(name, str) and name != "action_checkbox"]
+        return {name.removeprefix("shown_").strip("_"): value_of(name) for name in names}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Save the object; if it has versions, only the changed fields, so that concurrent edits survive."""
@@ -87,8 +142,15 @@ class PageAdmin(ModelAdmin[Model]):
             f"{self.opts.app_label}.{codename}"
         )
 
-    def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> TemplateResponse:
-        """Return a page of the admin site, with the context that all pages need."""
+    def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
+        """Return a page of the admin site, with the context that all pages need.
+
+        `context["exports"]`: the tables and charts that the request may ask for instead (`export.py`).
+        """
+        if status == 200:
+            exported = export_response(request, context.get("exports", ()), context.get("title", ""))
+            if exported is not None:
+                return cast("HttpResponse", exported)
         request.current_app = self.admin_site.name
         context = {
             **self.admin_site.each_context(request),

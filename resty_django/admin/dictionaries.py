@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -19,11 +20,14 @@ from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
 from .base import ReadOnlyAdmin
+from .export import Sheet
 from .forms import DeleteForm, FlushForm
-from .statistics import Key, figures, find_item, key_of, search, why
+from .statistics import Figures, Key, figures, find_item, key_of, search, why
 
 FREED_AT_ONCE: Final = 100_000
 """Maximum number of expired items that one click frees."""
+NUMBERS: Final = ("capacity", "free_space", "keys", "forcible")
+"""Numbers of `Stats` in exports."""
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
 
 
@@ -56,7 +60,12 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             rows, error = [figures(name) for name in shdicts], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
-        context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows, "error": error}
+        context = {
+            "title": capfirst(self.opts.verbose_name_plural),
+            "rows": rows,
+            "error": error,
+            "exports": [_sheet(rows)],
+        }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
     @method_decorator(require_safe)
@@ -156,3 +165,15 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         message = "Marked everything in it expired."
         self.log_change(request, obj, message)
         return message
+
+
+def _sheet(rows: Sequence[Figures]) -> Sheet:
+    """Return the export of the list."""
+    return Sheet(
+        "dictionaries",
+        ("name", "engine", "where", *NUMBERS, "error"),
+        lambda: (
+            [*(row.name, row.engine, row.where), *(getattr(row.stats, name, None) for name in NUMBERS), row.error]
+            for row in rows
+        ),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,7 +81,8 @@ def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileVi
 
 def _tile(answer: Answer, site_name: str) -> TileView:
     panel, tile = answer.panel, answer.tile or Tile()
-    rows = [_row(row) for row in tile.rows]
+    heads = {figure.name: figure.label for row in tile.rows for figure in row.figures}
+    rows = [_row(row, list(heads)) for row in tile.rows]
     return TileView(
         panel.name,
         str(panel.title),
@@ -88,7 +90,7 @@ def _tile(answer: Answer, site_name: str) -> TileView:
         printable(answer.error, MAX_LENGTH),
         [figure_view(figure) for figure in tile.figures],
         rows,
-        next(([figure.label for figure in row.figures] for row in rows if row.figures), []),
+        list(heads.values()),
         _chart(tile),
         [printable(note, MAX_LENGTH) for note in tile.notes],
         tile.more,
@@ -101,10 +103,12 @@ def _chart(tile: Tile) -> SafeString | str:
     return sparkline([Series("bar", tile.bars_label, tile.bars)], tile.bars_label, width=240, height=32)
 
 
-def _row(row: Row) -> RowView:
+def _row(row: Row, names: Sequence[str]) -> RowView:
+    """Return a row with one figure for each of the table's columns; a row may lack some."""
+    figures = {figure.name: figure_view(figure) for figure in row.figures}
     return RowView(
         printable(row.subject, MAX_LENGTH),
-        [figure_view(figure) for figure in row.figures],
+        [figures.get(name) or FigureView(name, "", NONE, "ok", "") for name in names],
         printable(row.error, MAX_LENGTH),
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Min, QuerySet
 from django.utils.translation import gettext as _
 
 from resty_django import metrics, overview
@@ -18,6 +18,7 @@ from resty_django.overview import Figure, Row, Tile
 from . import store
 from .engine.wall_clock import wall_at
 from .errors import BadRule
+from .forecast_order import LASTS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .stats import Issued, issued
 
@@ -131,6 +132,19 @@ def families() -> Iterator[Family]:
     room = [(rule.name, rule.room) for rule in figures_by_rule if rule.room is not None]
     text = "Share of the cycle's numbers that is left, for the counter with the fewest."
     yield _by_rule("resty_ids_left_ratio", "gauge", text, room, adds=False)
+    text = "Seconds until the numbers run out at the present pace, for rules whose cycle ends later."
+    yield _by_rule("resty_ids_runs_out_seconds", "gauge", text, runs_out(), adds=False)
+
+
+def runs_out() -> list[tuple[str, float]]:
+    """Return rules whose numbers run out before their cycle ends, with the seconds until then. It takes two queries."""
+    alias = store.database()
+    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY)
+    forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
+    rows = (
+        forecasts.filter(runs_out__lt=LASTS).values_list("rule__name").annotate(Min("runs_out")).order_by("rule__name")
+    )
+    return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
 
 
 def _by_rule(

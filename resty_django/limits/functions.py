@@ -26,6 +26,7 @@ from .algorithms.decision import CombinedDecision
 from .bans.banning import Banning
 from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
+from .enforcement.key_kinds import roles_of, stored_key
 from .errors import Limited
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
@@ -49,6 +50,7 @@ def limited(
     /,
     *,
     key: str | Callable[..., object] = "",
+    key_kind: str | None = None,
     wait: Duration | None = 0,
     name: str = "",
     **options: Any,
@@ -57,6 +59,7 @@ def limited(
 
     `rate`: a rate such as "10/s" or "10/s capacity=50", or several, as in "10/s;1000/h". `key`: calls with the same key
     are counted together; a string, or a function of the call's arguments that returns one, or None for no limit.
+    `key_kind`: "user" or "address" if the keys are IDs of users or addresses, so that their overrides apply.
     `wait`: the seconds or the duration that a call may wait for its turn (None: indefinitely); a call that would wait
     longer raises `Limited`. An async function waits without blocking the event loop. `name`: functions with the same
     name and rate share a limit (default: each function has a separate limit). `options`: `store` and `on_error` of
@@ -75,6 +78,11 @@ def limited(
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
     key_of = key if callable(key) else lambda *args, **kwargs: key
+    roles = roles_of(key_kind, "@limited()")
+    if roles and key == "":
+        raise TypeError(
+            "@limited(): key_kind= describes keys, so it needs key=, such as key=lambda user, text: user.pk."
+        )
     rule = ban_rule(options, "@limited()")
     if rule is not None and key == "":
         raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
@@ -84,10 +92,11 @@ def limited(
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
         buckets = buckets_of(rate, name or location, store)
-        counters = counters_of(FUNCTION, buckets, location)
+        counters = counters_of(FUNCTION, buckets, location, roles=roles)
         banning = None
         if rule is not None:
             banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
+            banning.list_in_catalog(location)
         wrapper: Callable[..., Any]
 
         if iscoroutinefunction(function):
@@ -96,7 +105,7 @@ def limited(
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    await arun(_admitting(buckets, str(call_key), seconds, counters, banning))
+                    await arun(_admitting(buckets, stored_key(call_key, key_kind), seconds, counters, banning))
                 return await function(*args, **kwargs)
         else:
 
@@ -104,7 +113,7 @@ def limited(
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    run(_admitting(buckets, str(call_key), seconds, counters, banning))
+                    run(_admitting(buckets, stored_key(call_key, key_kind), seconds, counters, banning))
                 return function(*args, **kwargs)
 
         return wrapper  # type: ignore[return-value]
@@ -149,6 +158,7 @@ def _admitting(
         yield from _turn(limiters, key, wait, counters)
         return
     refusal = yield from banning.refusing(key)
+    banning.record(key, refusal)
     if refusal is not None:
         refusal = refusal._replace(limit=limiters[0].shown_limit)
         counters[0].record(key, refusal)

@@ -15,7 +15,7 @@ from .overrides.export import stored as stored_overrides
 from .overrides.spec import find_problems as find_override_problems
 from .policies.export import stored
 from .policies.registry import declared_policies
-from .policies.spec import BadPolicy, PolicySpec, build, find_problems
+from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
 from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 
@@ -43,7 +43,7 @@ def probe() -> Iterator[Finding]:
 
     def limiters(series: str) -> list[Limiter[Any]]:
         spec = specs.get(series) or declared.get(series)
-        return [] if spec is None or find_problems(spec) else [build(spec)]
+        return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 
     for override in stored_overrides().values():
         for field, text in find_override_problems(override.spec(), limiters).items():

@@ -19,6 +19,7 @@ from .policies.spec import (
     LONGEST_KEY,
     LONGEST_NAME,
     LONGEST_PATTERN,
+    LONGEST_RATE,
     MODES,
     ON_ERROR,
     PolicySpec,
@@ -50,9 +51,10 @@ class LimitPolicy(models.Model):
     description = models.CharField(max_length=200, blank=True)
     algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
     rate = models.CharField(
-        max_length=_TIME,
+        max_length=LONGEST_RATE,
         blank=True,
-        help_text="Leaky bucket, token bucket: the rate of requests, for example 200/s or 30/min.",
+        help_text="The rate of requests, for example 200/s or 30/min. A request must pass all of several rates: "
+        "10/s;1000/h. Windows, token bucket: instead of the numbers that it defines.",
     )
     burst = models.FloatField(
         null=True,
@@ -62,10 +64,12 @@ class LimitPolicy(models.Model):
     limit = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="Windows: requests per window. Concurrency: requests at the same time.",
+        help_text="Windows without a rate: requests per window. Concurrency: requests at the same time.",
     )
     window = models.CharField(
-        max_length=_TIME, blank=True, help_text="Windows: the length of a window, for example 1h, 10min or 30s."
+        max_length=_TIME,
+        blank=True,
+        help_text="Windows without a rate: the length of a window, for example 1h, 10min or 30s.",
     )
     interval = models.CharField(
         max_length=_TIME,
@@ -226,7 +230,8 @@ class LimitOverride(models.Model):
     )
     rate = models.CharField(
         max_length=overrides.LONGEST_RATE,
-        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency: a number instead of a rate.",
+        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead "
+        "of a rate.",
     )
     starts_at = models.DateTimeField("from", null=True, blank=True, help_text="Empty: from now on.")
     ends_at = models.DateTimeField("until", null=True, blank=True, help_text="Empty: without an end.")

@@ -136,6 +136,13 @@ def families() -> Iterator[Family]:
         "resty_jobs_workers", "gauge", "Workers that are not silent or gone.", (), [Sample((), statistics.alive)]
     )
     yield Family(
+        "resty_jobs_silent_workers",
+        "gauge",
+        "Workers that have stopped reporting while they hold jobs.",
+        (),
+        [Sample((), statistics.silent_with_jobs)],
+    )
+    yield Family(
         "resty_jobs_completed_last_minute",
         "gauge",
         "Jobs completed in the last full minute.",

@@ -60,7 +60,11 @@ def _used(stats: Stats) -> float | None:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of the dictionaries."""
-    stats_by_name = [(name, stats) for name, stats in _all_stats() if isinstance(stats, Stats)]
+    replies = list(_all_stats())
+    stats_by_name = [(name, stats) for name, stats in replies if isinstance(stats, Stats)]
+    up = [Sample((name,), float(isinstance(stats, Stats))) for name, stats in replies]
+    text = "Whether the scraped process can use a dictionary."
+    yield Family("resty_dict_up", "gauge", text, ("dict",), up, adds=False)
     rows: dict[str, tuple[str, Callable[[Stats], int | None]]] = {
         "resty_dict_capacity_bytes": ("Size of a dictionary in bytes.", lambda stats: stats.capacity or None),
         "resty_dict_free_bytes": ("Free bytes in a dictionary.", lambda stats: stats.free_space),

@@ -1,11 +1,24 @@
-"""Helpers for pages in a browser that Selenium drives."""
+"""Helpers for pages in a browser: with Selenium, and with Playwright."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 SECONDS = 10
+DJANGOS = (
+    ".breadcrumbs",
+    "#header",
+    "#nav-sidebar",
+    "#changelist-search",
+    "#changelist-filter",
+    ".datetime",
+    ".actions",
+)
+"""Parts of a page that Django makes, with faults such as fields without labels."""
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -24,3 +37,33 @@ def write(driver: Any, name: str, text: str) -> None:
     field = driver.find_element("name", name)
     field.clear()
     field.send_keys(text)
+
+
+@dataclass
+class OpenPage:
+    """Opens pages of Playwright: `open_page(dark=True)`."""
+
+    start: Callable[..., Any]
+    complaints: list[str] = field(default_factory=list)
+    """Messages of the console."""
+
+    def __call__(self, **options: Any) -> Any:
+        return self.start(**options)
+
+    def violations(self, page: Any, **options: Any) -> list[str]:
+        """Return the serious violations of accessibility rules that axe finds on a page."""
+        try:
+            from axe_playwright_python.sync_playwright import Axe
+        except ImportError:
+            pytest.skip("axe-playwright-python is not installed: pip install axe-playwright-python")
+        complaints_before = len(self.complaints)
+        page.evaluate("document.getAnimations().forEach((animation) => animation.finish())")
+        options = {"resultTypes": ["violations"], "preload": False, **options}
+        results = Axe().run(page, context={"exclude": [[part] for part in DJANGOS]}, options=options).response
+        del self.complaints[complaints_before:]  # of axe, which has styles of its own
+        return [
+            f"{violation['id']} {node['target']} {node['failureSummary']}"
+            for violation in results["violations"]
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"][:3]
+        ]

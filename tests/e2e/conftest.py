@@ -20,6 +20,7 @@ import pytest
 from django.test import Client
 
 from tests import processes
+from tests.e2e.browser import OpenPage
 from tests.integration.limits.policy_tools import limits_site as limits_site
 from tests.integration.qless.admin.conftest import jobs_site as jobs_site
 
@@ -190,3 +191,43 @@ def browse(live_server: Any, admin_client: Client) -> Iterator[Callable[..., Any
     finally:
         for driver in opened:
             driver.quit()
+
+
+@pytest.fixture
+def open_page(live_server: Any, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenPage]:
+    """Open pages with Playwright as a superuser; the console must be empty at the end of the test."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("playwright is not installed: pip install playwright")
+    if not CHROMIUM:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright has a loop in the thread of the test
+    complaints: list[str] = []
+
+    def note(message: Any) -> None:
+        if message.type in ("error", "warning") and "favicon" not in message.text:
+            complaints.append(f"{message.location.get('url')}: {message.text}")
+
+    with sync_playwright() as playwright:
+        driver = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+
+        def start(*, dark: bool = False, scripts: bool = True, width: int = 1360) -> Any:
+            context = driver.new_context(
+                color_scheme="dark" if dark else "light",
+                java_script_enabled=scripts,
+                viewport={"width": width, "height": 900},
+                base_url=live_server.url,
+            )
+            context.set_default_timeout(60_000)
+            context.add_cookies(
+                [{"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}]
+            )
+            page = context.new_page()
+            page.on("console", note)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            return page
+
+        yield OpenPage(start, complaints)
+        driver.close()
+    assert [text for text in complaints if "404 (Not Found)" not in text] == []

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 import pytest
 
 from project import memory, ports
+from project.shop import parts
 from tests import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -150,6 +151,13 @@ def status(person: urllib.request.OpenerDirector, url: str, data: bytes | None =
             return error.code
 
 
+def click(person: urllib.request.OpenerDirector, site: str, token: str, action: str) -> str:
+    """Press a button of the page of parts, and return that page."""
+    data = urllib.parse.urlencode({"csrfmiddlewaretoken": token}).encode()
+    with person.open(f"{site}/parts/{action}/", data) as reply:
+        return str(reply.read().decode())
+
+
 def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos: list[Demo]) -> None:
     site = f"http://{HOST}:{demo.http}"
     person = browser()
@@ -234,6 +242,21 @@ def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos:
     with socket.create_connection((HOST, demo.redis), timeout=5) as valkey:
         valkey.sendall(b"PING\r\n")
         assert valkey.recv(16) == b"+PONG\r\n"
+
+    processes_of_the_demo = {"ID server", "web site", "worker"}
+    assert 'href="/parts/"' in home
+    effects = {action: click(person, site, form["csrfmiddlewaretoken"], action) for action in parts.ACTIONS}
+    assert len(set(re.findall(r"O\d{12}", effects["ids"]))) == 3, effects["ids"]
+    assert "8 of 20 requests have passed" in effects["limits"]
+    for action in ("greet", "look-up", "add"):
+        assert {name for name in processes_of_the_demo if f"<td>{name}" in effects[action]} == processes_of_the_demo
+    assert sorted(re.findall(r'(\d+)</td><td class="number">3</td>', effects["add"])) == ["1", "2", "3"]
+    deadline = time.monotonic() + 60
+    while not re.search(r"<strong>complete</strong>.*run 1: .*run 2: the mail is sent", effects["job"], re.DOTALL):
+        assert time.monotonic() < deadline, effects["job"]
+        time.sleep(0.2)
+        with person.open(f"{site}/parts/") as reply:
+            effects["job"] = reply.read().decode()
 
     assert demo.memory() != []
     demo.end(signal.SIGINT)

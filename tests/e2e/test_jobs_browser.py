@@ -6,15 +6,13 @@ Screenshots are left in var/screenshots.
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client as Browser
 
 from resty_django.qless import Client
+from tests.e2e.browser import OpenPage
 from tests.integration.qless.admin.tools import ROOT, failed, fill, hostile, path
 
 pytestmark = [
@@ -25,10 +23,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHOTS = Path(__file__).resolve().parents[2] / "var" / "screenshots"
-OURS = {"exclude": [[".breadcrumbs"]]}
-"""The parts of a page that axe checks: without Django's breadcrumbs, whose links differ only by position."""
 PAGES = {
     "overview": path("queue"),
     "queue": f"{path('queue', 'mail')}?tab=stats&period=day",
@@ -58,56 +53,6 @@ PAGES = {
     "history": path("queue", "mail", "history"),
     "missing": path("job", "never"),
 }
-
-
-class Opener:
-    def __init__(self, start: Callable[..., Any], complaints: list[str]) -> None:
-        self.start = start
-        self.complaints = complaints
-        """Messages of the console."""
-
-    def __call__(self, **options: Any) -> Any:
-        return self.start(**options)
-
-
-@pytest.fixture
-def browse(live_server: Any, admin_client: Browser, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
-    """Open pages as a superuser; the console must be empty at the end of the test."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("playwright is not installed: pip install playwright")
-    if not CHROMIUM:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright has a loop in the thread of the test
-    complaints: list[str] = []
-
-    def note(message: Any) -> None:
-        if message.type in ("error", "warning") and "favicon" not in message.text:
-            complaints.append(f"{message.location.get('url')}: {message.text}")
-
-    with sync_playwright() as playwright:
-        driver = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-
-        def start(*, dark: bool = False, scripts: bool = True) -> Any:
-            context = driver.new_context(
-                color_scheme="dark" if dark else "light",
-                java_script_enabled=scripts,
-                viewport={"width": 1360, "height": 900},
-                base_url=live_server.url,
-            )
-            context.set_default_timeout(60_000)
-            context.add_cookies(
-                [{"name": "sessionid", "value": admin_client.cookies["sessionid"].value, "url": live_server.url}]
-            )
-            page = context.new_page()
-            page.on("console", note)
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            return page
-
-        yield Opener(start, complaints)
-        driver.close()
-    assert [text for text in complaints if "404 (Not Found)" not in text] == []
 
 
 @pytest.fixture
@@ -152,42 +97,32 @@ def shoot(page: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pages_are_accessible_under_the_strict_policy(browse: Opener, busy: Client, dark: bool) -> None:
-    page = browse(dark=dark)
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        pytest.skip("axe-playwright-python is not installed: pip install axe-playwright-python")
-    axe, problems = Axe(), []
+def test_pages_are_accessible_under_the_strict_policy(open_page: OpenPage, busy: Client, dark: bool) -> None:
+    page = open_page(dark=dark)
+    problems = []
     for name, url in PAGES.items():
         page.goto(url)
         assert page.locator("#content-main, #content").count(), name
         shoot(page, f"{name}-{'dark' if dark else 'light'}")
-        complaints_before = len(browse.complaints)
-        results = axe.run(page, context=OURS, options={"resultTypes": ["violations"], "preload": False}).response
-        del browse.complaints[complaints_before:]  # of axe, which has styles of its own
-        for violation in results["violations"]:
-            nodes = [f"{node['target']} {node['failureSummary']}" for node in violation["nodes"][:3]]
-            if violation["impact"] in ("serious", "critical"):
-                problems += [f"{name}: {violation['id']} {node}" for node in nodes]
+        problems += [f"{name}: {problem}" for problem in open_page.violations(page)]
     assert not problems, "\n".join(problems)
 
 
-def test_hostile_names_run_nothing(browse: Opener, jobs_site: Client) -> None:
+def test_hostile_names_run_nothing(open_page: OpenPage, jobs_site: Client) -> None:
     name = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
     queue = jobs_site.queues[name]
     queue.put(name, {name: name}, jid=name, tags=[name])
     queue.pop().fail(name, name)  # type: ignore[union-attr]
     hostile(jobs_site)
-    page = browse()
+    page = open_page()
     for url in (path("queue"), path("queue", name), path("job"), path("job", name), path("failuregroup", name)):
         page.goto(url)
         assert "run" not in page.title().split("|")[-1]
         assert page.locator("img[src=x]").count() == 0
 
 
-def test_a_job_is_canceled_by_keyboard_alone(browse: Opener, busy: Client) -> None:
-    page = browse()
+def test_a_job_is_canceled_by_keyboard_alone(open_page: OpenPage, busy: Client) -> None:
+    page = open_page()
     page.goto(path("queue"))
 
     def tab_to(what: str) -> None:
@@ -226,8 +161,8 @@ def test_a_job_is_canceled_by_keyboard_alone(browse: Opener, busy: Client) -> No
     assert busy.jobs.get("scheduled-1") is None
 
 
-def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> None:
-    page = browse()
+def test_figures_are_live_and_can_be_stopped(open_page: OpenPage, busy: Client) -> None:
+    page = open_page()
     page.goto(path("queue"))
     waiting = page.locator(".resty-figure", has_text="Waiting").locator("dd")
     before = waiting.inner_text()
@@ -243,13 +178,13 @@ def test_figures_are_live_and_can_be_stopped(browse: Opener, busy: Client) -> No
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_a_group_is_retried(browse: Opener, busy: Client, scripts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_retried(open_page: OpenPage, busy: Client, scripts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from resty_django.qless.admin import bulk
 
     monkeypatch.setattr(bulk, "STEP", 25)
     for n in range(60):
         failed(busy, f"f{n}", group="mail-Many")
-    page = browse(scripts=scripts)
+    page = open_page(scripts=scripts)
     page.goto(path("failuregroup", "mail-Many"))
     page.get_by_role("button", name="Retry all").click()
     assert "60 jobs: the entire list." in page.locator("#content-main").inner_text()
@@ -263,8 +198,8 @@ def test_a_group_is_retried(browse: Opener, busy: Client, scripts: bool, monkeyp
     assert "mail-Many" not in busy.jobs.failed()
 
 
-def test_jobs_are_chosen_and_tagged(browse: Opener, busy: Client) -> None:
-    page = browse()
+def test_jobs_are_chosen_and_tagged(open_page: OpenPage, busy: Client) -> None:
+    page = open_page()
     page.goto(f"{path('queue', 'mail')}?tab=waiting")
     page.get_by_label("Select all rows on this page").check()
     page.get_by_label("Action for selected jobs").select_option("tag")

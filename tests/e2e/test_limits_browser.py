@@ -55,7 +55,7 @@ def test_the_form_shows_the_numbers_of_the_algorithm(
     write(driver, "name", "pay")
     write(driver, "limit", "5000")
     driver.find_element("name", "_continue").click()
-    assert "Fixed window requires this field." in all_of(driver, ".errorlist li")
+    assert "Fixed window requires this field, or a rate." in all_of(driver, ".errorlist li")
     write(driver, "window", "1h")
     driver.find_element("name", "_continue").click()
     until(lambda: LimitPolicy.objects.exists())

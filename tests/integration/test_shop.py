@@ -74,6 +74,16 @@ def test_the_start_page_shows_what_happens_just_now(client: Client) -> None:
     assert 'id="live" data-resty-live="3"' in page
 
 
+def test_the_tiles_of_the_start_page_are_links(admin_client: Client) -> None:
+    figures.invalidate()
+    page = admin_client.get("/").content.decode()
+    links = dict(re.findall(r'<h3><a href="(/admin/[^"]+)">([^<]+)</a></h3>', page))
+    assert {"IDs", "Limits", "Caches", "Shared dictionaries", "Events"} <= set(links.values())
+    for link, title in links.items():
+        if title != "Jobs":  # the site of the tests has no Redis
+            assert admin_client.get(link).status_code == 200, link
+
+
 def test_an_order_gets_its_number_and_a_page_of_its_own(client: Client) -> None:
     reply = client.post("/", {"item": "Tea", "quantity": "2"}, follow=True)
     order = Order.objects.get()
@@ -122,7 +132,7 @@ def test_an_error_of_the_id_service_is_shown_with_its_status(client: Client, mon
 
 def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
     views.place("Tea", 1)
-    for address in ("/", "/items/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
+    for address in ("/", "/items/", "/parts/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
         reply = client.get(address)
         assert reply.status_code == 200
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]

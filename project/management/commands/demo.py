@@ -105,7 +105,13 @@ class Command(BaseCommand):
 def _children(host: str, http: int, udp: int, redis: int, *, visitors: bool) -> list[Child]:
     logs = settings.VAR / "log"
     logs.mkdir(exist_ok=True)
-    env = {"REDIS_URL": f"redis://{host}:{redis}/0", "PYTHONUNBUFFERED": "1", "DEMO_TRAFFIC": str(int(visitors))}
+    env = {
+        "REDIS_URL": f"redis://{host}:{redis}/0",
+        "PYTHONUNBUFFERED": "1",
+        "DEMO_HTTP": f"{host}:{http}",
+        "DEMO_TRAFFIC": str(int(visitors)),
+        "DEMO_UDP": f"{host}:{udp}",
+    }
     manage = [sys.executable, str(settings.BASE_DIR / "manage.py")]
     # This process has run the system checks already.
     ids = [*manage, "runidserver", "--skip-checks", "--host", host, "--port", str(udp)]

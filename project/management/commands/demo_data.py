@@ -1,12 +1,14 @@
-"""`manage.py demo_data`: the rules and the user of the demo. Running it again changes nothing."""
+"""`manage.py demo_data`: the rules and the users of the demo. Running it again changes nothing."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from django.core.management.base import BaseCommand
 from django.db import transaction
+from rest_framework.authtoken.models import Token
 
 from resty_django.ids.models import IdRule
 
@@ -58,7 +60,7 @@ RULES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Command(BaseCommand):
-    help = "Create the demo's rules and its user admin (password admin), unless they exist."
+    help = "Create the demo's rules, its user admin (password admin) and the API's user till, unless they exist."
 
     @transaction.atomic
     def handle(self, *args: Any, **options: Any) -> None:
@@ -70,5 +72,10 @@ class Command(BaseCommand):
         users = get_user_model()
         if not users.objects.filter(username="admin").exists():
             users.objects.create_superuser("admin", "admin@example.com", "admin")
+        till, created = users.objects.get_or_create(username="till")
+        if created:  # a program that only issues IDs over HTTP, with a token
+            issue = Permission.objects.get(content_type__app_label="resty_ids", codename="issue_id")
+            till.user_permissions.add(issue)
+            Token.objects.create(user=till)
         if options["verbosity"]:
             self.stdout.write(f"Rules: {', '.join(RULES)}. User: admin, password admin.")

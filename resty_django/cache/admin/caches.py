@@ -24,6 +24,7 @@ from ..inventory import CacheInfo, all_caches
 from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import items
+from .exports import caches_sheet, exports
 from .forms import PurgeForm
 from .statistics import dictionary_text, figures, kind_of, options
 from .stores import statuses, troubles
@@ -59,7 +60,12 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         rows = [figures(info) for info in all_caches().values()]
-        context = {"title": capfirst(self.opts.verbose_name_plural), "rows": rows, "troubles": troubles()}
+        context = {
+            "title": capfirst(self.opts.verbose_name_plural),
+            "rows": rows,
+            "troubles": troubles(),
+            "exports": [caches_sheet(rows)],
+        }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
     @method_decorator(require_safe)
@@ -77,17 +83,19 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if info is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         usable = info.cache is not None
+        cache_figures, tags = figures(info), self._tags(request, obj, info)
         context = {
             "title": name,
             "object": obj,
             "usable": usable,
-            "figures": figures(info),
+            "figures": cache_figures,
+            "exports": exports(cache_figures, tags.get("tags", ()), items=self.may(request, "view_cache_items", obj)),
             "options": options(info),
             "stores": statuses(info),
             "may_view_items": self.may(request, "view_cache_items", obj),
             "may_delete": usable and self.may(request, "delete_cache_item", obj),
             "may_purge": usable and self.may(request, "purge_cache", obj),
-            **self._tags(request, obj, info),
+            **tags,
             **self._items(request, obj, info),
         }
         return self.page(request, f"{TEMPLATES}/cache.html", context)

@@ -18,16 +18,17 @@ from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, percent
 from resty_django.conf import conf
 
 from .. import operations, store
 from ..engine.wall_clock import wall_at
 from ..errors import BadRule
+from ..forecast_order import annotate_runs_out
 from ..models import IdCounter, IdRule
 from ..preview import preview
 from .base import ServiceAdmin
-from .forecast_order import annotate_runs_out
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
 from .statistics import NEAR, CounterStatistics
 
@@ -106,6 +107,23 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     def has_delete_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
         return False
+
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], Any]]:
+        statistics = CounterStatistics.of
+        return {
+            "app": lambda counter: counter.app_name,
+            "rule": lambda counter: counter.rule.name,
+            "node": lambda counter: counter.node_offset,
+            "step": lambda counter: counter.step,
+            "position": lambda counter: statistics(counter).position,
+            "numbers_left": lambda counter: statistics(counter).left,
+            "used_share": lambda counter: statistics(counter).used,
+            "forecast": lambda counter: statistics(counter).forecast.outlook.value,
+            "runs_out": lambda counter: moment(statistics(counter).forecast.at),
+            "numbers_per_second": lambda counter: statistics(counter).forecast.pace,
+            "cycle": lambda counter: plain_text(statistics(counter).cycle),
+            "updated": lambda counter: counter.updated_at,
+        }
 
     # --- columns and statistics ---------------------------------------------------------------------------------------
 

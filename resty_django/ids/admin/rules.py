@@ -64,6 +64,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     save_on_top = False
     readonly_fields = ("origin", "version", "created_at", "updated_at")
     change_form_template = "admin/resty_ids/idrule/change_form.html"
+    change_list_template = "admin/resty_django/change_list.html"
     delete_confirmation_template = "admin/resty_ids/idrule/delete_confirmation.html"
 
     fieldsets: ClassVar = [

@@ -1,9 +1,10 @@
 """All limits with their statistics: policies, decorators, throttles, functions, outgoing calls, WebSockets,
-quotas and bans.
+jobs, quotas and bans.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import PageAdmin
+from resty_django.admin.export import Sheet
 from resty_django.admin.statistics import why
 from resty_django.text import printable
 
@@ -39,6 +41,7 @@ LABELS: Final = {
     catalog.FUNCTION: _("Function"),
     catalog.OUTGOING: _("Outgoing calls"),
     catalog.WEBSOCKET: _("WebSockets"),
+    catalog.JOB: _("Jobs"),
     catalog.QUOTA: _("Quota"),
     catalog.BAN: _("Bans"),
     OTHERS: _("Several"),
@@ -138,6 +141,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "q": text,
             "query": urlencode({"q": text}) if text else "",
             "outages": troubles(),
+            "exports": [] if page is None else [_sheet(page.paginator.object_list)],
         }
         return self.page(request, f"{TEMPLATES}/all_limits.html", context)
 
@@ -164,6 +168,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "limit": limit,
             "figures": limit_figures,
             "outages": troubles(),
+            "exports": limit_figures.exports,
         }
         return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
 
@@ -200,6 +205,28 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             return ""
         changelist = reverse(f"{self.admin_site.name}:{model._meta.app_label}_{model._meta.model_name}_changelist")
         return f"{changelist}?{urlencode({parameter: name})}"
+
+
+def _sheet(limits: Iterable[ListedLimit]) -> Sheet:
+    """Return the export of the list: sums of the last hour and of two days by outcome, and the most refused keys."""
+    outcomes = Totals._fields
+    return Sheet(
+        "limits",
+        (
+            *("name", "kind", "rate", "locations"),
+            *(f"hour_{kind}" for kind in outcomes),
+            *(f"days_{kind}" for kind in outcomes),
+            "most_refused",
+        ),
+        lambda: (
+            [
+                *(limit.name, limit.kind, limit.rate, limit.places),
+                *(*limit.hour, *limit.days),
+                [f"{key.text or '-'}: {key.count}" for key in limit.top],
+            ]
+            for limit in limits
+        ),
+    )
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
@@ -19,7 +20,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
+from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.export import Sheet
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
@@ -139,6 +142,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             "error": error,
             "not_stored": not_stored,
             "may_add": self.may(request, "add_keyban"),
+            "exports": [_sheet(matching)],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
@@ -205,6 +209,18 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         registry.lift(ban.key, ban.limit)
         self.log_change(request, obj, f"Lifted the ban by {Row.of(ban).limit}.")
         return format_html('Lifted the ban of <code class="resty-id">{}</code>.', str(obj))
+
+
+def _sheet(bans: Sequence[Ban]) -> Sheet:
+    """Return the export of bans."""
+    return Sheet(
+        "bans",
+        ("key", "limit", "since", "until", "number", "reason"),
+        lambda: (
+            (ban.key, ban.limit, export.moment(ban.since), export.moment(ban.until), ban.number, ban.reason)
+            for ban in bans
+        ),
+    )
 
 
 def _model(ban: Ban) -> KeyBan:

@@ -40,7 +40,10 @@ class LimitPolicyForm(VersionedForm):
         exclude = ()
         widgets: ClassVar = {
             "description": forms.TextInput(attrs={"class": "resty-wide"}),
-            **{name: forms.TextInput(attrs={"class": "resty-wide"}) for name in ("key", "path", "route", "view")},
+            **{
+                name: forms.TextInput(attrs={"class": "resty-wide"})
+                for name in ("rate", "key", "path", "route", "view")
+            },
             **{
                 name: forms.Textarea(attrs={"class": "resty-wide", "rows": 3, "spellcheck": "false"})
                 for name in LINE_FIELDS
@@ -166,7 +169,7 @@ class TrialForm(forms.Form):
     `specs`: the limits of a policy to choose from, by their names.
     """
 
-    limit = forms.ChoiceField(label="Limit", help_text="Each rate of a tier is simulated separately.")
+    limit = forms.ChoiceField(label="Limit", help_text="Several rates decide together.")
     key = forms.CharField(label="Key", max_length=200, required=False, help_text="The key of all requests.")
     arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=simulation.MOST, initial=20)
     interval = SpanField(most=LONGEST_INTERVAL, label="Interval", initial="100ms", help_text="0s: all at once.")

@@ -20,6 +20,8 @@ from .all_limits import LABELS
 
 SHOWN: Final = 100
 """The maximum number of refusals on the page."""
+MOST_KEYS: Final = 500
+"""The maximum number of pairs of limit and key, for further searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,14 @@ class KeyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class KeyRefusals:
-    """The newest refusals of a key in the last two days, the most recent first. `count`: the number of stored ones."""
+    """The newest refusals of a key in the last two days, the most recent first. `count`: the number of stored ones.
+
+    `keys`: the names of their limits in the statistics and their keys, each pair once, the most recent first.
+    """
 
     listed: list[KeyRefusal]
     count: int
+    keys: list[tuple[str, str]]
 
 
 def refusals_of(key: str) -> KeyRefusals:
@@ -54,7 +60,8 @@ def refusals_of(key: str) -> KeyRefusals:
         if refused == key or has(refused, forms)
     ]
     events.sort(reverse=True)
-    return KeyRefusals([_shown(*event) for event in events[:SHOWN]], len(events))
+    keys = dict.fromkeys((series, refused) for _, series, refused, _ in events)
+    return KeyRefusals([_shown(*event) for event in events[:SHOWN]], len(events), list(keys)[:MOST_KEYS])
 
 
 def _shown(at: int, series: str, key: str, outcome: int) -> KeyRefusal:

@@ -1,4 +1,4 @@
-"""One key in all limits: its state, its refusals in the last hour, and its reset."""
+"""One key in all limits: its state, its refusals in the last hour, its reset, its quotas and its bans."""
 
 from __future__ import annotations
 
@@ -20,34 +20,31 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..algorithms.decision import Decision
-from ..enforcement.client_address import parse_address
-from ..enforcement.keys import MISSING
-from ..erasing import forms_of
 from ..errors import LimitError
 from ..models import LimitOverride, LimitPolicy
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
-from ..overrides.override_set import Override, identifying_parts
-from ..overrides.spec import ALL_LIMITS, EVERYWHERE
-from ..overrides.spec import LONGEST_KEY as LONGEST_OVERRIDE_KEY
+from ..overrides.override_set import Override
+from ..overrides.spec import ALL_LIMITS
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_forms import stored_forms
+from .key_overrides import add_query, subject, subject_of
 from .key_refusals import refusals_of
+from .key_usage import usage_context
+from .key_user import user_of
 from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 LONGEST_KEY: Final = 500
 MOST_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
-PREFIXES: Final = ("ip:", "user:")
-"""The prefixes of keys such as `user|ip`, which a search adds."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         context = {
             "title": _("Find a key"),
             "key": key,
+            "key_user": user_of(request, key),
             "states": states,
             "refusals": refusals,
             "outages": troubles(),
@@ -129,6 +127,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "incomplete": len(limiters) > MOST_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
+            **(usage_context(self.admin_site, request, key, refusals.keys) if refusals is not None else {}),
         }
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
@@ -137,7 +136,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         return {
             "may_see_override": overrides.has_view_or_change_permission(request),
             "may_override": overrides.has_add_permission(request),
-            "override_query": _add_query(ALL_LIMITS, *_subject_of(key)) if key else "",
+            "override_query": add_query(ALL_LIMITS, *subject_of(key)) if key else "",
         }
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
@@ -194,31 +193,6 @@ def _roles(series: str) -> tuple[str, ...]:
     return () if limit is None else limit.roles
 
 
-def _add_query(series: str, kind: str, key: str) -> str:
-    """Return the query that prefills the form of an override; "" if an override cannot apply."""
-    is_policy = catalog.kind_and_name(series)[0] == catalog.POLICY
-    if len(key) > LONGEST_OVERRIDE_KEY or not (is_policy or conf.limits.overrides == EVERYWHERE):
-        return ""
-    return urlencode({"kind": kind, "key": key, "limit": series})
-
-
-def _subject(form: str, roles: tuple[str, ...]) -> tuple[str, str]:
-    """Return the kind and the key of an override for a key of a limit."""
-    parts = list(identifying_parts(form, roles))
-    if len(parts) != 1 or parts[0][1] == MISSING or parts[0][1].startswith("~"):
-        return "key", form
-    kind, value = parts[0]
-    return ("network" if kind == "address" and "/" in value else kind), value
-
-
-def _subject_of(key: str) -> tuple[str, str]:
-    """Return the kind and the key of an override for what was searched for."""
-    for prefix, kind in (("user:", "user"), ("ip:", "address")):
-        if key.startswith(prefix):
-            return kind, key.removeprefix(prefix)
-    return ("key" if parse_address(key) is None else "address"), key
-
-
 def _limiters() -> Iterator[tuple[str, Any]]:
     """Yield the limiters that this process has loaded, with the names of their series: policies first."""
     for name, policy in sorted(registry.all_policies().items()):
@@ -231,8 +205,7 @@ def _limiters() -> Iterator[tuple[str, Any]]:
 def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
     """Yield the states of a key, in each form in which limits store it. Raise `SharedDictError`."""
     stats.flush()
-    forms = sorted(forms_of(key))
-    keys = [key, *(form for form in forms if form != key), *(prefix + form for prefix in PREFIXES for form in forms)]
+    keys = stored_forms(key)
     names = dict.fromkeys(series for series, _ in limiters)
     refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
     for series, original in limiters:
@@ -252,7 +225,7 @@ def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
             elif override is not None and override.lifts:
                 decision = Decision.passed(limit=0, remaining=0)
             if override is not None or refused or decision is None or decision.failed or _is_used(decision, fresh):
-                query = _add_query(series, *_subject(form, roles))
+                query = add_query(series, *subject(form, roles))
                 yield KeyState(series, form, limiter.describe(), decision, refused, override, query)
             if decision is None or decision.failed:
                 break  # the store does not answer for the other forms either

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -28,15 +28,16 @@ from ..models import LimitPolicy
 from ..policies import registry, simulation
 from ..policies.export import values
 from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
-from ..policies.policy_set import limiter_of, limiters_of_tiers
+from ..policies.policy_set import limiters_of, limiters_of_tiers
 from ..policies.spec import (
     BadPolicy,
     PolicySpec,
-    build,
     describe_bans,
+    describe_rates,
     describe_tiers,
     find_problems,
     is_set,
+    tier_spec,
     tier_specs,
 )
 from .all_limits import AllLimitsAdmin
@@ -139,6 +140,10 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         }
         return super().changelist_view(request, context)
 
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Any], Any]]:
+        """Return the columns of the list but its drawings; "All limits" exports the counts."""
+        return {name: value for name, value in super().export_columns(request).items() if name != "last_hour"}
+
     def _declared(self) -> list[dict[str, Any]]:
         """Return the policies that are declared in code and not replaced by a row."""
         try:
@@ -229,6 +234,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "object": row,
             "words": in_words(row.spec()),
             "figures": row_figures,
+            "exports": row_figures.exports,
             "outages": troubles(),
             "may_reset": self.may(request, "reset_key", row),
         }
@@ -291,7 +297,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         if problems:
             raise LimitError("The policy is not valid. Correct it first.")
         spec = row.spec()
-        limiters = [limiter_of(spec), *itertools.chain(*limiters_of_tiers(spec).values())]
+        limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
         reset = [limiter.reset(cleaned["key"]) for limiter in limiters]
         if not any(reset):
             raise LimitError(f"The key “{key}” has no stored state. It may have expired, or the key is misspelt.")
@@ -304,17 +310,16 @@ def in_words(spec: PolicySpec) -> SafeString:
     problems = find_problems(spec)
     if not problems:
         tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
-        return format_html("{}{}{}", build(spec).describe(), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
+        return format_html("{}{}{}", describe_rates(spec), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
     texts = [f"{name}: {text}" for name, text in problems.items()]
     return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
 
 
 def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
     """Return the limits of a valid policy, with names for a list of choices: its own numbers first, then its tiers."""
-    limits = {OWN_NUMBERS: spec}
-    for tier, specs in tier_specs(spec).items():
-        limits |= {f"{tier}: {build(one).describe()}": one for one in specs}
-    return limits
+    limited = [tier for tier, specs in tier_specs(spec).items() if specs]
+    words = describe_tiers(spec)
+    return {OWN_NUMBERS: spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
 
 
 def applies_to(spec: PolicySpec) -> SafeString:

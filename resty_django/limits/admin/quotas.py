@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -24,13 +25,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.text import printable
 
-from ..erasing import forms_of
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows
 from ..quotas.periods import Period
 from ..quotas.quota import row_key
 from ..quotas.rows import MOST_GRANTED
-from .key_search import PREFIXES
+from .key_forms import stored_forms
 
 TEMPLATES: Final = "admin/resty_limits/quotausage"
 LONGEST_TEXT: Final = 200
@@ -151,6 +151,17 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         return super().changelist_view(request, {"may_grant": self.may(request, "grant_quotausage")})
+
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[QuotaUsage], Any]]:
+        return {
+            "key": lambda row: row.key,
+            "quota": lambda row: row.quota,
+            "used": lambda row: row.used,
+            "limit": lambda row: row.limit + row.granted,
+            "granted": lambda row: row.granted,
+            "start": lambda row: _time(row.starts_at),
+            "resets": lambda row: _time(row.ends_at),
+        }
 
     # --- columns ---
 
@@ -275,8 +286,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
 def _stored_keys(text: str) -> list[str]:
     """Return the forms in which rows may have a key."""
-    forms = forms_of(text)
-    return sorted({row_key(prefix + form) for prefix in ("", *PREFIXES) for form in forms})
+    return sorted(map(row_key, stored_forms(text)))
 
 
 def _row_of(name: str, key: str) -> QuotaUsage:

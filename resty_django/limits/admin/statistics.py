@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
+from resty_django.admin.export import Exportable, Sheet
 from resty_django.admin.statistics import Key, why
 from resty_django.text import printable
 
@@ -32,11 +34,17 @@ OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RefusedKey:
-    """A key and the count of its refusals. `token` identifies the key in URLs; "" if the key was shortened."""
+    """A key and the count of its refusals. `token` identifies the key in URLs; "" if the key was shortened.
+
+    `search`: the query that finds the key in all limits.
+    """
 
     text: str
     token: str
     count: str
+    export: Sequence[object]
+    """The text and the bounds of the count."""
+    search: str
 
     @classmethod
     def of(cls, entry: FrequentKey) -> RefusedKey:
@@ -44,7 +52,8 @@ class RefusedKey:
         shortened = entry.key.endswith("…")
         least = entry.times - entry.error
         count = f"{entry.times:,}" if not entry.error else f"{least:,} to {entry.times:,}"
-        return cls(key.text, "" if shortened else key.token, count)
+        search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
+        return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times), search)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ class Figures:
             y_label=_("decisions per minute"),
             summary=self.words,
             table_label=_("By minute"),
+            name="decisions-hour",
         )
 
     @property
@@ -97,11 +107,20 @@ class Figures:
             summary=in_words(self.days),
             table_label=_("By hour"),
             height=120,
+            name="decisions-days",
         )
 
     @property
     def words(self) -> str:
         return in_words(self.hour)
+
+    @property
+    def exports(self) -> Iterator[Exportable]:
+        """The charts, and the most refused keys with the bounds of their counts."""
+        yield self.chart
+        yield self.days_chart
+        columns = ("key", "refused_at_least", "refused_at_most")
+        yield Sheet("refused-keys", columns, lambda: (key.export for key in self.top))
 
 
 def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> Iterator[Figures]:

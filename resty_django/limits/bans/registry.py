@@ -6,7 +6,7 @@ which evicts nothing: if the dictionary is full, a new ban is not stored, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from time import time_ns
 from typing import Any, Final, NamedTuple
@@ -28,6 +28,8 @@ ALL_LIMITS: Final = ""
 PREFIX: Final = "ban:"
 NOT_STORED: Final = "bans:not-stored"
 """The key in the dictionary for limits with the count of bans that were not stored for lack of space."""
+BATCH: Final = 500
+"""The number of bans that are read together."""
 LONGEST_KEY: Final = 1000
 LONGEST_REASON: Final = 200
 
@@ -167,6 +169,16 @@ def lift(key: str, limit: str | None = None) -> int:
     return sum(dictionary().delete(ban.name) and ban.until > at for ban in bans)
 
 
+def in_force(names: Iterable[tuple[str, str]]) -> list[Ban]:
+    """Return the bans in force among these pairs of limit and key. Raise `SharedDictError`."""
+    at, bans, stored = now(), dictionary(), []
+    own_names = [name_of(limit, key) for limit, key in names]
+    for start in range(0, len(own_names), BATCH):
+        values = bans.get_many(own_names[start : start + BATCH], on_error=_ignored)
+        stored += [ban for value in values.values() if (ban := _ban(value)) is not None]
+    return [ban for ban in stored if ban.until > at]
+
+
 def current_bans() -> list[Ban]:
     """Return the bans in force, the most recent first. Raise `SharedDictError`."""
     at = now()
@@ -210,6 +222,10 @@ def _storing(ban: Ban, ttl: float) -> Steps[bool]:
             yield Step(counts.incr, counts.aincr, (NOT_STORED, 1, 0))
         return False
     return True
+
+
+def _ignored(name: Any, error: SharedDictError) -> None:
+    """Treat data of another kind as no ban."""
 
 
 def _ban(value: Any) -> Ban | None:

@@ -238,9 +238,8 @@ class Enforcer:
                 check.extend_refusal(ban.until - ban.since)
 
     def _deciding_advice_first(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
-        for limit, key in keyed:
-            if limit.advises:
-                check.add(limit, key, (yield _hit(limit, key, check.cost_of(limit))))
+        for rates in _advising(keyed):
+            yield from self._deciding_together(check, rates)
         yield from self._deciding_together(check, [(limit, key) for limit, key in keyed if not limit.advises])
 
     def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
@@ -287,6 +286,15 @@ class EitherEnforcer(Enforcer):
 def _keyed(limits: Iterable[RequestLimit], request: Any, kwargs: Mapping[str, Any]) -> KeyedLimits:
     """Return the limits with the keys of the request, without limits whose key function exempts it."""
     return [(limit, key) for limit in limits if (key := limit.key.of(request, kwargs)) is not None]
+
+
+def _advising(keyed: KeyedLimits) -> Iterable[KeyedLimits]:
+    """Return the limits that refuse nothing: the rates of a shadow limit together, because one decision counts them."""
+    groups: dict[object, KeyedLimits] = {}
+    for limit, key in keyed:
+        if limit.advises:
+            groups.setdefault((limit.name, key) if limit.shadow and limit.block else limit, []).append((limit, key))
+    return groups.values()
 
 
 def _banning_once(keyed: KeyedLimits) -> Iterator[tuple[tuple[str, str], tuple[Any, str]]]:

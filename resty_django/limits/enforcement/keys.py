@@ -38,6 +38,11 @@ def plain(value: object) -> str:
         return MISSING
     if len(text) <= LONGEST and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
         return text
+    return hashed(text)
+
+
+def hashed(text: str) -> str:
+    """Return "~" and a hash of a text."""
     return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

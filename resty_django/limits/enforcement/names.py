@@ -7,6 +7,8 @@ from typing import Final
 
 from .keys import plain
 
+LOGIN_BANS: Final = {"address_and_name": "login-address-and-name", "address": "login-address", "name": "login-name"}
+"""The names of the login guard's bans, by setting, in the order of their checks."""
 LONGEST_NAME: Final = 1000
 """The number of characters of a name that are read, to bound the work for hostile names."""
 

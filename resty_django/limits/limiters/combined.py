@@ -15,7 +15,8 @@ for them), and while a store cannot be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -25,6 +26,7 @@ from ..algorithms.protocol import Answers, Ask, two_phases
 from ..errors import LimitError
 from ..stores import Store
 from .base import FAULTS, Limiter, is_foreign
+from .slots import Slot, aacquire, acquire
 
 States = list[float | None]
 
@@ -155,3 +157,110 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
         CombinedDecision,
         (True, longest, None, limit, least, reset, 0.0, any_failed, slot, None, tuple(decisions)),
     )
+
+
+class CombinedLimiter:
+    """Several rates for the same keys, with the calls of a limiter that has one rate: all must let a request pass.
+
+    A decision has the longest delay, and the other numbers of the rate that refused, else of the one with the fewest
+    `remaining`. `limiters`: rate limiters of one store.
+    """
+
+    def __init__(self, limiters: Sequence[Limiter[Any]]) -> None:
+        self.limiters = tuple(limiters)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()}>"
+
+    def describe(self) -> str:
+        """Return the limits in words."""
+        return " and ".join(limiter.describe() for limiter in self.limiters)
+
+    def hit(self, key: object, cost: int = 1) -> Decision:
+        """Decide on a request that counts as `cost` requests, and record it with all limiters or with none."""
+        if cost != 1:
+            return run(self._hitting(key, cost))
+        return _single(combine(self.limiters, [key] * len(self.limiters)))
+
+    async def ahit(self, key: object, cost: int = 1) -> Decision:
+        """Run `hit` without blocking the event loop."""
+        if cost != 1:
+            return await arun(self._hitting(key, cost))
+        return _single(await acombine(self.limiters, [key] * len(self.limiters)))
+
+    def peek(self, key: object, cost: int = 1) -> Decision:
+        """Return the decision that `hit` would make now, without recording the request."""
+        return _first_refusal(limiter.peek(key, cost) for limiter in self.limiters)
+
+    async def apeek(self, key: object, cost: int = 1) -> Decision:
+        """Run `peek` without blocking the event loop."""
+        return _first_refusal(iter([await limiter.apeek(key, cost) for limiter in self.limiters]))
+
+    def check(self, cost: int) -> None:
+        """Raise `CostTooHigh` if a request of that cost can never pass, and `ValueError` if it is not a cost."""
+        for limiter in self.limiters:
+            limiter.check(cost)
+
+    def uncommit(self, key: object, cost: int = 1) -> None:
+        """Undo a recorded request. Raise `NotFound` as the limiters do."""
+        for limiter in self.limiters:
+            limiter.uncommit(key, cost)
+
+    async def auncommit(self, key: object, cost: int = 1) -> None:
+        """Run `uncommit` without blocking the event loop."""
+        for limiter in self.limiters:
+            await limiter.auncommit(key, cost)
+
+    def reset(self, key: object) -> bool:
+        """Delete the states of the key. Return whether there was one. Raise `Unavailable`."""
+        return sum(limiter.reset(key) for limiter in self.limiters) > 0
+
+    async def areset(self, key: object) -> bool:
+        """Run `reset` without blocking the event loop."""
+        return True in [await limiter.areset(key) for limiter in self.limiters]
+
+    def slot(self, key: object, wait: float | None = 0, cost: int = 1) -> Slot:
+        """Return a slot for a `with` or `async with` block: see `resty_django.limits.limiters.slots`."""
+        return Slot(self, key, wait, cost)
+
+    def acquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+        """Hit, and wait up to `wait` seconds until the request may continue (None: indefinitely). Raise `Limited`."""
+        return acquire(self, key, wait, cost)
+
+    async def aacquire(self, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+        """Run `acquire` without blocking the event loop."""
+        return await aacquire(self, key, wait, cost)
+
+    def _hitting(self, key: object, cost: int) -> Steps[Decision]:
+        """Decide one limiter after the other. A refusal undoes the earlier records."""
+        self.check(cost)
+        decisions: list[Decision] = []
+        for limiter in self.limiters:
+            decision = yield Step(limiter.hit, limiter.ahit, (key, cost))
+            decisions.append(decision)
+            if not decision.allowed:
+                for recorded in self.limiters[: len(decisions) - 1]:
+                    with contextlib.suppress(LimitError):
+                        yield Step(recorded.uncommit, recorded.auncommit, (key, cost))
+                break
+        return _first_refusal(iter(decisions))
+
+
+def together(limiters: Sequence[Limiter[Any]]) -> Limiter[Any] | CombinedLimiter:
+    """Return the only limiter, or one that decides by all of them."""
+    return limiters[0] if len(limiters) == 1 else CombinedLimiter(limiters)
+
+
+def _single(combined: CombinedDecision) -> Decision:
+    """Return a combined decision in the form that one limiter returns, whose fields are its first ones."""
+    return Decision._make(combined[: len(Decision._fields)])
+
+
+def _first_refusal(decisions: Iterator[Decision]) -> Decision:
+    """Return the first refusal, or if all let the request pass, what is true for all of them."""
+    passed: list[Decision] = []
+    for decision in decisions:
+        if not decision.allowed:
+            return decision
+        passed.append(decision)
+    return _single(_combined((None, passed), None))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.conf import settings
-from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
@@ -35,8 +34,11 @@ NAME: Final = "_resty_login_name"
 """The attribute of a request with the name of its log-in, whose count is reset on success."""
 
 
-class LoginGuard(BaseBackend):
-    """Refuses log-ins of banned addresses and names; authenticates nobody."""
+class LoginGuard:
+    """Refuses log-ins of banned addresses and names; authenticates nobody.
+
+    It has no `get_user`, so that `Client.force_login` of Django's test client chooses another backend.
+    """
 
     def authenticate(self, request: Any, **credentials: Any) -> None:
         """Raise `PermissionDenied` if the log-in is refused, and `StoreFailed` if ON_ERROR is "raise"."""

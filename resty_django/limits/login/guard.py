@@ -11,19 +11,20 @@ from django.http import HttpRequest
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.sansio import Steps
+from resty_django.sansio import Step, Steps
 
 from ..algorithms.decision import Decision
 from ..apps import LOGIN_GUARD
 from ..bans.banning import Banning
 from ..bans.rule import BanRule
-from ..enforcement.names import normalized
+from ..enforcement.names import LOGIN_BANS, normalized
 from ..enforcement.response import Refusal
 from ..enforcement.settings import request_settings
 from ..limiters.units import whole_rate
+from ..overrides.current import current, now
+from ..overrides.override_set import Override
+from ..overrides.spec import LOGIN_SERIES
 
-NAMES: Final = {"address_and_name": "login-address-and-name", "address": "login-address", "name": "login-name"}
-"""The names of the bans, by setting, in the order of their checks."""
 LABEL: Final = "login"
 
 
@@ -40,7 +41,7 @@ def scopes() -> dict[str, Scope]:
     """Return the scopes that the settings do not turn off."""
     section = conf.limits.login
     found = {}
-    for setting, name in NAMES.items():
+    for setting, name in LOGIN_BANS.items():
         text = getattr(section, setting)
         if text is not None:
             failures, within = whole_rate(text)
@@ -98,11 +99,39 @@ def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | 
     """Return the refusal of a log-in, or None. `counted`: count the decisions in the statistics."""
     for setting, key in keys.items():
         banning, failures, _ = scopes()[setting]
-        decision: Decision | None = yield from banning.refusing(key, failures)
+        override = None if current.active is None else (yield from overriding(setting, key))
+        decision: Decision | None
+        if override is None:
+            decision = yield from banning.refusing(key, failures)
+        elif override.lifts:
+            continue
+        else:
+            decision = override.refusal(failures, now())
         if counted:
             banning.record(key, decision)
         if decision is not None:
             return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
+    return None
+
+
+def identifying_parts(setting: str, key: str) -> tuple[tuple[str, str], ...]:
+    """Return the kind and the value of the address in a key; nothing for a name, which is never taken for one."""
+    address = {"address_and_name": key.partition("|")[0], "address": key}.get(setting)
+    return () if address is None else (("address", address),)
+
+
+def overriding(setting: str, key: str) -> Steps[Override | None]:
+    """Return the override of a log-in: one that blocks the key, or one of this limit that lifts it; else None.
+
+    An override of all limits does not lift the guard.
+    """
+    active = yield Step(current.get, current.aget, ())
+    if active is None:
+        return None
+    series = LOGIN_SERIES[setting]
+    override: Override | None = active.find_for(series, key, identifying_parts(setting, key), now())
+    if override is not None and (override.blocks or (override.lifts and override.limit == series)):
+        return override
     return None
 
 
@@ -112,6 +141,8 @@ def counting(keys: Mapping[str, str]) -> Steps[None]:
         return
     for setting, key in keys.items():
         banning, _, per = scopes()[setting]
+        if current.active is not None and (yield from overriding(setting, key)) is not None:
+            continue
         yield from banning.counting(key, f"failed log-ins: {per}")
 
 

@@ -61,7 +61,7 @@ class Migration(migrations.Migration):
                 (
                     "rate",
                     models.CharField(
-                        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency: a number instead of a rate.",
+                        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead of a rate.",
                         max_length=64,
                     ),
                 ),

@@ -17,6 +17,7 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement.chosen_rates import Rate
+from ..enforcement.key_kinds import roles_of, stored_key
 from ..errors import Limited
 from ..functions import buckets_of, counters_of, turn
 from ..limiters.validation import whole
@@ -34,7 +35,8 @@ class OutgoingLimit:
     """The limit of the calls to a service.
 
     `rate`: one or several rates, as in `resty_django.limits.limited`. `key`: a function of the request that returns
-    the key under which calls are counted together (None: the host). `wait`: the seconds, or a duration such as "30s",
+    the key under which calls are counted together (None: the host). `key_kind`: "user" or "address" if the keys are IDs
+    of users or addresses, so that their overrides apply. `wait`: the seconds, or a duration such as "30s",
     that a call may wait, including pauses (None: indefinitely). `retries`: how often a call is sent again after a pause
     that the service has asked for; only if its body can be sent again. `name`: limits with the same name and rate are
     shared. `store`, `on_error`: as in `LimiterOptions`; the store must be the name of a shared dictionary.
@@ -46,7 +48,8 @@ class OutgoingLimit:
         self,
         rate: Rate,
         *,
-        key: Callable[[Any], str] | None = None,
+        key: Callable[[Any], object] | None = None,
+        key_kind: str | None = None,
         wait: Duration | None = 0,
         retries: int = 1,
         name: str = "outgoing",
@@ -58,9 +61,13 @@ class OutgoingLimit:
         whole("retries", retries)
         if retries < 0:
             raise ValueError(f"retries must be at least 0, not {retries!r}.")
+        roles = roles_of(key_kind, "outgoing calls")
+        if roles and key is None:
+            raise TypeError("key_kind= describes keys, so it needs key=, a function of the request.")
         self._buckets = buckets_of(rate, name, {"store": store, "on_error": on_error})
-        self._counters = counters_of(OUTGOING, self._buckets, caller())
+        self._counters = counters_of(OUTGOING, self._buckets, caller(), roles=roles)
         self._key_of = key
+        self._key_kind = key_kind
         self._wait = inf if wait is None else parse_duration(wait)
         self._retries = retries
         self._name = name
@@ -68,7 +75,7 @@ class OutgoingLimit:
 
     def key(self, request: Any, host: str) -> str:
         """Return the key of a request to a host."""
-        return host if self._key_of is None else str(self._key_of(request))
+        return host if self._key_of is None else stored_key(self._key_of(request), self._key_kind)
 
     def sending(self, key: str, send: Step, again: bool, close: Callable[[Any], Step]) -> Steps[Any]:
         """Send when it is the call's turn, and again after a pause that the service asks for. Return the response.

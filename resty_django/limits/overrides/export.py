@@ -18,7 +18,7 @@ from resty_django.suggestions import did_you_mean
 
 from ..models import LimitOverride
 from ..policies.export import BadFile, Change, Plan, as_text, document_of, shown
-from ..policies.spec import PolicySpec, build
+from ..policies.spec import PolicySpec, build, rate_specs
 from .spec import FIELDS, OverrideSpec, find_problems, known_limiters
 
 NAMES: Final = {"from": "starts_at", "until": "ends_at"}
@@ -66,7 +66,7 @@ def read(text: str, policies: Iterable[PolicySpec] = ()) -> list[OverrideSpec] |
     imported = {policy.name: policy for policy in policies}
 
     def limiters(series: str) -> Iterable[Any]:
-        return (build(imported[series]),) if series in imported else known_limiters(series)
+        return map(build, rate_specs(imported[series])) if series in imported else known_limiters(series)
 
     problems: list[str] = []
     specs: dict[tuple[str, str, str], OverrideSpec] = {}

@@ -13,7 +13,7 @@ from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..statistics.counting import DecisionCounter
 from .current import current, now
-from .rates import limiter_with_rate
+from .rates import CountsUnits, limiter_with_rate
 
 if TYPE_CHECKING:
     from ..enforcement.request_limits import RequestLimit
@@ -41,7 +41,7 @@ def overridden_limiter(limiter: Limiter[Any], rate: str) -> Limiter[Any]:
     try:
         return limiter_with_rate(limiter, rate)
     except (ValueError, TypeError) as error:
-        if not isinstance(limiter, Concurrency):  # which a rate for all limits leaves out
+        if not isinstance(limiter, Concurrency | CountsUnits):  # which a rate for all limits leaves out
             log.error("The override %r does not apply to %s: %s", rate, limiter.name or limiter.prefix, error)
         return limiter
 

@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 from ..algorithms.decision import Decision
 from ..enforcement.client_address import parse_address, parse_network
 from ..enforcement.keys import MISSING, plain
+from ..enforcement.names import normalized
 from ..enforcement.settings import request_settings
 from ..statistics import catalog
 from .rates import BLOCKED, NONE
-from .spec import ALL_LIMITS, KINDS
+from .spec import ALL_LIMITS, KINDS, LOGIN_SERIES
 
 REMEMBERED: Final = 4096
 """The maximum number of cached parsed addresses."""
@@ -88,9 +89,13 @@ class OverrideSet:
         override of this limit comes before one of all limits, then an override of a key before one of a user, an
         address, and a network, of which the smallest comes first.
         """
+        return self.find_for(series, key, identifying_parts(key, roles), at)
+
+    def find_for(self, series: str, key: str, parts: Iterable[tuple[str, str]], at: float) -> Override | None:
+        """Run `find` for a key whose parts are known. `parts`: the kinds and values of those that identify a client."""
         if self._policies_only and catalog.kind_and_name(series)[0] != catalog.POLICY:
             return None
-        candidates = list(self._candidates(key, roles))
+        candidates = list(self._candidates(key, parts))
         for limit in (series, ALL_LIMITS) if candidates else ():
             for by_limit in candidates:
                 override = by_limit.get(limit)
@@ -98,11 +103,11 @@ class OverrideSet:
                     return override
         return None
 
-    def _candidates(self, key: str, roles: Sequence[str]) -> Iterator[ByLimit]:
+    def _candidates(self, key: str, identifying: Iterable[tuple[str, str]]) -> Iterator[ByLimit]:
         exact = self._exact
         if (by_limit := exact.get((_KEY, key))) is not None:
             yield by_limit
-        parts = [(kind, value) for kind, value in identifying_parts(key, roles) if value != MISSING]
+        parts = [(kind, value) for kind, value in identifying if value != MISSING]
         for kind in (_KEY, _USER, _ADDRESS):
             for own, value in parts:
                 if own == kind and (by_limit := exact.get((kind, value))) is not None:
@@ -122,6 +127,11 @@ def _forms(override: Override) -> Iterable[str]:
         return (request_settings().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
+    if override.limit == LOGIN_SERIES["address_and_name"]:  # names are counted in one spelling
+        address, bar, name = override.key.partition("|")
+        return (f"{address}{bar}{normalized(name)}",)
+    if override.limit == LOGIN_SERIES["name"]:
+        return (normalized(override.key),)
     return {override.key, plain(override.key)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
@@ -14,7 +14,17 @@ NONE: Final = "none"
 """The rate of an override without a limit."""
 BLOCKED: Final = "blocked"
 """The rate of an override that refuses all requests."""
+MOST_UNITS: Final = 10**15
+"""The maximum number of units of a quota."""
 ADVICE: Final = f"Enter a rate such as 60/m, {NONE} or {BLOCKED}."
+
+
+@runtime_checkable
+class CountsUnits(Protocol):
+    """A quota: it has a number of units per period instead of a rate."""
+
+    def with_limit(self, limit: int) -> Any:
+        """Return the quota with another number of units."""
 
 
 def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
@@ -22,8 +32,10 @@ def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
 
     A leaky bucket keeps its burst, unless the text contains another one, as in "60/m burst=20". The capacity of a token
     bucket is the number in the rate, or in the text: "60/m capacity=20". For a concurrency limiter, the text is a
-    number of slots. Raise `ValueError` if the limiter cannot have this rate.
+    number of slots, for a quota a number of units. Raise `ValueError` if the limiter cannot have this rate.
     """
+    if isinstance(limiter, CountsUnits):
+        return limiter.with_limit(units_of(text))  # type: ignore[no-any-return]
     if isinstance(limiter, Concurrency):
         return limiter.with_numbers(max=_slots(text))
     if isinstance(limiter, LeakyBucket):
@@ -61,6 +73,15 @@ def check_any_rate(text: str) -> None:
         return
     name = "capacity" if "capacity=" in text else "burst"
     _check_size(str(split_amount(text, name)[0]))
+
+
+def units_of(text: str) -> int:
+    """Return the units per period in the rate of an override of a quota. Raise `ValueError`."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 1 <= int(text) <= MOST_UNITS):
+        raise ValueError(
+            f"{text!r} is not a number of units, which quotas count. Enter a whole number from 1, {NONE} or {BLOCKED}."
+        )
+    return int(text)
 
 
 def _slots(text: str) -> int:

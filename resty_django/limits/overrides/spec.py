@@ -13,9 +13,10 @@ from resty_django.suggestions import did_you_mean
 from resty_django.text import printable
 
 from ..enforcement.client_address import parse_address, parse_network
+from ..enforcement.names import LOGIN_BANS
 from ..statistics import catalog
 from ..statistics.reporter import stats
-from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate
+from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate, units_of
 
 KINDS: Final[Mapping[str, str]] = {
     "user": "User",
@@ -32,6 +33,11 @@ SHOWN: Final = 90
 """The maximum number of characters of a key or limit in a title."""
 EVERYWHERE: Final = "all"
 """The value of the setting OVERRIDES with which overrides apply to all limits, not only to policies."""
+
+LOGIN_SERIES: Final[Mapping[str, str]] = {
+    setting: catalog.series_name(catalog.BAN, name) for setting, name in LOGIN_BANS.items()
+}
+"""The names of the login guard's limits in the statistics, by setting."""
 
 Limiters = Callable[[str], Iterable[Any]]
 """Returns the limiters of the limit with this name in the statistics; none if this process has not loaded it."""
@@ -79,6 +85,11 @@ def known_limiters(series: str) -> Iterable[Any]:
     if catalog.kind_and_name(series)[0] == catalog.POLICY:
         policy = registry.all_policies().get(series)
         return () if policy is None else policy.limiters
+    if catalog.kind_and_name(series)[0] == catalog.QUOTA:
+        from ..quotas.registry import find_quota
+
+        counted = find_quota(catalog.kind_and_name(series)[1])
+        return () if counted is None else (counted,)
     limit = catalog.counted_limit(series)
     return () if limit is None else tuple(limit.limiters.values())
 
@@ -91,7 +102,7 @@ def is_missing_policy(series: str) -> bool:
 
 def is_known(series: str) -> bool:
     """Return whether a limit has this name in the statistics; True if the store does not answer."""
-    if any(True for _ in known_limiters(series)):
+    if series in LOGIN_SERIES.values() or any(True for _ in known_limiters(series)):
         return True
     try:
         return series in stats.names()
@@ -108,6 +119,8 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
     if spec.kind not in KINDS:
         hint = did_you_mean(spec.kind, KINDS, f"Use one of {', '.join(KINDS)}.", quote='"')
         yield "kind", f"{spec.kind!r} is not a kind of override. {hint}"
+    elif spec.kind == "user" and spec.limit in LOGIN_SERIES.values():
+        yield "kind", "A log-in has a name, and no user yet. Choose the kind “key”, and enter the name of the user."
     problem = _key_problem(spec.kind, spec.key)
     if problem:
         yield "key", problem
@@ -116,8 +129,8 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
         if len(getattr(spec, field)) > most:
             yield field, f"This is too long. Use at most {most} characters."
     kind = catalog.kind_and_name(spec.limit)[0]
-    if kind in (catalog.QUOTA, catalog.BAN):
-        yield "limit", "Quotas and bans have no overrides. Enter the name of another limit."
+    if kind == catalog.BAN and spec.limit not in LOGIN_SERIES.values():
+        yield "limit", "Of all bans, only the login guard has overrides. Enter the name of another limit."
     elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
         yield (
             "limit",
@@ -161,6 +174,11 @@ def _rate_problem(spec: OverrideSpec, limiters: Limiters) -> str:
     try:
         if spec.limit == ALL_LIMITS:
             check_general_rate(rate)
+            return ""
+        if spec.limit in LOGIN_SERIES.values():
+            return f"The login guard has no rate that can be replaced. Enter {NONE} or {BLOCKED}."
+        if catalog.kind_and_name(spec.limit)[0] == catalog.QUOTA:
+            units_of(rate)
             return ""
         by_class = {type(limiter): limiter for limiter in limiters(spec.limit)}
         for limiter in by_class.values():

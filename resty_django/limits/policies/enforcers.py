@@ -64,7 +64,7 @@ def active_policy(name: str) -> Policy | None:
 class TieredEnforcer(Enforcer):
     """Enforces the limits of the tier of each request, which the setting TIER names.
 
-    A policy without a rate for the tier limits the request by its own rate.
+    A policy without a rate for the tier limits the request by its own rates.
     """
 
     def __init__(self, sources: tuple[Policy | RequestLimit, ...]) -> None:
@@ -116,7 +116,7 @@ def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[Request
         if isinstance(source, RequestLimit):
             limits.append(source)
         else:
-            limiters = source.tiers.get(tier, (source.limiter,))
+            limiters = source.tiers.get(tier, source.rates)
             own = tier if tier in source.tiers else ""
             limits += [_limit(source, limiter, limiter is limiters[0], own) for limiter in limiters]
     return limits

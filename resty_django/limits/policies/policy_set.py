@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,12 @@ from ..bans.rule import BanRule, ban_rule
 from ..enforcement import keys
 from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
+from ..limiters.combined import CombinedLimiter, together
 from ..statistics.recorder import recorder, with_tier
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
-from .spec import FIELDS, BadPolicy, PolicySpec, build, describe, state_prefix, tier_specs, validate
+from .spec import FIELDS, BadPolicy, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs, validate
 
 log = logger("resty_django.limits")
 
@@ -26,13 +27,13 @@ log = logger("resty_django.limits")
 class Policy:
     """An active policy. `status`: None to use the setting STATUS.
 
-    `limiter` has the policy's own rate. `tiers`: the limiters of each tier, all of which must let a request pass.
+    `rates`: the limiters of the policy's own rates, all of which must let a request pass. `tiers`: likewise, by tier.
 
     `mode` is "enforce", "shadow" (decide and record, but let all requests pass) or "off" (do not decide).
     """
 
     spec: PolicySpec
-    limiter: Limiter[Any]
+    rates: tuple[Limiter[Any], ...]
     key: keys.Key
     match: Match
     stored: bool
@@ -40,6 +41,8 @@ class Policy:
     tiers: Mapping[str, tuple[Limiter[Any], ...]] = field(default_factory=dict)
     exemption: PolicyExemption | None = None
     ban: BanRule | None = None
+    limiter: Limiter[Any] | CombinedLimiter = field(init=False)
+    """Decides by all of the policy's own rates."""
     name: str = field(init=False)
     mode: str = field(init=False)
     cost: int = field(init=False)
@@ -49,6 +52,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recording", recording_name(self.spec))
+        object.__setattr__(self, "limiter", together(self.rates))
         for name in ("name", "mode", "cost", "status"):
             object.__setattr__(self, name, getattr(self.spec, name))
 
@@ -59,8 +63,8 @@ class Policy:
 
     @property
     def limiters(self) -> list[Limiter[Any]]:
-        """All limiters: of the policy's own rate, and of its tiers."""
-        return [self.limiter, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
+        """All limiters: of the policy's own rates, and of its tiers."""
+        return [*self.rates, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
 
     def describe(self) -> str:
         """Return the limit in words, with the limits of its tiers."""
@@ -69,7 +73,7 @@ class Policy:
     def record(self, key: str, decision: Decision, tier: str = "") -> None:
         """Count a decision in the statistics of this policy, and record the request if the settings say so.
 
-        `tier`: the tier whose rate decided ("": the policy's own rate).
+        `tier`: the tier whose rates decided ("": the policy's own ones).
         """
         shadow = self.mode == "shadow"
         stats.record(self.spec.name, key, decision, shadow)
@@ -131,7 +135,7 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
     match = Match(spec.path, spec.route, spec.view, spec.methods)
     return Policy(
         spec,
-        limiter_of(spec),
+        limiters_of(spec),
         keys.parse(spec.key),
         match,
         stored,
@@ -141,21 +145,21 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
     )
 
 
-def limiter_of(spec: PolicySpec) -> Limiter[Any]:
-    """Return a limiter with the numbers of a policy, for the policy's state in the store."""
-    return _limiter(spec, state_prefix(spec))
+def limiters_of(spec: PolicySpec) -> tuple[Limiter[Any], ...]:
+    """Return the limiters of the policy's own rates, for its states in the store."""
+    return _limiters(rate_specs(spec))
 
 
 def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
     """Return the limiters of the tiers of a policy. Each tier has separate states."""
-    return {
-        tier: tuple(_limiter(one, state_prefix(spec, tier, position)) for position, one in enumerate(specs))
-        for tier, specs in tier_specs(spec).items()
-    }
+    return {tier: _limiters(specs, tier) for tier, specs in tier_specs(spec).items()}
 
 
-def _limiter(spec: PolicySpec, prefix: str) -> Limiter[Any]:
-    return build(spec, prefix=prefix, name=spec.name, on_error=spec.on_error or None)
+def _limiters(specs: Iterable[PolicySpec], tier: str = "") -> tuple[Limiter[Any], ...]:
+    return tuple(
+        build(spec, prefix=state_prefix(spec, tier, position), name=spec.name, on_error=spec.on_error or None)
+        for position, spec in enumerate(specs)
+    )
 
 
 def ban_rule_of(spec: PolicySpec) -> BanRule | None:

@@ -21,7 +21,7 @@ from ..statistics.events import DELAYED, REFUSED, SHADOWED
 from ..statistics.recorder import MOST_EVENTS, Recording, tier_and_key
 from ..statistics.reporter import SHORTEST_DELAY
 from ..stores.local import LocalStore
-from .spec import PolicySpec, build, tier_specs
+from .spec import PolicySpec, build, rate_specs, tier_specs
 
 MOST_KEYS: Final = 20
 """The maximum number of keys that a replay lists."""
@@ -97,7 +97,7 @@ class _Policy:
     """The limiters of the tiers of a policy, with temporary stores, and with the overrides of keys."""
 
     def __init__(self, spec: PolicySpec, clock: _Clock, override_of: Callable[[str], Override | None]) -> None:
-        self._own = self._built((spec,), clock)
+        self._own = self._built(rate_specs(spec), clock)
         self._tiers = {tier: self._built(specs, clock) for tier, specs in tier_specs(spec).items()}
         self._override_of = override_of
         self._with_rate = functools.cache(_with_rate)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..algorithms.decision import Decision
+from ..limiters.combined import together
 from ..limiters.concurrency import Concurrency
 from ..stores.local import LocalStore
-from .spec import PolicySpec, build
+from .spec import PolicySpec, build, rate_specs, state_prefix
 
 MOST: Final = 200
 """The maximum number of requests in a simulation."""
@@ -45,10 +46,17 @@ class _Clock:
 def run(spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key") -> Iterator[Step]:
     """Simulate up to `MOST` requests of one key, `interval` seconds apart; each lasts `lasts` seconds after its delay.
 
+    The policy's own rates decide together; its tiers are ignored.
     Raise `BadPolicy` if the policy is not valid.
     """
     clock = _Clock()
-    limiter = build(spec, store=LocalStore(clock=clock), clock=clock)
+    store = LocalStore(clock=clock)
+    limiter = together(
+        [
+            build(one, store=store, clock=clock, prefix=state_prefix(one, "", position))
+            for position, one in enumerate(rate_specs(spec))
+        ]
+    )
     under_way: list[tuple[int, int, str]] = []
     for number in range(1, min(arrivals, MOST) + 1):
         now = round((number - 1) * interval * 1000)

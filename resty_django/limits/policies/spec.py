@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
@@ -48,18 +48,28 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 }
 NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "leaky_bucket": ("rate", "burst", TIERS),
-    "fixed_window": ("limit", "window", TIERS),
-    "sliding_window": ("limit", "window", TIERS),
+    "fixed_window": ("rate", "limit", "window", TIERS),
+    "sliding_window": ("rate", "limit", "window", TIERS),
     "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait", TIERS),
     "concurrency": ("limit", "burst", "default_delay", "lease"),
 }
-"""The number fields of each algorithm. A token bucket has a `rate`, or an `interval` and a `quantum`."""
+"""The number fields of each algorithm."""
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "leaky_bucket": ("rate",),
-    "fixed_window": ("limit", "window"),
-    "sliding_window": ("limit", "window"),
+    "fixed_window": (),
+    "sliding_window": (),
     "token_bucket": (),
     "concurrency": ("limit",),
+}
+NEEDED_WITHOUT_RATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "fixed_window": ("limit", "window"),
+    "sliding_window": ("limit", "window"),
+    "token_bucket": ("interval", "capacity"),
+}
+DEFINED_BY_RATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "fixed_window": ("limit", "window"),
+    "sliding_window": ("limit", "window"),
+    "token_bucket": ("interval", "quantum"),
 }
 ALL_NUMBERS: Final = tuple(dict.fromkeys(name for names in NUMBERS.values() for name in names))
 MODES: Final[Mapping[str, str]] = {
@@ -76,6 +86,8 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "T
 LONGEST_NAME: Final = 64
 LONGEST_KEY: Final = 200
 LONGEST_PATTERN: Final = 200
+LONGEST_RATE: Final = 200
+"""The maximum number of characters of a policy's rates."""
 LONGEST_SPAN: Final = 366 * 86_400
 """The maximum window, interval or wait, in seconds."""
 MOST: Final = 1_000_000_000
@@ -90,7 +102,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 class PolicySpec:
     """The fields of a policy. `methods`: names, separated by spaces. `status`: the HTTP status of refusals.
 
-    `tiers`: a line such as "pro: 600/m" for each tier. `exempt_networks` and so on: an entry per line.
+    `rate`: one or several, as in "10/s;1000/h". `tiers`: a line such as "pro: 600/m" for each tier. `exempt_networks`
+    and so on: an entry per line.
     """
 
     name: str
@@ -216,32 +229,14 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
     if spec.algorithm not in ALGORITHMS:
         problems["algorithm"] = f"Choose one of {', '.join(ALGORITHMS)}."
         return problems
-    numbers = NUMBERS[spec.algorithm]
-    title = ALGORITHMS[spec.algorithm]
-    for field in ALL_NUMBERS:
-        value = getattr(spec, field)
-        if field == TIERS and field in numbers:
-            continue  # checked with the other numbers
-        if field not in numbers:
-            if is_set(value):
-                problems[field] = f"{title} does not use this field. Clear it, or choose another algorithm."
-        elif not is_set(value):
-            if field in NEEDED[spec.algorithm]:
-                problems[field] = f"{title} requires this field."
-        else:
-            problem = _CHECKS[field](value)
-            if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
-                problem = "This must be a whole number of requests."
-            if problem:
-                problems[field] = problem
-    if spec.algorithm == "token_bucket":
-        problems = dict(_refill_problems(spec)) | problems
+    problems |= dict(_number_problems(spec))
     problem = count_problem(spec.tiers) or first_problems(_tier_problems(spec, bool(problems)))
-    if problem and TIERS in numbers:
+    if problem and TIERS in NUMBERS[spec.algorithm]:
         problems[TIERS] = problem
     if not problems:
         try:
-            build(spec).check(spec.cost)
+            for one in rate_specs(spec):
+                build(one).check(spec.cost)
         except CostTooHigh as error:
             problems["cost" if spec.cost > 1 else "capacity"] = f"{error}"
         except (ValueError, TypeError) as error:
@@ -249,16 +244,55 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
     return problems
 
 
-def _refill_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+def _number_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield the wrong number fields, except tiers, with a message for each."""
+    numbers = NUMBERS[spec.algorithm]
+    title = ALGORITHMS[spec.algorithm]
+    yield from _replaced_rate_problems(spec)
+    for field in ALL_NUMBERS:
+        value = getattr(spec, field)
+        if field == TIERS and field in numbers:
+            continue
+        if field not in numbers:
+            if is_set(value):
+                yield field, f"{title} does not use this field. Clear it, or choose another algorithm."
+        elif not is_set(value):
+            if field in NEEDED[spec.algorithm]:
+                yield field, f"{title} requires this field."
+        else:
+            problem = _rates_problem(spec) if field == "rate" else _CHECKS[field](value)
+            if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
+                problem = "This must be a whole number of requests."
+            if problem:
+                yield field, problem
+
+
+def _replaced_rate_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield the fields that are set although the rate defines them, or missing although there is no rate."""
     if spec.rate:
-        for field in ("interval", "quantum"):
+        for field in DEFINED_BY_RATE.get(spec.algorithm, ()):
             if is_set(getattr(spec, field)):
                 yield field, "The rate already defines this. Clear this field, or the rate."
         return
-    if not spec.interval:
-        yield "interval", "Token bucket requires this field, or a rate."
-    if spec.capacity is None:
-        yield "capacity", "Token bucket requires this field, or a rate."
+    for field in NEEDED_WITHOUT_RATE.get(spec.algorithm, ()):
+        if not is_set(getattr(spec, field)):
+            yield field, f"{ALGORITHMS[spec.algorithm]} requires this field, or a rate."
+
+
+def _rates_problem(spec: PolicySpec) -> str:
+    """Return what is wrong with the rates of a policy, or ""."""
+    if len(spec.rate) > LONGEST_RATE:
+        return f"This is too long. Use at most {LONGEST_RATE} characters."
+    try:
+        specs = rate_specs(spec)
+    except ValueError as error:
+        return str(error)
+    if specs[0].rate == spec.rate:
+        return _rate(spec.rate)
+    for text, one in zip(split_rates(spec.rate), specs, strict=True):
+        for _, problem in _number_problems(one):
+            return f"“{text}”: {problem}"
+    return ""
 
 
 def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
@@ -418,9 +452,22 @@ def tier_specs(spec: PolicySpec) -> dict[str, tuple[PolicySpec, ...]]:
     return {tier: _specs_of_rate(spec, rate) for tier, rate in tiers_of(spec.tiers).items()}
 
 
+def tier_spec(spec: PolicySpec, tier: str) -> PolicySpec:
+    """Return a valid policy with the rates of a tier, which has a limit, as its own."""
+    return replace(spec, rate=tiers_of(spec.tiers)[tier], tiers="", limit=None, window="", interval="", quantum=None)
+
+
+def rate_specs(spec: PolicySpec) -> tuple[PolicySpec, ...]:
+    """Return the limits of the policy's own numbers: a policy with one rate for each of its rates.
+
+    Raise `ValueError` if a rate is not valid.
+    """
+    return tuple(_with_rate(spec, str(one)) for one in split_rates(spec.rate)) if spec.rate else (spec,)
+
+
 def _specs_of_rate(spec: PolicySpec, rate: str) -> tuple[PolicySpec, ...]:
-    """Return the policy with the numbers of each rate in a text. Raise `ValueError`."""
-    return () if rate.lower() == NO_LIMIT else tuple(_with_rate(spec, str(one)) for one in split_rates(rate))
+    """Return the policy with the numbers of each rate of a tier. Raise `ValueError`."""
+    return () if rate.lower() == NO_LIMIT else rate_specs(replace(spec, rate=rate))
 
 
 def _with_rate(spec: PolicySpec, text: str) -> PolicySpec:
@@ -436,13 +483,13 @@ def _with_rate(spec: PolicySpec, text: str) -> PolicySpec:
             return replace(spec, tiers="", rate=str(rate), capacity=capacity, interval="", quantum=None)
         case _:
             limit, seconds = whole_rate(split_amount(text, "")[0])
-            return replace(spec, tiers="", limit=limit, window=f"{seconds:f}s")
+            return replace(spec, tiers="", rate="", limit=limit, window=f"{seconds:f}s")
 
 
 def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
     """Return the prefix of a policy's keys in the store: it depends on the algorithm, but not on the numbers.
 
-    `tier`, `position`: a tier, and the position of one of its rates.
+    `tier`, `position`: a tier ("": the policy's own rates), and the position of one of the rates.
     """
     digest = hashlib.blake2b(tier.encode(), digest_size=8).hexdigest() if tier else ""
     parts = (f"policy:{spec.name}:{spec.algorithm}", digest, str(position) if position else "")
@@ -450,7 +497,7 @@ def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
 
 
 def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
-    """Return the limiter of a valid policy; `options` are passed to the limiter."""
+    """Return the limiter of a valid policy with one rate; `options` are passed to the limiter."""
     burst = spec.burst or 0
     match spec.algorithm:
         case "leaky_bucket":
@@ -481,15 +528,21 @@ def _milliseconds(text: str) -> float:
 def describe(spec: PolicySpec) -> str:
     """Return the limit of a valid policy in words, with the limits of its tiers, and its bans."""
     tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
-    return "; ".join([build(spec).describe(), *tiers, *describe_bans(spec)])
+    return "; ".join([describe_rates(spec), *tiers, *describe_bans(spec)])
+
+
+def describe_rates(spec: PolicySpec) -> str:
+    """Return the limit of the policy's own rates in words."""
+    return _words(rate_specs(spec))
 
 
 def describe_tiers(spec: PolicySpec) -> dict[str, str]:
     """Return the limit of each tier of a valid policy in words."""
-    return {
-        tier: " and ".join(build(one).describe() for one in specs) or "no limit"
-        for tier, specs in tier_specs(spec).items()
-    }
+    return {tier: _words(specs) for tier, specs in tier_specs(spec).items()}
+
+
+def _words(specs: Iterable[PolicySpec]) -> str:
+    return " and ".join(build(one).describe() for one in specs) or "no limit"
 
 
 def describe_bans(spec: PolicySpec) -> list[str]:

@@ -77,7 +77,7 @@ def enforcer_of(counted: Quota, options: RequestOptions, location: str = "") -> 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
         request_limit = _request_limit(counted.name, counted.name, chosen, options, location=location)
-        request_limit.record = partial(counted.record, shadow=shadow)
+        request_limit.record, request_limit.series = partial(counted.record, shadow=shadow), counted.series
         return Enforcer([request_limit])
 
     if counted.choice is None:

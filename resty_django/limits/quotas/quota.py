@@ -33,6 +33,9 @@ from ..enforcement.headers import LARGEST
 from ..errors import StoreFailed
 from ..limiters.base import FAULTS, ON_ERROR, is_foreign
 from ..limiters.validation import check_cost, not_negative, positive, whole
+from ..overrides.current import current, now
+from ..overrides.limits import overridden_limiter
+from ..overrides.override_set import Override
 from ..statistics.catalog import QUOTA, add_limit, caller, series_name
 from ..statistics.reporter import stats
 from ..stores import STORES, LocalStore, Store, store_of
@@ -163,15 +166,11 @@ class Quota:
         `limit`: the units of this key per period; needed if the quota has tiers or a function. Raise `ValueError` for
         a `cost` below 1, and `StoreFailed` if the database does not answer and `on_error` is "raise".
         """
-        decision = run(self._use(key, check_cost(cost), self._limit(limit)))
-        self.record(key, decision)
-        return decision
+        return run(self._using(key, check_cost(cost), self._limit(limit)))
 
     async def ause(self, key: object, cost: int = 1, *, limit: int | None = None) -> Decision:
         """Run `use` without blocking the event loop."""
-        decision = await arun(self._use(key, check_cost(cost), self._limit(limit)))
-        self.record(key, decision)
-        return decision
+        return await arun(self._using(key, check_cost(cost), self._limit(limit)))
 
     def refund(self, key: object, cost: int = 1) -> bool:
         """Return units that were used in the current period. Return False if nothing could be returned.
@@ -208,7 +207,10 @@ class Quota:
         return await arun(self._reset(key))
 
     def usage(self, key: object, *, limit: int | None = None) -> Usage:
-        """Return the usage in the current period. Raise `django.db.Error`."""
+        """Return the usage in the current period, with the limit of an override. Raise `django.db.Error`.
+
+        For a key without a limit because of an override, return the limit that would apply without it.
+        """
         return run(self._usage(key, self._limit(limit)))
 
     async def ausage(self, key: object, *, limit: int | None = None) -> Usage:
@@ -333,7 +335,41 @@ class Quota:
             shared.anchors[key] = anchor
         return period_at(self.per, now, zone, anchor)
 
+    # --- overrides ---
+
+    @property
+    def series(self) -> str:
+        """The name in the statistics, which overrides use."""
+        return self._series
+
+    def overriding(self, key: object) -> Steps[Override | None]:
+        """Return the override in force for a key, or None."""
+        yield Step(current.get, current.aget, ())
+        return current.find(self._series, row_key(key), self.key.roles)
+
+    def _overridden(self, key: object, limit: int) -> Steps[tuple[Override | None, int]]:
+        """Return the override of a key, and the units that apply to it."""
+        override = yield from self.overriding(key)
+        if override is not None and not (override.lifts or override.blocks):
+            other: Any = overridden_limiter(self, override.rate)
+            limit = limit if other is self else other.limit
+        return override, limit
+
     # --- steps ---
+
+    def _using(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        """Use units as overrides say, and count the decision. A key without a limit uses and counts nothing."""
+        override = None
+        if current.active is not None:
+            override, limit = yield from self._overridden(key, limit)
+        if override is not None and override.lifts:
+            return Decision.passed(limit=limit, remaining=limit)
+        if override is not None and override.blocks:
+            decision = override.refusal(limit, now())
+        else:
+            decision = yield from self._use(key, cost, limit)
+        self.record(key, decision)
+        return decision
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
         text = row_key(key)
@@ -436,6 +472,10 @@ class Quota:
 
     def _refund(self, key: object, cost: int) -> Steps[bool]:
         text = row_key(key)
+        if current.active is not None:
+            override: Override | None = yield from self.overriding(text)
+            if override is not None and override.lifts:  # the use was not counted
+                return False
         period = yield from self._period(text)
         deposited = yield from self._changed(text, period, refunding(cost, self.max_block))
         if deposited:
@@ -458,13 +498,15 @@ class Quota:
 
     def _usage(self, key: object, limit: int) -> Steps[Usage]:
         text = row_key(key)
+        override, limit = yield from self._overridden(text, limit)
         period = yield from self._period(text)
         counted = yield Step(self._read, sync_to_async(self._read), (text, period))
         block = (yield from self._changed(text, period, looking)) or Block()
         used = max(counted.used - blocks.reserved(block, counted.resets), 0)
         total = limit + counted.granted
         starts_at, resets_at = (datetime.fromtimestamp(second, self.zone) for second in period)
-        return Usage(self.name, text, total, used, max(total - used, 0), starts_at, resets_at)
+        remaining = 0 if override is not None and override.blocks else max(total - used, 0)
+        return Usage(self.name, text, total, used, remaining, starts_at, resets_at)
 
     def _read(self, key: str, period: Period) -> Any:
         from . import rows

@@ -45,7 +45,8 @@ def _usage(request: Any) -> Steps[list[Usage]]:
         if key is None:
             continue
         limit = yield from _limit(quota, request)
-        if limit is not None:
+        override = yield from quota.overriding(key)
+        if limit is not None and not (override is not None and override.lifts):
             usages.append((yield Step(_usage_of, _ausage_of, (quota, key, limit))))
     return usages
 

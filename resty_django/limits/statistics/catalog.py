@@ -18,9 +18,10 @@ THROTTLE: Final = "throttle"
 FUNCTION: Final = "function"
 OUTGOING: Final = "outgoing"
 WEBSOCKET: Final = "websocket"
+JOB: Final = "job"
 QUOTA: Final = "quota"
 BAN: Final = "ban"
-KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET, QUOTA, BAN)
+KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET, JOB, QUOTA, BAN)
 
 MOST_LIMITS: Final = 500
 """The maximum number of limits in the catalog."""

@@ -10,7 +10,6 @@ from django import forms
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
@@ -179,11 +178,11 @@ class JobsAdmin(ReadOnlyAdmin[M]):
 
         return wrapper
 
-    def page(
-        self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200
-    ) -> TemplateResponse:
+    def page(self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200) -> HttpResponse:
         """Extend `PageAdmin.page` with the navigation, the search and the user's permissions."""
+        tables = (context.get("table"), *context.get("extra_tables", ()))
         shared_context = {
+            "exports": [*(table.export for table in tables if table and table.export), *context.get("charts", ())],
             "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in NAV_ITEMS],
             "jobs_url": list_url("job"),
             "search": {"suggestions": FIELD_SUGGESTIONS},

@@ -62,6 +62,7 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
         caption=_("Callbacks"),
         empty=_("No callbacks."),
         sortable=False,
+        export="callbacks",
     )
 
 

@@ -43,11 +43,15 @@ def throughput_chart(throughput: Throughput, period: str, now: float) -> Chart:
         time_axis(starts, seconds),
         y_label=str(_PER[seconds]),
         summary=_("%(jobs)s completed; maximum: %(maximum)s") % {"jobs": job_count(sum(counts)), "maximum": maximum},
+        name="completed",
     )
 
 
-def durations_chart(title: str, days: Sequence[Any]) -> Chart:
-    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles."""
+def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
+    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles.
+
+    `name`: of its export.
+    """
     histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
     count = sum(day.count for day in days)
     if not count:
@@ -75,6 +79,7 @@ def durations_chart(title: str, days: Sequence[Any]) -> Chart:
         y_label=_("jobs"),
         summary=", ".join(parts),
         newest_first=False,
+        name=name,
     )
 
 

@@ -20,18 +20,20 @@ from . import formatting, operations
 from .base import TEMPLATES, JobsAdmin
 from .failure_report import FailureContext, failure_context
 from .forms import NameForm
+from .job_export import with_export
 from .job_lists import MAX_SORTED, JobFilter, failed_jids, fetch_jobs
 from .rows import failure_of, jobs_table
-from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sort, table
+from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),
     Column("count", gettext_lazy("Jobs"), number=True),
-    Column("first", gettext_lazy("First seen"), number=True),
-    Column("last", gettext_lazy("Last seen"), number=True),
+    Column("first", gettext_lazy("First seen"), number=True, time=True),
+    Column("last", gettext_lazy("Last seen"), number=True, time=True),
     Column("spark", gettext_lazy("Latest 25"), sorts=False),
     Column("says", gettext_lazy("Latest message"), sorts=False),
 )
+EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "spark")
 SPARKLINE_BARS: Final = 24
 
 
@@ -74,6 +76,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             caption=_("Failures"),
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
+            export=sheet_of("failure-groups", EXPORTED, lambda: (self._row(client, row.values) for row in rows)),
         )
         total = sum(groups.values())
         tiles: list[dict[str, Any]] = [
@@ -140,7 +143,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             ],
             "spark": _sparkline(latest, now, small=False),
             "failure": failure_context(newest, now, names_job=True),
-            "table": jobs_of_group,
+            "table": with_export(jobs_of_group, job_list),
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
             "operations": self.operations_for(request),
             "select_all": count,

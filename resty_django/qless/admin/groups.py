@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Final
 
 from django.contrib.admin.utils import unquote
@@ -14,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from ..clients.job import Job
 from ..clients.replies import Group
 from ..errors import GraphTooLarge, GroupError
 from ..models import JobGroup
@@ -22,10 +24,11 @@ from .base import JobsAdmin
 from .callbacks import callbacks_table
 from .counted import CountedOperation, counted_view
 from .glossary import GROUP_STATE_HELP
+from .job_export import jobs_sheet
 from .job_lists import fetch_jobs
 from .rows import COLUMNS as JOB_COLUMNS
 from .rows import gone_row, job_row
-from .tables import PAGE_SIZE, Column, Row, Table, page_of, pager, table
+from .tables import PAGE_SIZE, Column, Row, Table, page_of, pager, sheet_of, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),
@@ -34,7 +37,7 @@ COLUMNS: Final = (
     Column("progress", gettext_lazy("Ended"), sorts=False),
     Column("failed", gettext_lazy("Failed"), number=True, sorts=False),
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
-    Column("created", gettext_lazy("Created"), sorts=False),
+    Column("created", gettext_lazy("Created"), sorts=False, time=True),
 )
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
@@ -79,6 +82,7 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
             empty=_("No groups. Groups and chords of tasks appear here, and groups from client.groups.open()."),
             position=position,
             sortable=False,
+            export=sheet_of("groups", COLUMNS, lambda: _all_rows(client, now)),
         )
         return self.list_page(request, groups_table)
 
@@ -155,7 +159,16 @@ def _row(group: Group, now: float) -> Row:
             "failed": formatting.number(group.failed),
             "left": formatting.number(group.left),
             "created": formatting.relative_time(group.created_at, now),
-        }
+        },
+        {
+            "name": group.name,
+            "id": group.id,
+            "state": group.state,
+            "progress": group.total - group.left,
+            "failed": group.failed,
+            "left": group.left,
+            "created": group.created_at,
+        },
     )
 
 
@@ -204,4 +217,20 @@ def _members_table(request: HttpRequest, client: Any, group: Group) -> Table:
         empty=_("The group has no members."),
         position=position,
         sortable=False,
+        export=jobs_sheet(client, lambda: _members(client, group)),
     )
+
+
+def _members(client: Any, group: Group) -> Iterator[Job]:
+    """Yield the members of a group that exist."""
+    for start in range(0, group.total, PAGE_SIZE):
+        yield from fetch_jobs(client, [jid for jid, _state in client.groups.jobs(group.id, start, PAGE_SIZE)])[0]
+
+
+def _all_rows(client: Any, now: float) -> Iterator[Row]:
+    """Yield the rows of all groups."""
+    for start in count(0, PAGE_SIZE):
+        groups = client.groups.list(start, PAGE_SIZE).groups
+        yield from (_row(group, now) for group in groups)
+        if len(groups) < PAGE_SIZE:
+            return

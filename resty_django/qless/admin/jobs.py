@@ -33,6 +33,7 @@ from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
 from .forms import FilterForm, queues_of
 from .job_actions import EditorContext, editor_context
+from .job_export import with_export
 from .job_history import History, history
 from .job_lists import JobFilter, JobList
 from .job_search import EXAMPLES, notes, suggestions
@@ -114,6 +115,7 @@ class JobAdmin(NewJob):
         if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
+        table = with_export(table, job_list)
         return self.list_page(
             request,
             table,

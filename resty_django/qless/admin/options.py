@@ -207,7 +207,7 @@ class OptionAdmin(JobsAdmin[Option]):
         if requested and requested not in names:
             names.append(requested)
         rows = [self._row(option, stored.get(option)) for option in names]
-        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty="")
+        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty="", export="options")
         return self.list_page(
             request,
             options_table,

@@ -79,7 +79,15 @@ def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Tabl
         Row({"group": formatting.link("failuregroup", group), "count": formatting.number(count)})
         for group, count in largest
     ]
-    return table(request, columns, rows, caption=_("Most failures"), empty=_("No failed jobs."), sortable=False)
+    return table(
+        request,
+        columns,
+        rows,
+        caption=_("Most failures"),
+        empty=_("No failed jobs."),
+        sortable=False,
+        export="most-failures",
+    )
 
 
 def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker: bool = True) -> Any:

@@ -27,6 +27,7 @@ from . import charts, formatting, operations, overview
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm, PauseForm
 from .glossary import OPERATION_HELP
+from .job_export import with_export
 from .job_lists import JobFilter, queue_counts, redis_command
 from .recurring_list import recurring_table
 from .rows import jobs_table
@@ -128,6 +129,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             empty=_('No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).')
             if not counts
             else _("No matching queues. Remove the filter."),
+            export="queues",
         )
         return self.list_page(
             request,
@@ -194,7 +196,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             empty=_empty_text(state, name),
         )
         return {
-            "table": jobs,
+            "table": with_export(jobs, job_list),
             "operations": self.operations_for(request),
             "select_all": job_list.countable and jobs.pager.total,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
@@ -299,8 +301,8 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
         ],
         "charts": [
             charts.throughput_chart(queue.throughput(), period, now),
-            charts.durations_chart(_("Waited"), [day.wait for day in days]),
-            charts.durations_chart(_("Ran"), [day.run for day in days]),
+            charts.durations_chart(_("Waited"), [day.wait for day in days], "waited"),
+            charts.durations_chart(_("Ran"), [day.run for day in days], "ran"),
         ],
         "by_day": period in ("hour", "day"),
     }

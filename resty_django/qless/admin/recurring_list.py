@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,19 +25,20 @@ from ..tasks.schedule import CRON, is_cron_paused, latest_jids, next_times, sche
 from . import formatting
 from .job_lists import MAX_SORTED, fetch_jobs, redis_command, sorted_set
 from .rows import history_of, state_of
-from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sort, table
+from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 COLUMNS: Final = (
     Column("jid", gettext_lazy("Recurring job")),
     Column("klass", gettext_lazy("Class")),
     Column("queue", gettext_lazy("Queue")),
     Column("interval", gettext_lazy("Schedule"), number=True),
-    Column("next", gettext_lazy("Next")),
+    Column("next", gettext_lazy("Next"), time=True),
     Column("count", gettext_lazy("Made"), number=True),
     Column("results", gettext_lazy("Latest jobs"), sorts=False),
     Column("by", gettext_lazy("Declared by")),
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
+EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "results")
 ACTIONS: Final = Column("actions", gettext_lazy("Actions"), sorts=False)
 RESULTS: Final = 3
 """Number of latest jobs whose state is shown in a row."""
@@ -124,7 +126,21 @@ def recurring_table(
         empty=_('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
         sortable=count + cron_count <= MAX_SORTED,
+        export=sheet_of("recurring", EXPORTED, lambda: _all_rows(client, queues, cron, now, declared_by_jid)),
     )
+
+
+def _all_rows(
+    client: Any, queues: Sequence[str], cron: Sequence[CronTask], now: float, declared: Mapping[str, Declared]
+) -> Iterator[Row]:
+    """Yield the rows of all recurring jobs and cron tasks."""
+    for queue in queues:
+        for start in itertools.count(0, PAGE_SIZE):
+            due = sorted_set(client, "ZRANGE", f"q:{queue}-recur", start, start + PAGE_SIZE - 1)
+            yield from (_row(job, due[job.jid], now, declared.get(job.jid)) for job in jobs_of(client, list(due)))
+            if len(due) < PAGE_SIZE:
+                break
+    yield from (_cron_row(client, task, now) for task in cron)
 
 
 def jobs_of(client: Any, jids: Sequence[str]) -> list[RecurringJob]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.http import HttpRequest, QueryDict
+
+from resty_django.admin.export import Sheet, moment, plain_text
 
 PAGE_SIZE: Final = 25
 """Rows per page."""
@@ -18,6 +20,8 @@ class Column:
     label: Any
     number: bool = False
     sorts: bool = True
+    time: bool = False
+    """Whether the sort keys are epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Table:
     caption: str
     empty: str
     picks: bool = False
+    export: Sheet | None = None
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
@@ -143,13 +148,17 @@ def table(
     position: Pager | None = None,
     sortable: bool = True,
     picks: bool = False,
+    export: str | Sheet = "",
 ) -> Table:
-    """Return a table of all rows of a list or, with `position`, of one page."""
+    """Return a table of all rows of a list or, with `position`, of one page.
+
+    `export`: the name under which all of `rows` can be exported, or the sheet to export.
+    """
     key, descending = order_of(request, columns) if sortable else ("", False)
-    page_rows = list(rows)
+    page_rows = all_rows = list(rows)
     if position is None:
         if key:
-            page_rows = sort(page_rows, key, descending)
+            page_rows = all_rows = sort(page_rows, key, descending)
         position = pager(request, len(page_rows))
         page_rows = page_rows[max(0, position.first - 1) : position.last]
     heads = []
@@ -164,4 +173,21 @@ def table(
         order = reverse if request.GET.get("o") == first else first
         heads.append(Head(column.label, column.number, changed(request, o=order, p=None, cursor=None), direction))
     cells = [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in page_rows]
-    return Table(heads, cells, position, caption, empty, picks and any(row.pick for row in page_rows))
+    sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
+    return Table(heads, cells, position, caption, empty, picks and any(row.pick for row in page_rows), sheet)
+
+
+def sheet_of(name: str, columns: Sequence[Column], rows: Callable[[], Iterable[Row]]) -> Sheet:
+    """Return the export of rows: their sort keys, or the text of cells without one. `rows` is called if needed."""
+    return Sheet(
+        name,
+        [column.key for column in columns],
+        lambda: ([_exported(row, column) for column in columns] for row in rows()),
+    )
+
+
+def _exported(row: Row, column: Column) -> Any:
+    if column.key not in row.values:
+        return plain_text(row.cells.get(column.key, ""))
+    value = row.values[column.key]
+    return moment(value) if column.time else value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, Final
 
 from django.contrib.admin.utils import unquote
@@ -20,9 +22,10 @@ from . import formatting
 from .base import JobsAdmin
 from .forms import NameForm
 from .glossary import OPERATION_HELP
+from .job_export import with_export
 from .job_lists import MAX_SORTED, JobFilter, redis_command, sorted_set
 from .rows import jobs_table
-from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, table
+from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Worker")),
@@ -30,7 +33,7 @@ COLUMNS: Final = (
     Column("queues", gettext_lazy("Queues"), sorts=False),
     Column("jobs", gettext_lazy("Running"), number=True),
     Column("stalled", gettext_lazy("Stalled"), number=True),
-    Column("seen", gettext_lazy("Last seen")),
+    Column("seen", gettext_lazy("Last seen"), time=True),
 )
 MOST_QUEUES: Final = 5
 """Maximum number of queues listed for a worker."""
@@ -84,7 +87,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             if workers
             else _("No workers. A worker appears here once it polls for a job.")
         )
-        workers_table = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty)
+        workers_table = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty, export="workers")
         return self.list_page(request, workers_table, form=NameForm(request.GET))
 
     @method_decorator(require_safe)
@@ -94,7 +97,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         self.check_view_permission(request)
         client, row = self.client(), self.model(key=unquote(object_id))
         worker = client.workers[row.name]
-        jobs_of_worker, _job_list = jobs_table(
+        jobs_of_worker, job_list = jobs_table(
             request,
             client,
             JobFilter(worker=row.name),
@@ -107,7 +110,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             actions.insert(0, (formatting.url("worker", row.name, "deregister"), _("Deregister"), True))
         return self.list_page(
             request,
-            jobs_of_worker,
+            with_export(jobs_of_worker, job_list),
             title=formatting.name(row.name),
             object=row,
             on_object=True,
@@ -146,6 +149,23 @@ def _queues(life: WorkerLife | None) -> Any:
     return format_html_join(", ", "{}", ((formatting.link("queue", name),) for name in names[:MOST_QUEUES]))
 
 
+def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:
+    """Return a part of the list of tags, the most used first."""
+    tags = [str(tag) for tag in client.tags(start, count_wanted)]
+    return [
+        Row({"name": formatting.tag_links([tag]), "count": formatting.number(total)}, {"name": tag, "count": total})
+        for tag, total in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
+    ]
+
+
+def _all_tags(client: Any) -> Iterator[Row]:
+    for start in count(0, PAGE_SIZE):
+        rows = _tag_rows(client, start, PAGE_SIZE)
+        yield from rows
+        if len(rows) < PAGE_SIZE:
+            return
+
+
 class TagAdmin(JobsAdmin[Tag]):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -154,11 +174,7 @@ class TagAdmin(JobsAdmin[Tag]):
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
         sorts_all = bool(order_of(request, TAG_COLUMNS)[0]) and total <= MAX_SORTED
         start, count_wanted = (0, MAX_SORTED) if sorts_all else ((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
-        tags = [str(tag) for tag in client.tags(start, count_wanted)]
-        rows = [
-            Row({"name": formatting.tag_links([tag]), "count": formatting.number(count)}, {"name": tag, "count": count})
-            for tag, count in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
-        ]
+        rows = _tag_rows(client, start, count_wanted)
         tags_table = table(
             request,
             TAG_COLUMNS,
@@ -167,6 +183,7 @@ class TagAdmin(JobsAdmin[Tag]):
             empty=_("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
             position=None if sorts_all else pager(request, total),
             sortable=total <= MAX_SORTED,
+            export=sheet_of("tags", TAG_COLUMNS, lambda: _all_tags(client)),
         )
         return self.list_page(request, tags_table)
 

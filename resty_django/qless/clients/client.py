@@ -14,6 +14,7 @@ import msgspec
 from ..core import PREFIX
 from ..errors import DependencyError
 from .events import Events
+from .figures import Figures
 from .graph import LIMIT, cancel_all, dependents_first, retry_all
 from .groups import Groups
 from .jobs import Jobs
@@ -174,6 +175,7 @@ class Client(ScriptClient):
         self.queues = Queues(self)
         self.jobs = Jobs(self)
         self.groups = Groups(self)
+        self.figures = Figures(self)
         self.workers = Workers(self)
         self.config = Config(self)
 

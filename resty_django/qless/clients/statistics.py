@@ -86,6 +86,13 @@ class JobStatistics:
         return sum(states.get(worker.name, "alive") == "alive" for worker in self.workers)
 
     @property
+    def silent_with_jobs(self) -> int:
+        """The number of workers that have stopped reporting in while they hold jobs."""
+        holders = [worker.name for worker in self.workers if worker.jobs or worker.stalled]
+        states = self.states
+        return sum(states.get(name, "alive") != "alive" for name in holders)
+
+    @property
     def minutes(self) -> list[int]:
         """Jobs completed in all queues, by minute."""
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]

@@ -18,6 +18,7 @@ SCRIPT_FILES: Final = (
         "prologue",
         "common",
         "history",
+        "figures",
         "later",
         "helpers_lazy",
         "outcomes",

@@ -36,7 +36,7 @@ if command == 'complete' then
   end
 
   local key = JOB .. jid
-  local job = call('HMGET', key, 'state', 'worker', 'queue', 'priority', 'retries', 'time')
+  local job = call('HMGET', key, 'state', 'worker', 'queue', 'priority', 'retries', 'time', 'klass')
   if not job[1] then
     error('Complete(): Job ' .. jid .. ' does not exist')
   elseif job[1] ~= 'running' then
@@ -59,8 +59,10 @@ if command == 'complete' then
     call('ZREM', QUEUE .. queue .. '-scheduled', jid)
   end
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-  record_duration('run', queue, {now - (tonumber(job[6]) or now)})
+  local seconds = now - (tonumber(job[6]) or now)
+  record_duration('run', queue, {seconds})
   record_completion(queue)
+  record_figure('r', queue, job[7] or '', seconds)
   if result then
     call('HSET', prefix .. 'x:' .. jid, 'result', result)
     call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(math.min(ttl or life + 86400, 1e9))))

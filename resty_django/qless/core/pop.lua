@@ -102,6 +102,7 @@ if command == 'pop' then
     append_history(jid, moment, '"popped"', popped)
     call('HSET', key, 'time', time, 'worker', worker, 'expires', expires, 'state', 'running')
     waits[n] = now - (tonumber(job[TIME]) or now)
+    record_figure('w', queue, job[KLASS], waits[n])
     lock_pairs[2 * n - 1], lock_pairs[2 * n] = expires, jid
     link_keys[2 * n - 1], link_keys[2 * n] = key .. '-dependencies', key .. '-dependents'
     job[STATE], job[WORKER], job[EXPIRES] = 'running', worker, expires

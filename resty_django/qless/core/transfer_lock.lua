@@ -37,7 +37,9 @@ if command == 'take' then
     call('ZREM', QUEUE .. queue .. '-work', jid)
     call('ZREM', QUEUE .. queue .. '-scheduled', jid)
     call('HSET', key, 'time', format('%.20f', now))
-    record_duration('wait', queue, {now - (tonumber(job[TIME]) or now)})
+    local seconds = now - (tonumber(job[TIME]) or now)
+    record_duration('wait', queue, {seconds})
+    record_figure('w', queue, job[KLASS], seconds)
   end
   call('HSET', key, 'worker', worker, 'expires', expires, 'state', 'running')
   call('HDEL', key, 'grace')

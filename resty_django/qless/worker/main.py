@@ -16,6 +16,7 @@ from django.core.cache import caches
 from django.db import connections
 
 from resty_django import events
+from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
 
 from ..clients.client import Client
@@ -83,6 +84,7 @@ def serve(
     if reports is not None:
         threading.Thread(target=_send_reports, args=(reports, loop), name="qless-report", daemon=True).start()
     started = start_events()
+    alerts = start_in_worker()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -91,6 +93,8 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
+        if alerts is not None:
+            alerts.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         heartbeat_process.stop(heartbeat_pid)

@@ -166,7 +166,7 @@
       plan();
     });
     bar.append(age, button);
-    first.before(bar);
+    (status() || first).before(bar);
     setInterval(() => document.hidden || say(), 1000);
     document.addEventListener("visibilitychange", plan);
     say();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -256,6 +257,31 @@ def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Cli
     assert "<script>alert" not in text
     assert 'href="?k=cXVpY2s%3D#items"' in text
     assert "Slowest callbacks" not in html(person("view_cache"), PAGE)
+
+
+def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> None:
+    ask(mlcaches["default"])
+    callback_took(mlcaches["default"].counter, "=slow", 3.5)
+    text = html(admin_client, PAGE)
+    names = re.findall(r"export=csv&amp;of=([\w-]+)", text)
+    assert names == [
+        *("hit-ratio-hour", "calls-hour", "levels", "hit-ratio-days", "calls-days", "callbacks", "slowest-callbacks")
+    ]
+    sheets = {name: json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"] for name in names}
+    assert (len(sheets["hit-ratio-hour"]), len(sheets["calls-days"])) == (60, 48)
+    assert sum(row["calls"] for row in sheets["calls-days"]) == 7
+    assert {"level": "l1", "hour": 2, "all": 2} in sheets["levels"]
+    assert sheets["slowest-callbacks"][0]["key"] == "=slow"
+    assert "'=slow,3.5," in admin_client.get(f"{PAGE}?export=csv&of=slowest-callbacks").getvalue().decode()
+    viewer = person("view_cache")
+    assert viewer.get(f"{PAGE}?export=csv&of=levels").status_code == 200
+    assert viewer.get(f"{PAGE}?export=csv&of=slowest-callbacks").status_code == 404
+    (row,) = (
+        row
+        for row in json.loads(admin_client.get(f"{LIST}?export=json").getvalue())["rows"]
+        if row["name"] == "default"
+    )
+    assert (row["calls"], row["l1"], row["errors"]) == (7, 2, 1)
 
 
 def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resty_django import ids
-from resty_django.ids.admin.forecast_order import UNKNOWN, annotate_runs_out
 from resty_django.ids.admin.statistics import CounterStatistics
 from resty_django.ids.forecast import Outlook
+from resty_django.ids.forecast_order import UNKNOWN, annotate_runs_out
 from resty_django.ids.models import IdCounter, IdRule
 from tests.integration.ids.admin_tools import (
     COUNTERS,

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from resty_django.limits import (
     Concurrency,
+    CostTooHigh,
     FixedWindow,
     LeakyBucket,
+    Limited,
     LimitError,
     LocalStore,
     NotFound,
@@ -21,12 +23,12 @@ from resty_django.limits import (
     acombine,
     combine,
 )
-from resty_django.limits.limiters.combined import deciding_in_calls
+from resty_django.limits.limiters.combined import CombinedLimiter, deciding_in_calls, together
 from resty_django.sansio import arun, run
 from resty_django.shdict import SharedDict
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB, Clock
-from tests.limiting import Bench
+from tests.limiting import Bench, Called
 
 
 def close(*values: float | None) -> list[Any]:
@@ -114,6 +116,52 @@ async def test_the_numbers_are_those_of_the_tightest(stored: Bench) -> None:
 
 
 @pytest.mark.redis
+async def test_several_rates_have_the_calls_of_one_limiter(stored: Bench) -> None:
+    fast = stored.make(SlidingWindow, 3, 1, prefix="fast:")
+    slow = stored.make(SlidingWindow, 4, 100, prefix="slow:")
+    both = together([fast.limiter, slow.limiter])
+    assert together([fast.limiter]) is fast.limiter
+    assert isinstance(both, CombinedLimiter)
+    assert both.describe() == f"{fast.limiter.describe()} and {slow.limiter.describe()}"
+    limiter = Called(both, stored.twins)  # type: ignore[arg-type]
+    stored.clock.milliseconds = 100_000
+
+    async def left() -> list[int]:
+        peeks = [await Called(rate.limiter, stored.twins).peek("k") for rate in (fast, slow)]
+        return [decision.remaining for decision in peeks]
+
+    decision = await limiter.hit("k", 2)
+    assert (decision.allowed, decision.limit, decision.remaining) == (True, 3, 1)
+    refusal = await limiter.hit("k", 2)
+    assert (refusal.allowed, refusal.limit) == (False, 3)
+    assert await left() == [1, 2]
+    assert (await limiter.hit("k")).remaining == 0
+    assert not await limiter.peek("k")
+    await limiter.uncommit("k")
+    assert (await limiter.peek("k")).remaining == 1
+    assert await left() == [1, 2]
+
+    stored.clock.milliseconds += 2000
+    assert await left() == [3, 2]
+    refusal = await limiter.hit("k", 3)
+    assert (refusal.allowed, refusal.limit) == (False, 4)
+    assert await left() == [3, 2], "the refusal of the second rate undid the record of the first one"
+    with pytest.raises(CostTooHigh):
+        await limiter.hit("k", 4)
+    assert (await limiter.acquire("k", 0, 2)).remaining == 0
+    with pytest.raises(Limited) as refused:
+        async with both.slot("k"):
+            pytest.fail("the block ran without a slot")
+    assert refused.value.decision.limit == 4
+    with pytest.raises(Limited), both.slot("k"):
+        pytest.fail("the block ran without a slot")
+    assert await limiter.reset("k")
+    assert not await limiter.reset("k")
+    with both.slot("k", 0, 3) as decision:
+        assert decision.allowed
+    assert await left() == [0, 1]
+
+
 async def test_different_stores(redis_cache: str, clock: Clock) -> None:
     from resty_django.shdict.redis import RedisDict
 

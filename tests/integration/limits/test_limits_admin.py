@@ -17,7 +17,7 @@ from resty_django.admin.statistics import Key
 from resty_django.limits import Decision
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import export, registry
-from resty_django.limits.policies.policy_set import limiter_of
+from resty_django.limits.policies.policy_set import limiters_of
 from resty_django.limits.statistics import reporter
 from resty_django.limits.stores import circuit_breaker
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
@@ -224,7 +224,7 @@ def test_the_page_of_figures_shows_time_and_keys(admin_client: Client) -> None:
 
 def test_hostile_keys_are_shown_as_what_they_are(admin_client: Client) -> None:
     row = make_policy()
-    limiter_of(row.spec()).hit(HOSTILE)
+    limiters_of(row.spec())[0].hit(HOSTILE)
     reporter.stats.record("pay", HOSTILE, REFUSED)
     html = text_of(admin_client, page(row, "figures"))
     escaped = "&lt;b&gt;&quot;it&#x27;s\\&amp;{{x}}%s&lt;/b&gt;é\\u202e\\x00"
@@ -378,7 +378,7 @@ def test_files_that_are_wrong_are_told_so(admin_client: Client, sent: dict[str, 
 
 def test_each_verb_has_its_permission() -> None:
     row = make_policy()
-    limiter_of(row.spec()).hit("k")
+    limiters_of(row.spec())[0].hit("k")
     text = export.write([row.spec()])
     view = ("view_limitpolicy",)
     for verb, url, sent, needed in [
@@ -435,7 +435,7 @@ def test_links_are_shown_to_those_who_may_follow_them() -> None:
 def test_nothing_changes_by_a_get() -> None:
     row = make_policy()
     client = person("view_limitpolicy", "change_limitpolicy", "delete_limitpolicy", "reset_key", "import_policies")
-    limiter = limiter_of(row.spec())
+    limiter = limiters_of(row.spec())[0]
     limiter.hit("k")
     before = list(LimitPolicy.objects.values())
     for url in (

@@ -105,6 +105,13 @@ def test_the_admin_log_in_is_refused_before_the_password_is_hashed(clock: Frozen
     assert attempt(password="right").status_code == 302
 
 
+def test_force_login_of_the_test_client(guarded: None, alice: Any) -> None:
+    client = Client()
+    client.force_login(alice)
+    assert client.get("/admin/password_change/").status_code == 200
+    assert alice.has_perm("auth.add_user") is False
+
+
 def test_bans_grow(clock: FrozenClock, alice: Any) -> None:
     for seconds in (900, 1800, 3600):
         assert statuses(6) == [200] * 5 + [429]

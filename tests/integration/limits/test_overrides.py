@@ -556,7 +556,7 @@ def test_a_change_acts_in_other_processes_within_a_tenth_of_a_second(worker: Cal
         ({"rate": "6/s capacity=3", "limit": "leaky"}, "rate", "this limit has no capacity=. Use burst=."),
         ({"rate": "9999999999/s", "limit": "leaky"}, "rate", "is out of range"),
         ({"rate": "1/99999d", "limit": "unknown"}, "rate", "is out of range"),
-        ({"limit": "quota:calls"}, "limit", "Quotas and bans have no overrides."),
+        ({"limit": "ban:search"}, "limit", "Of all bans, only the login guard has overrides."),
         ({"limit": "decorator:shop.views.search:req"}, "limit", 'set RESTY_DJANGO["LIMITS"]["OVERRIDES"] to "all"'),
         (
             {"starts_at": timezone.now(), "ends_at": timezone.now() - datetime.timedelta(1)},

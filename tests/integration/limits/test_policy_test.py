@@ -198,7 +198,7 @@ def test_an_error_in_the_form_is_shown_instead(admin_client: Client) -> None:
     page = posted(admin_client, row, edited(row, limit="", window="never"))
     assert "resty-policy-test" not in page
     assert "Please correct the errors below" in page
-    assert "Fixed window requires this field." in page
+    assert "Fixed window requires this field, or a rate." in page
 
 
 def test_a_conflict_with_another_editor_does_not_prevent_a_test(admin_client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Policies with a rate per tier and with exemptions: over the middleware and decorators, in the admin, in files."""
+"""Policies with several rates, rates per tier and exemptions: in middleware, decorators, the admin, and files."""
 
 from __future__ import annotations
 
@@ -216,6 +216,119 @@ def test_a_policy_without_tiers_and_exemptions_takes_the_short_way() -> None:
         make_policy(f"p{number}", **fields)
     plain = [enforcers.enforcer_for([policy]).plain for policy in registry.all_policies().values()]
     assert [limit is not None for limit in plain] == [True, False, False]
+
+
+# --- several rates ------------------------------------------------------------------------------------------------
+
+SEVERAL: dict[str, dict[str, Any]] = {
+    "fixed_window": {"rate": "5/365d;3/100d"},
+    "sliding_window": {"rate": "3/100d;5/365d"},
+    "leaky_bucket": {"rate": "1/365d burst=4;1/100d burst=2"},
+    "token_bucket": {"rate": "1/100d capacity=3;1/365d", "capacity": 5, "max_wait": "0s"},
+}
+"""Rates of which the slower or smaller one lets three requests pass."""
+
+
+@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("cost", [1, 2])
+def test_a_request_must_pass_all_rates_of_a_policy(statuses: Asking, algorithm: str, cost: int) -> None:
+    numbers = SEVERAL[algorithm] if cost == 1 else {**SEVERAL[algorithm], "cost": cost}
+    make_policy("api", algorithm, path="/api/*", mode="shadow", limit=None, window="", **numbers)
+    assert passed(statuses()) == 6
+    assert reporter.stats.flush()
+    totals = reporter.stats.totals()["api"]
+    passes = 3 if cost == 1 else 2 if algorithm == "leaky_bucket" else 1  # a leaky bucket takes one off at once
+    assert (totals.passed + totals.delayed, totals.shadowed) == (passes, 6 - passes)
+    policy = registry.get_policy("api")
+    assert policy is not None
+    if algorithm != "leaky_bucket":
+        left = max(limiter.peek("all").remaining for limiter in policy.rates)
+        assert left == 5 - passes * cost, "a request that one rate refuses is not counted by the other"
+
+
+def test_the_rates_of_a_policy_apply_to_decorated_views_and_requests_without_a_tier(statuses: Asking) -> None:
+    make_policy("api", limit=None, window="", rate="5/m;2/h", tiers=TIERS)
+    assert passed(statuses("/decorated/")) == 2
+    assert passed(statuses("/decorated/", plan="pro")) == 4
+    assert passed(statuses("/decorated/", plan="many")) == 3
+    assert reporter.stats.flush()
+    assert reporter.stats.totals()["api"] == Totals(passed=9, refused=9)
+
+
+def test_another_rate_keeps_the_state_of_the_first_one(statuses: Asking) -> None:
+    row = make_policy("api", path="/api/*", limit=None, window="", rate="3/h")
+    assert passed(statuses(count=3)) == 3
+    row.rate = "5/h;1/365d"
+    row.save()
+    assert passed(statuses(count=3)) == 1
+    row.rate, row.limit, row.window = "", 6, "1h"
+    row.save()
+    assert passed(statuses()) == 2
+
+
+def test_an_override_replaces_all_rates_of_a_policy(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", limit=None, window="", rate="5/h;2/365d")
+    row = LimitOverride(kind="key", key="all", limit="api", rate="4/h")
+    row.full_clean()
+    row.save()
+    assert passed(statuses()) == 4
+    row.rate = "none"
+    row.save()
+    assert passed(statuses()) == 6
+    row.delete()
+    assert passed(statuses()) == 0
+
+
+def test_a_ban_counts_the_refusals_of_all_rates(statuses: Asking) -> None:
+    make_policy("api", path="/api/*", limit=None, window="", rate="5/h;2/365d", ban="15m")
+    assert passed(statuses(count=3)) == 2
+    assert [(ban.limit, ban.number) for ban in bans.current_bans()] == [("api", 1)]
+
+
+def test_code_that_calls_the_limiter_of_a_policy_is_limited_by_all_rates() -> None:
+    make_policy("api", limit=None, window="", rate="5/h;3/365d")
+    policy = registry.get_policy("api")
+    assert policy is not None
+    decisions = [policy.limiter.hit("k") for _ in range(4)]
+    assert [bool(decision) for decision in decisions] == [True, True, True, False]
+    assert [(decision.limit, decision.remaining) for decision in decisions[:2]] == [(3, 2), (3, 1)]
+    assert decisions[-1].retry_after > 3600
+    policy.record("k", decisions[-1])
+    assert reporter.stats.flush()
+    assert reporter.stats.totals()["api"] == Totals(refused=1)
+    assert not policy.limiter.peek("k")
+    assert policy.limiter.reset("k")
+    assert policy.limiter.peek("k")
+
+
+def test_a_rule_of_the_settings_has_several_rates(statuses: Asking, settings: Any) -> None:
+    rule = {"name": "api", "algorithm": "sliding_window", "rate": "5/h;2/365d", "path": "/api/*", "key": "all"}
+    section = {**settings.RESTY_DJANGO["LIMITS"], "RULES": [rule]}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    assert passed(statuses()) == 2
+
+
+def test_several_rates_in_the_admin(admin_client: Client) -> None:
+    row = make_policy("api", limit=None, window="", rate="5/m;3/h", tiers="pro: 4/h;1/s")
+    words = "5 requests per minute from the first one on, then refused and 3 requests per hour from the first one on"
+    assert words in admin_client.get(POLICIES).content.decode()
+    assert words in admin_client.get(f"{POLICIES}{row.pk}/change/").content.decode()
+    url = f"{POLICIES}{row.pk}/try/"
+    reply = admin_client.get(url, {"arrivals": 6, "interval": "0s", "limit": "The policy's own"}).content.decode()
+    assert "3 passed, 0 delayed, 3 refused" in reply
+    policy = registry.get_policy("api")
+    assert policy is not None
+    for limiter in policy.limiters:
+        limiter.hit("k")
+    admin_client.post(f"{POLICIES}{row.pk}/reset-key/", {"key": "k"})
+    assert [limiter.peek("k").remaining for limiter in policy.limiters] == [5, 3, 4, 1]
+
+
+def test_an_import_of_several_rates_returns_what_was_exported() -> None:
+    row = make_policy("api", "token_bucket", rate="10/s capacity=50;1000/h", max_wait="0s")
+    text = export.write([row.spec()])
+    assert json.loads(text)["policies"][0]["rate"] == "10/s capacity=50;1000/h"
+    assert export.read(text) == [row.spec()]
 
 
 # --- exemptions ---------------------------------------------------------------------------------------------------
@@ -509,12 +622,12 @@ def test_the_rate_of_a_tier_can_be_tried(admin_client: Client) -> None:
     labels = [
         "The policy&#x27;s own",
         "pro: 4 requests per hour from the first one on, then refused",
-        "many: 5 requests per minute from the first one on, then refused",
-        "many: 3 requests per hour from the first one on, then refused",
+        "many: 5 requests per minute from the first one on, then refused and 3 requests per hour from the first one "
+        "on, then refused",
     ]
     assert all(f">{label}</option>" in html for label in labels)
     assert html.count("<option") == len(labels)
-    for choice, outcome in (("The policy's own", "1 passed"), (labels[1], "4 passed"), (labels[3], "3 passed")):
+    for choice, outcome in (("The policy's own", "1 passed"), (labels[1], "4 passed"), (labels[2], "3 passed")):
         reply = admin_client.get(url, {"arrivals": 6, "interval": "1s", "limit": choice})
         assert outcome in reply.content.decode()
     assert "Select a valid choice" in admin_client.get(url, {"arrivals": 6, "limit": "other"}).content.decode()

@@ -167,6 +167,14 @@ def test_tile_of_caches_shows_hit_levels(admin_client: Client, empty_cache: MLCa
     assert "25 %" in text
 
 
+def test_rows_with_other_figures_have_a_cell_in_each_column(admin_client: Client) -> None:
+    more = Row("shadowed", [Figure("passed", "Passed", 7), Figure("shadowed", "Would be refused", 9)])
+    panel("mixed", lambda: overview.tile([], [Row("plain", [Figure("passed", "Passed", 5)]), more]))
+    tile = tile_of(admin_client.get(PAGE).content.decode(), "mixed")
+    assert tile.count('<th scope="col"') == 3
+    assert [len(re.findall(r"<t[hd][ >]", row)) for row in re.findall(r"<tr>(.*?)</tr>", tile)] == [3, 3, 3]
+
+
 def test_failing_panel_shows_its_error_next_to_the_others(admin_client: Client) -> None:
     def fails() -> Tile:
         raise OSError("<b>down</b>")

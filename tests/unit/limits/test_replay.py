@@ -33,6 +33,10 @@ def replayed(events: list[Event], recorded_key: str = "ip", level: int = 0, **va
         ({"algorithm": "leaky_bucket", "rate": "30/min"}, 5, 0),
         ({"algorithm": "token_bucket", "rate": "30/min", "capacity": 1, "max_wait": "0s"}, 5, 0),
         ({"algorithm": "token_bucket", "interval": "2s", "capacity": 1, "max_wait": "2s"}, 4, 5),
+        ({"algorithm": "fixed_window", "rate": "4/h;1/2s"}, 6, 0),
+        ({"algorithm": "sliding_window", "rate": "3/h;5/h"}, 7, 0),
+        ({"algorithm": "leaky_bucket", "rate": "30/min burst=1;10/s"}, 4, 5),
+        ({"algorithm": "token_bucket", "rate": "30/min capacity=1;10/s", "max_wait": "0s"}, 5, 0),
     ],
 )
 def test_the_algorithms_decide_at_the_recorded_times(values: dict[str, Any], refused: int, delayed: int) -> None:

@@ -16,6 +16,7 @@ from resty_django.limits.policies.spec import (
     describe,
     find_problems,
     from_values,
+    rate_specs,
     state_prefix,
 )
 
@@ -98,6 +99,7 @@ def test_a_lease_may_be_without_end_and_a_wait_is_that_of_the_site() -> None:
         ("sliding_window", {"limit": 5}, 6, "cost"),
         ("concurrency", {"limit": 3, "burst": 2}, 6, "cost"),
         ("token_bucket", {"capacity": 5, "max_wait": "0s"}, 6, "cost"),
+        ("fixed_window", {"limit": None, "window": "", "rate": "9/h;5/m"}, 6, "cost"),
         ("token_bucket", {"capacity": 0, "max_wait": "0s"}, 1, "capacity"),
     ],
 )
@@ -114,6 +116,8 @@ def test_a_policy_that_never_lets_a_request_pass_is_refused(
 
 def test_words() -> None:
     assert describe(from_values(values())) == "200 requests/s, up to 100 wait, then refused"
+    several = describe(from_values(values(rate="10/s;1000/h burst=5")))
+    assert several == "10 requests/s, up to 100 wait, then refused and 1,000 requests/h, up to 5 wait, then refused"
     for name in ALGORITHMS:
         assert "request" in describe(from_values(values(name)))
 
@@ -129,6 +133,13 @@ def test_words() -> None:
         ({"rate": "(away)"}, "rate", "Leaky bucket requires this field"),
         ({"rate": "fast"}, "rate", "is not a rate"),
         ({"rate": "0/s"}, "rate", "greater than 0"),
+        ({"rate": "10/s;"}, "rate", "contains an empty rate"),
+        ({"rate": "10/s;none"}, "rate", "'none' is not a rate such as"),
+        ({"rate": "none"}, "rate", "'none' is not a rate such as"),
+        ({"rate": "10/s;9999999999/s"}, "rate", "“9999999999/s”: This must be more than 0 and at most 1,000,000,000"),
+        ({"rate": "10/s;10/s capacity=5"}, "rate", "this limit has no capacity=. Use burst=."),
+        ({"rate": "10/s burst=9999999999;1/s"}, "rate", "“10/s burst=9999999999”: This must be from 0 to"),
+        ({"rate": ";".join(["10/s"] * 41)}, "rate", "at most 200 characters"),
         ({"rate": "9999999999/s"}, "rate", "at most 1,000,000,000"),
         ({"rate": 200}, "rate", "This must be a string, not a number."),
         ({"burst": -1}, "burst", "from 0"),
@@ -169,6 +180,13 @@ def test_mistakes_are_told_at_their_field(changes: dict[str, Any], field: str, m
         ("fixed_window", {"window": "10 parsecs"}, "window"),
         ("fixed_window", {"window": "900w"}, "window"),
         ("sliding_window", {"window": "(away)"}, "window"),
+        ("sliding_window", {"limit": "(away)", "window": "(away)", "rate": "10/s;2.5/h"}, "rate"),
+        ("fixed_window", {"limit": "(away)", "window": "(away)", "rate": "10/s;5/400d"}, "rate"),
+        ("fixed_window", {"limit": "(away)", "window": "(away)", "rate": "10/s burst=5"}, "rate"),
+        ("fixed_window", {"limit": "(away)", "rate": "10/s;5/h"}, "window"),
+        ("fixed_window", {"window": "(away)", "rate": "10/s"}, "limit"),
+        ("token_bucket", {"capacity": "(away)", "rate": "10/s;5/h"}, "interval"),
+        ("concurrency", {"rate": "10/s"}, "rate"),
         ("token_bucket", {"capacity": -1}, "capacity"),
         ("token_bucket", {"quantum": 0}, "quantum"),
         ("token_bucket", {"interval": ""}, "interval"),
@@ -184,6 +202,24 @@ def test_mistakes_in_numbers(algorithm: str, changes: dict[str, Any], field: str
 
 def test_all_mistakes_are_told_at_once() -> None:
     assert set(problems(rate="", key="?", mode="?")) == {"rate", "key", "mode"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rate", "numbers"),
+    [
+        ("leaky_bucket", "10/s;1000/h burst=5", [(10, 7), (1000 / 3600, 5)]),
+        ("fixed_window", "10/s;1000/h", [(10, 1), (1000, 3600)]),
+        ("sliding_window", "1000/h", [(1000, 3600)]),
+        ("token_bucket", "10/s;60/m capacity=5", [(100, 9), (1000, 5)]),
+    ],
+)
+def test_a_rate_can_be_several(algorithm: str, rate: str, numbers: list[tuple[float, ...]]) -> None:
+    own = {"leaky_bucket": {"burst": 7}, "token_bucket": {"capacity": 9}}.get(algorithm, {})
+    spec = from_values({"name": "p", "algorithm": algorithm, "rate": rate, **own})
+    names = {"leaky_bucket": ("rate", "burst"), "token_bucket": ("interval_ms", "capacity")}
+    limiters = [build(one) for one in rate_specs(spec)]
+    attributes = names.get(algorithm, ("limit", "window"))
+    assert [tuple(getattr(limiter, name) for name in attributes) for limiter in limiters] == numbers
 
 
 def test_numbers_keep_the_state_and_algorithms_do_not() -> None:

@@ -27,6 +27,15 @@ def test_a_window_ends_on_the_clock_of_the_trial() -> None:
     assert [bool(step.decision) for step in steps] == [True, True, False, False, False] * 2 + [True, True]
 
 
+@pytest.mark.parametrize("cost", [1, 2])
+def test_several_rates_decide_together(cost: int) -> None:
+    rate = f"{3 * cost}/h;{cost}/10s"
+    steps = tried(7, 5, algorithm="fixed_window", rate=rate, cost=cost)
+    assert [step.outcome for step in steps] == ["passed", "refused"] * 3 + ["refused"]
+    assert [step.decision.retry_after for step in steps[1::2]] == [5, 5, 3575]
+    assert steps[-1].decision.retry_after == 3600 - 30
+
+
 def test_slots_are_given_back_after_a_while() -> None:
     steps = tried(6, 0.1, 0.25, algorithm="concurrency", limit=2)
     assert [step.outcome for step in steps] == ["passed", "passed", "refused", "passed", "passed", "refused"]

@@ -28,14 +28,26 @@ class Limit:
 
     `limiter`: a limiter, or the name of a policy of `resty_django.limits`. `key`: a function of the job that returns
     the key; without it, all jobs of a queue are counted together. `wait`: seconds that a job may wait in the worker.
+    `key_kind`: "user" or "address" if the keys are IDs of users or addresses, so that their overrides apply.
     """
 
     def __init__(
-        self, limiter: Limiter | str, key: Callable[[Any], object] = lambda job: job.queue_name, *, wait: float = 1.0
+        self,
+        limiter: Limiter | str,
+        key: Callable[[Any], object] = lambda job: job.queue_name,
+        *,
+        wait: float = 1.0,
+        key_kind: str | None = None,
+        location: str = "",
     ) -> None:
+        from resty_django.limits.statistics.catalog import caller
+
         self.limiter = limiter
         self.key = key
         self.wait = wait
+        self.key_kind = key_kind
+        self._location = location or caller()
+        self._job_limit: Any = None
 
     def __call__(self, job: Any) -> Around:
         try:
@@ -47,7 +59,7 @@ class Limit:
     def _around(self, job: Any) -> Generator[None, None, None]:
         from resty_django.limits.errors import Limited
 
-        slot = self._limiter().slot(self.key(job), self.wait)
+        slot = self._slot(job)
         try:
             slot.__enter__()
         except Limited as refusal:
@@ -60,7 +72,7 @@ class Limit:
     async def _aaround(self, job: Any) -> AsyncGenerator[None, None]:
         from resty_django.limits.errors import Limited
 
-        slot = self._limiter().slot(self.key(job), self.wait)
+        slot = self._slot(job)
         try:
             await slot.__aenter__()
         except Limited as refusal:
@@ -70,15 +82,12 @@ class Limit:
         finally:
             await slot.__aexit__(None, None, None)
 
-    def _limiter(self) -> Limiter:
-        if not isinstance(self.limiter, str):
-            return self.limiter
-        from resty_django.limits.policies import registry
+    def _slot(self, job: Any) -> Any:
+        if self._job_limit is None:
+            from resty_django.limits.jobs import JobLimit
 
-        policy = registry.get_policy(self.limiter)
-        if policy is None:
-            raise LookupError(f"Unknown limit policy {self.limiter!r}. Create it, or fix the name in the middleware.")
-        return policy.limiter
+            self._job_limit = JobLimit(self.limiter, self._location, self.key_kind)
+        return self._job_limit.slot(self.key(job), self.wait)
 
     @staticmethod
     def _later(job: Any, refusal: Any) -> RequeueLater:

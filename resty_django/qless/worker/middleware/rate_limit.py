@@ -16,8 +16,11 @@ class Rate:
     """
 
     def __init__(self, rate: str | float, name: str) -> None:
+        from resty_django.limits.statistics.catalog import caller
+
         self.rate = rate
         self.name = name
+        self._location = caller()
         self._limit: Limit | None = None
 
     def __call__(self, job: Any) -> Generator[None, None, None]:
@@ -33,6 +36,6 @@ class Rate:
             return self.name
 
         if isinstance(self.rate, str) and "/" not in self.rate and " per " not in self.rate:
-            return Limit(self.rate, key)
+            return Limit(self.rate, key, location=self._location)
         rate = parse_rate(self.rate)
-        return Limit(LeakyBucket(rate, burst=rate, prefix="qless:", name=self.name), key)
+        return Limit(LeakyBucket(rate, burst=rate, prefix="qless:", name=self.name), key, location=self._location)

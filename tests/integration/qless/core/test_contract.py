@@ -43,6 +43,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "latency": ("Latency", {"queue": "q"}),
     "stats": ("Stats", {"queue": "q", "date": 0}),
     "throughput": ("Throughput", {"queue": "q"}),
+    "figures": ("Figures", {"unit": "m", "n": 0}),
     "worker.deregister": ("Worker.Deregister", {"worker": "w"}),
     "config.set": ("Config.Set", {"option": "o", "value": "v"}),
     "config.unset": ("Config.Unset", {"option": "o"}),
@@ -75,6 +76,7 @@ NUMBERS = [
     ("Put", "delay", ["put.many", "w", "q", "x", "K", "{}", "?", ""]),
     ("Pop", "count", ["pop", "q", "w", "?"]),
     ("Peek", "count", ["peek", "q", "?"]),
+    ("Figures", "n", ["figures", "m", "?"]),
     ("Complete", "delay", ["complete", "j", "w", "q", "{}", "next", "p", "delay", "?"]),
     ("Retry", "delay", ["retry", "j", "q", "w", "?"]),
     ("Priority", "priority", ["priority", "j", "?"]),
@@ -198,7 +200,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 63
+    assert len(COMMANDS) == 64
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

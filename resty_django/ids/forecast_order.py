@@ -8,10 +8,10 @@ from django.db.models import BigIntegerField, Case, DateTimeField, F, FloatField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from ..engine.wall_clock import wall_at
-from ..errors import BadRule
-from ..forecast import LEAST_SECONDS
-from ..models import IdCounter, IdRule
+from .engine.wall_clock import wall_at
+from .errors import BadRule
+from .forecast import LEAST_SECONDS
+from .models import IdCounter, IdRule
 
 LASTS: Final = 1e12
 """Seconds added to the forecast of counters whose cycle ends before their numbers do."""

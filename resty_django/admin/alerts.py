@@ -1,0 +1,90 @@
+"""Admin page of the alerts: current incidents, the last ones, and messages that could not be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
+from django.utils.text import capfirst
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from resty_django.alerts import store
+from resty_django.alerts.delivery import amount, condition
+from resty_django.alerts.incidents import Incident, State
+from resty_django.alerts.rules import BadRule, parse_rules
+from resty_django.conf import conf
+from resty_django.models import Alert
+from resty_django.shdict import SharedDictError
+from resty_django.text import printable
+
+from .base import ReadOnlyAdmin
+from .chart_axes import local
+from .formatting import duration
+
+REFRESH_SECONDS: Final = 10
+MAX_LENGTH: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An incident as the page shows it; times are datetimes."""
+
+    title: str
+    rule: str
+    subject: str
+    value: str
+    condition: str
+    since: Any
+    fired: Any
+    resolved: Any
+    lasted: str
+
+    @classmethod
+    def of(cls, incident: Incident) -> Row:
+        return cls(
+            printable(incident.title, MAX_LENGTH),
+            printable(incident.rule, MAX_LENGTH),
+            printable(incident.subject, MAX_LENGTH),
+            amount(incident.value, incident.unit),
+            condition(incident),
+            local(incident.since),
+            None if incident.fired is None else local(incident.fired),
+            None if incident.resolved is None else local(incident.resolved),
+            "" if incident.resolved is None else duration(incident.resolved - incident.since),
+        )
+
+
+class AlertAdmin(ReadOnlyAdmin[Alert]):
+    def get_urls(self) -> list[URLPattern]:
+        return [self.page_url("changelist", self.changelist_view, "")]
+
+    @method_decorator([require_safe, never_cache])
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        error, state, rule_count = "", State(), 0
+        try:
+            rule_count = len(parse_rules(conf.alerts.rules))
+            state = store.load()
+        except (BadRule, SharedDictError) as failure:
+            error = printable(str(failure), MAX_LENGTH)
+        active = sorted(state.active, key=lambda incident: -incident.since)
+        failed = [message for message in state.messages if message.error]
+        context = {
+            "title": capfirst(str(self.opts.verbose_name_plural)),
+            "error": error,
+            "rule_count": rule_count,
+            "evaluated": local(state.evaluated) if state.evaluated else None,
+            "active": [Row.of(incident) for incident in active if incident.fired is not None],
+            "pending": [Row.of(incident) for incident in active if incident.fired is None],
+            "past": [Row.of(incident) for incident in state.past],
+            "unsent": len(failed),
+            "unsent_error": printable(failed[-1].error, MAX_LENGTH) if failed else "",
+            "every": REFRESH_SECONDS,
+        }
+        return self.page(request, "admin/resty_django/alert/page.html", context)

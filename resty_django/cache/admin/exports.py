@@ -1,0 +1,75 @@
+"""Exports of the list of caches and of a cache's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from resty_django.admin.export import Exportable, Sheet, moment
+from resty_django.text import printable
+
+from .statistics import LEVELS, Figures
+from .tags import TagRow
+
+
+def caches_sheet(caches: Sequence[Figures]) -> Sheet:
+    """Return the list of caches: their calls of the last hour by level."""
+    return Sheet(
+        "caches",
+        ("name", "kind", "calls", "hit_ratio", *LEVELS, "error"),
+        lambda: (
+            [
+                *(cache.name, cache.kind, cache.hour.calls, cache.hour.hit_ratio if cache.hour.calls else None),
+                *(getattr(cache.hour, level) for level in LEVELS),
+                cache.error,
+            ]
+            for cache in caches
+        ),
+    )
+
+
+def exports(figures: Figures, tags: Iterable[TagRow], *, items: bool) -> Iterator[Exportable]:
+    """Yield the charts and tables of a cache's page. `items`: whether the user may see keys."""
+    yield from figures.hour_charts
+    yield from figures.days_charts
+    yield _levels(figures)
+    yield _callbacks(figures)
+    if items:
+        yield _slow_keys(figures)
+        yield _tags(tags)
+
+
+def _levels(figures: Figures) -> Sheet:
+    return Sheet(
+        "levels",
+        ("level", "hour", "all"),
+        lambda: ((level, getattr(figures.hour, level), getattr(figures.history.total, level)) for level in LEVELS),
+    )
+
+
+def _callbacks(figures: Figures) -> Sheet:
+    return Sheet(
+        "callbacks",
+        ("period", "callbacks", "failed", "seconds", "saved"),
+        lambda: (
+            (period, stats.callbacks, stats.callback_errors, stats.callback_seconds, stats.saved)
+            for period, stats in (("hour", figures.hour), ("all", figures.history.total))
+        ),
+    )
+
+
+def _slow_keys(figures: Figures) -> Sheet:
+    return Sheet(
+        "slowest-callbacks",
+        ("key", "longest_seconds", "when", "callbacks"),
+        lambda: (
+            (printable(slow.key, 1000), slow.seconds, moment(slow.when), slow.times) for slow in figures.history.slow
+        ),
+    )
+
+
+def _tags(tags: Iterable[TagRow]) -> Sheet:
+    return Sheet(
+        "invalidated-tags",
+        ("tag", "invalidations", "last"),
+        lambda: ((tag.key.text, tag.times, tag.when) for tag in tags),
+    )

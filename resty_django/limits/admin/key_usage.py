@@ -1,0 +1,219 @@
+"""The rows of quotas and the bans of one key, for the search for a key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from django.contrib.admin import AdminSite, ModelAdmin
+from django.db import router
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.admin.formatting import number
+from resty_django.admin.statistics import Key, why
+from resty_django.sansio import run
+from resty_django.shdict import SharedDictError
+from resty_django.text import printable
+
+from ..bans import registry as bans
+from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
+from ..enforcement.names import LOGIN_BANS
+from ..login import guard
+from ..models import KeyBan, QuotaUsage
+from ..overrides.current import current
+from ..overrides.override_set import Override
+from ..overrides.rates import units_of
+from ..overrides.spec import LOGIN_SERIES
+from ..policies import registry as policies
+from ..quotas import changes, registry
+from ..quotas.periods import Period
+from ..quotas.quota import row_key
+from ..statistics import catalog
+from ..statistics.reporter import stats
+from .key_forms import stored_forms
+from .key_overrides import add_query, subject
+
+SHOWN: Final = 50
+"""The maximum number of rows, and of bans, on the page."""
+LONGEST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuota:
+    """A row of the current period. `reserved`: units that are reserved to be used next; None: unknown.
+
+    `override`: the override that applies, or None. `add_query`: the query of the form that adds one.
+    """
+
+    pk: int
+    name: str
+    rate: str
+    key: str
+    row: QuotaUsage
+    reserved: int | None
+    override: Override | None
+    add_query: str
+
+    @classmethod
+    def of(cls, row: QuotaUsage) -> Self:
+        counted = registry.find_quota(row.quota)
+        series = catalog.series_name(catalog.QUOTA, row.quota)
+        roles = () if counted is None else counted.key.roles
+        return cls(
+            pk=row.pk,
+            name=printable(row.quota, LONGEST_TEXT),
+            rate="" if counted is None else printable(counted.describe(), LONGEST_TEXT),
+            key=Key.of(row.key).text,
+            row=row,
+            reserved=changes.reserved(row.quota, row.key, Period(row.starts_at, row.ends_at), row.resets),
+            override=current.find(series, row.key, roles),
+            add_query=add_query(series, *subject(row.key, roles)),
+        )
+
+    @property
+    def _used(self) -> int:
+        return max(self.row.used - (self.reserved or 0), 0)
+
+    @property
+    def used(self) -> str:
+        return number(self._used)
+
+    @property
+    def _limit(self) -> int:
+        """The limit with granted units: of the override, or of the last reservation."""
+        override, limit = self.override, self.row.limit
+        if override is not None and not (override.lifts or override.blocks):
+            with suppress(ValueError):  # a rate for all limits
+                limit = units_of(override.rate)
+        return limit + self.row.granted
+
+    @property
+    def limit(self) -> Any:
+        return _("none") if self.override is not None and self.override.lifts else number(self._limit)
+
+    @property
+    def remaining(self) -> str:
+        if self.override is not None and self.override.lifts:
+            return ""
+        if self.override is not None and self.override.blocks:
+            return "0"
+        return number(max(self._limit - self._used, 0))
+
+    @property
+    def resets_at(self) -> datetime:
+        return datetime.fromtimestamp(self.row.ends_at, timezone.get_current_timezone())
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBanned:
+    """A ban in force. `limit`: "" for all limits. `token`: identifies it in URLs; "" if its key is too long.
+
+    `override`, `add_query`: as for `KeyQuota`, for bans of the login guard.
+    """
+
+    token: str
+    limit: str
+    key: str
+    until: datetime
+    number: int
+    reason: str
+    override: Override | None
+    add_query: str
+
+    @classmethod
+    def of(cls, ban: Ban) -> Self:
+        setting = next((setting for setting, name in LOGIN_BANS.items() if name == ban.limit), None)
+        parts = () if setting is None else guard.identifying_parts(setting, ban.key)
+        kind, key = parts[0] if setting == "address" else ("key", ban.key)
+        kind = "network" if kind == "address" and "/" in key else kind
+        return cls(
+            token=Key.of(ban.name).token,
+            limit=printable(ban.limit, LONGEST_TEXT),
+            key=Key.of(ban.key).text,
+            until=datetime.fromtimestamp(ban.until, timezone.get_current_timezone()),
+            number=ban.number,
+            reason=printable(ban.reason, LONGEST_REASON),
+            override=None if setting is None else run(guard.overriding(setting, ban.key)),
+            add_query="" if setting is None else add_query(LOGIN_SERIES[setting], kind, key),
+        )
+
+
+def usage_context(
+    site: AdminSite, request: HttpRequest, key: str, refused: Iterable[tuple[str, str]]
+) -> dict[str, Any]:
+    """Return the context with the quotas and the bans of a key that the user may view, and the permitted actions.
+
+    `refused`: the names of series and the keys of stored refusals, which also find keys that contain the key.
+    """
+    context: dict[str, Any] = {"may_see_quotas": False, "may_see_bans": False}
+    refused = list(refused)
+    quotas = _viewable(site, request, QuotaUsage)
+    if quotas is not None:
+        rows = _quotas_of(key, refused)
+        context |= {
+            "may_see_quotas": True,
+            "quotas": rows[:SHOWN],
+            "more_quotas": len(rows) > SHOWN,
+            "may_grant": quotas.may(request, "grant_quotausage"),
+            "may_reset_usage": quotas.may(request, "reset_quotausage"),
+        }
+    banned = _viewable(site, request, KeyBan)
+    if banned is not None:
+        listed: list[KeyBanned] = []
+        error: str | Promise = ""
+        try:
+            listed = _bans_of(key, refused)
+        except SharedDictError as fault:
+            error = why(fault)
+        context |= {
+            "may_see_bans": True,
+            "bans": listed[:SHOWN],
+            "more_bans": len(listed) > SHOWN,
+            "bans_error": error,
+            "may_lift": banned.may(request, "lift_keyban"),
+        }
+    return context
+
+
+def _viewable(site: AdminSite, request: HttpRequest, model: Any) -> Any:
+    """Return the admin of a model, or None if the user may not view it."""
+    if not site.is_registered(model):
+        return None
+    admin: ModelAdmin[Any] = site.get_model_admin(model)
+    return admin if admin.has_view_or_change_permission(request) else None
+
+
+def _quotas_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyQuota]:
+    """Return rows of the current periods: one query, which uses the index of the keys."""
+    composed = (own for series, own in refused if catalog.kind_and_name(series)[0] == catalog.QUOTA)
+    keys = dict.fromkeys(row_key(form) for form in (*stored_forms(key), *composed))
+    rows = QuotaUsage.objects.using(router.db_for_write(QuotaUsage)).filter(key__in=keys, ends_at__gt=time.time())
+    return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: SHOWN + 1]]
+
+
+def _bans_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyBanned]:
+    """Return bans in force, those that end last first. Raise `SharedDictError`."""
+    forms, limits = stored_forms(key), _limits_with_bans()
+    composed = ((catalog.kind_and_name(series), own) for series, own in refused)
+    names = dict.fromkeys(
+        [
+            *((limit, form) for limit in limits for form in forms),
+            *((limit, own) for (kind, limit), own in composed if kind == catalog.BAN),
+        ]
+    )
+    in_force = sorted(bans.in_force(names), key=lambda ban: (-ban.until, ban.limit, ban.key))
+    return [KeyBanned.of(ban) for ban in in_force]
+
+
+def _limits_with_bans() -> list[str]:
+    """Return the names of limits that may have bans: also those that other processes have counted."""
+    series = dict.fromkeys((*catalog.counted_limits(), *stats.names()))
+    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.BAN)
+    return list(dict.fromkeys((ALL_LIMITS, *LOGIN_BANS.values(), *policies.all_policies(), *counted)))

@@ -1,0 +1,115 @@
+"""Limits of jobs: by a limiter or by a policy; their decisions are counted, and overrides apply."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final
+
+from resty_django.sansio import Step, Steps, arun, run
+
+from .algorithms.decision import CombinedDecision, Decision
+from .enforcement.key_kinds import roles_of, stored_key
+from .errors import Limited
+from .limiters.base import Limiter
+from .limiters.combined import together
+from .overrides.current import current, now
+from .overrides.limits import overridden_limiter
+from .overrides.override_set import Override
+from .statistics.catalog import JOB, add_limit
+from .statistics.reporter import stats
+
+RECHECK: Final = 60.0
+"""Seconds after which a blocked job is tried again: somebody may have lifted the block."""
+
+
+class JobLimit:
+    """A limit of jobs.
+
+    `source`: a limiter, or the name of a policy. `location`: its place in the code. `key_kind`: what the keys are, see
+    `resty_django.limits.enforcement.key_kinds`.
+    """
+
+    def __init__(self, source: Any, location: str = "", key_kind: str | None = None) -> None:
+        self._source = source
+        self._key_kind = key_kind
+        self._roles = roles_of(key_kind, "a limit of jobs")
+        self._series = ""
+        if isinstance(source, str):
+            self._series = source
+        elif isinstance(source, Limiter):
+            name = source.name or source.prefix.rstrip(":") or location
+            self._series = add_limit(JOB, name, source, location, self._roles)
+
+    def slot(self, key: object, wait: float | None) -> JobSlot:
+        """Return a slot for `with` or `async with`. Entering it raises `Limited`; `LookupError` for a wrong name."""
+        return JobSlot(self, key if self._key_kind is None else stored_key(key, self._key_kind), wait)
+
+    def entering(self, key: object, wait: float | None) -> Steps[Any]:
+        """Enter a slot and return it; None: there is no limit for this key."""
+        limiters = self._limiters()
+        if current.active is not None and self._series:
+            yield Step(current.get, current.aget, ())
+            override = current.find(self._series, str(key), self._roles)
+            if override is not None and override.lifts:
+                return None
+            if override is not None:
+                limiters = self._overridden(limiters, override, str(key))
+        slot = together(limiters).slot(key, wait)
+        try:
+            decision = yield Step(slot.__enter__, slot.__aenter__, ())
+        except Limited as error:
+            self._record(key, error.decision)
+            raise
+        self._record(key, decision)
+        return slot
+
+    def _limiters(self) -> tuple[Any, ...]:
+        if not isinstance(self._source, str):
+            return (self._source,)
+        from .policies import registry
+
+        policy = registry.get_policy(self._source)
+        if policy is None:
+            raise LookupError(f"Unknown limit policy {self._source!r}. Create it, or fix the name in the middleware.")
+        return policy.rates
+
+    def _overridden(self, limiters: tuple[Any, ...], override: Override, key: str) -> tuple[Any, ...]:
+        """Return the limiters with the rate of an override. Raise `Limited` for a blocked key."""
+        if override.blocks:
+            decision = override.refusal(limiters[0].shown_limit, now())
+            decision = decision._replace(retry_after=min(decision.retry_after, RECHECK))
+            self._record(key, decision)
+            raise Limited(decision)
+        return tuple(overridden_limiter(limiter, override.rate) for limiter in limiters)
+
+    def _record(self, key: object, decision: Decision | CombinedDecision) -> None:
+        if self._series:
+            stats.record(self._series, str(key), Decision._make(decision[: len(Decision._fields)]))
+
+
+class JobSlot:
+    """A slot for one job."""
+
+    __slots__ = ("_key", "_limit", "_slot", "_wait")
+
+    def __init__(self, limit: JobLimit, key: object, wait: float | None) -> None:
+        self._limit = limit
+        self._key = key
+        self._wait = wait
+        self._slot: Any = None
+
+    def __enter__(self) -> None:
+        self._slot = run(self._limit.entering(self._key, self._wait))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._slot is not None:
+            self._slot.__exit__(kind, error, tb)
+
+    async def __aenter__(self) -> None:
+        self._slot = await arun(self._limit.entering(self._key, self._wait))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._slot is not None:
+            await self._slot.__aexit__(kind, error, tb)

@@ -1,0 +1,156 @@
+"""Figures by queue and class over time: completions, failures, and percentiles of waiting and running times.
+
+spans = client.figures.spans("minute", 60, klass="shop.tasks.send")  # of the last hour, the current minute last
+spans[-1].runs.percentile(0.95)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from .serialization import texts
+from .transport import Steps, checked, sync_and_async
+
+if TYPE_CHECKING:
+    from .client import Client
+
+UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
+"""Lengths of spans in seconds. The core keeps 60 minutes, 48 hours and 30 days; days are UTC days."""
+SPANS_PER_ROUND_TRIP: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """A histogram of durations. `bins`: counts by bin; bin n begins at 2^(n/2) ms, and bin 0 at 0."""
+
+    bins: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(self.bins.values())
+
+    def percentile(self, share: float) -> float | None:
+        """Return the duration in seconds that this share does not exceed, interpolated in its bin; None without any."""
+        wanted, cumulated = share * self.count, 0
+        for number, count in sorted(self.bins.items()):
+            if count and cumulated + count >= wanted:
+                lower, upper = _lower_bound(number), _lower_bound(number + 1)
+                return lower + (upper - lower) * max(0.0, wanted - cumulated) / count
+            cumulated += count
+        return None
+
+    def __add__(self, other: Durations) -> Durations:
+        return Durations(Counter(self.bins) + Counter(other.bins))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Jobs completed and failed, and the durations of runs that completed and of waiting until jobs were popped."""
+
+    completed: int = 0
+    failed: int = 0
+    runs: Durations = field(default_factory=Durations)
+    waits: Durations = field(default_factory=Durations)
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.completed + other.completed,
+            self.failed + other.failed,
+            self.runs + other.runs,
+            self.waits + other.waits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A minute, an hour or a day. `start`: in epoch seconds. `by_name`: the totals by queue and class; both are empty
+    for events that the core counts without names, because there were too many combinations."""
+
+    start: float
+    by_name: Mapping[tuple[str, str], Totals]
+
+    @property
+    def totals(self) -> Totals:
+        return summed(self.by_name.values())
+
+
+class Figures:
+    """`client.figures`."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def _spans(self, unit: str, count: int, *, queue: str = "", klass: str = "") -> Steps[list[Span]]:
+        """Return the last `count` spans of a unit of `UNITS`, the current one last; of one queue, or of one class.
+
+        Raises `QlessError`, `StoreError`.
+        """
+        seconds = UNITS[unit]
+        present = int(self.client.clock() // seconds)
+        numbers = range(present - count + 1, present + 1)
+        spans: list[Span] = []
+        for first in range(0, count, SPANS_PER_ROUND_TRIP):
+            chunk = numbers[first : first + SPANS_PER_ROUND_TRIP]
+            replies = yield [("figures", unit[0], number, queue, klass) for number in chunk]
+            spans += [
+                Span(number * seconds, read_fields(texts(checked(reply))))
+                for number, reply in zip(chunk, replies, strict=True)
+            ]
+        return spans
+
+    spans, aspans = sync_and_async(_spans)
+
+
+def summed(totals: Iterable[Totals]) -> Totals:
+    completed = failed = 0
+    runs, waits = Counter[int](), Counter[int]()
+    for each in totals:
+        completed, failed = completed + each.completed, failed + each.failed
+        runs.update(each.runs.bins)
+        waits.update(each.waits.bins)
+    return Totals(completed, failed, Durations(runs), Durations(waits))
+
+
+def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], Totals]:
+    """Return the totals by queue and class in a reply of the core, fields and values in turn.
+
+    Skip unreadable fields, which another program wrote.
+    """
+    failed = Counter[tuple[str, str]]()
+    durations: dict[str, dict[tuple[str, str], Counter[int]]] = {"r": {}, "w": {}}
+    for name, text in zip(fields[::2], fields[1::2], strict=False):
+        kind, _, names = name.partition("\n")
+        queue, _, klass = names.partition("\n")
+        if not text.isdecimal():
+            continue
+        if kind == "f":
+            failed[queue, klass] += int(text)
+        elif kind[:1] in durations and kind[1:].isdecimal():
+            durations[kind[0]].setdefault((queue, klass), Counter())[int(kind[1:])] += int(text)
+    runs, waits = durations["r"], durations["w"]
+    empty: Counter[int] = Counter()
+    return {
+        key: Totals(
+            runs.get(key, empty).total(), failed[key], Durations(runs.get(key, empty)), Durations(waits.get(key, empty))
+        )
+        for key in sorted({*failed, *runs, *waits})
+    }
+
+
+def by_class(spans: Iterable[Span]) -> dict[str, Totals]:
+    """Return the totals of all spans by class."""
+    parts: dict[str, list[Totals]] = {}
+    for span in spans:
+        for (_queue, klass), totals in span.by_name.items():
+            parts.setdefault(klass, []).append(totals)
+    return {klass: summed(totals) for klass, totals in parts.items()}
+
+
+def _lower_bound(number: int) -> float:
+    """Return the lower bound of a bin, in seconds."""
+    return float(2 ** (number / 2) / 1000) if number > 0 else 0.0

@@ -1,0 +1,105 @@
+-- Figures by queue and class: completions with their running times, pops with their waiting times, and failures.
+--
+-- `b:<unit><n>` is a hash of the n-th minute, hour or day since the epoch (units m, h, d): a bucket. Its fields are
+-- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a pop,
+-- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. A bucket holds at
+-- most 1000 fields (minute) or 2000 (hour, day), and one more for each kind and bin: further combinations of queue and
+-- class count under two empty names, and so do names that are longer than 300 bytes together.
+--
+-- A call writes to the bucket of its minute alone, with one HINCRBY. The first call of a minute adds at most two buckets
+-- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
+-- the time from which they may be added: after another minute, so that clocks may differ.
+--
+-- figures   unit n [queue] [class]   Reply: list of fields and values of a bucket, and of those that will be added to it;
+--                                    a field may occur more than once. Empty names: of all queues, of all classes
+-- Cost      O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
+
+-- Record an event in this minute. `seconds`: nil for a failure.
+local function record_figure(kind, queue, klass, seconds)
+  if seconds then
+    kind = kind .. (seconds > 0.001 and floor(2 * math.log(math.min(seconds, 1e9) * 1000) / math.log(2)) or 0)
+  end
+  local minute = floor(now / 60)
+  local key, field = prefix .. 'b:m' .. minute, kind .. '\n' .. queue .. '\n' .. klass
+  if #field > 300 then
+    field = kind .. '\n\n'
+  end
+  if call('HINCRBY', key, field, 1) > 1 then
+    return
+  end
+
+  -- Let a bucket have at most `limit` fields, after a new one was added. Return their number.
+  local function limit_fields(bucket, limit, new_field, value)
+    local size = call('HLEN', bucket)
+    if size > limit and not find(new_field, '^%a%d*\n\n$') then
+      call('HDEL', bucket, new_field)
+      call('HINCRBY', bucket, string.match(new_field, '^%a%d*') .. '\n\n', value)
+    end
+    return size
+  end
+  if limit_fields(key, 1000, field, 1) > 1 then
+    return
+  end
+
+  -- This bucket is new: keep it until it is added, and add others that have ended.
+  local life, buckets, open = 2764800, prefix .. 'b:', prefix .. 'b:open' -- 32 days
+  call('EXPIRE', key, life)
+  call('ZADD', open, (minute + 2) * 60, 'm' .. minute)
+  for _, name in ipairs(call('ZRANGEBYSCORE', open, '-inf', now, 'LIMIT', 0, 2)) do
+    local unit, n = string.sub(name, 1, 1), tonumber(string.sub(name, 2))
+    local fields, targets = call('HGETALL', buckets .. name), {}
+    if unit == 'm' then
+      local hour = floor(n / 60)
+      targets[1] = 'h' .. hour
+      local due = hour * 3600 + 3780 -- after the last of its minutes
+      if call('ZSCORE', open, targets[1]) or now < due then
+        call('ZADD', open, due, targets[1])
+      else -- the hour was added to its day without this minute
+        targets[2] = 'd' .. floor(hour / 24)
+      end
+    else
+      targets[1] = 'd' .. floor(n / 24)
+    end
+    for _, target in ipairs(targets) do
+      for at = 1, #fields, 2 do
+        local value = tonumber(fields[at + 1])
+        if call('HINCRBY', buckets .. target, fields[at], value) == value then
+          limit_fields(buckets .. target, 2000, fields[at], value)
+        end
+      end
+      call('EXPIRE', buckets .. target, life)
+    end
+    call('ZREM', open, name)
+    call('EXPIRE', buckets .. name, unit == 'm' and 3900 or 180000) -- 65 minutes, 50 hours
+  end
+end
+
+if command == 'figures' then
+  local unit, n = need('Figures', 'unit', ARGV[3]), need('Figures', 'n', ARGV[4], 'number')
+  local names, pattern = {ARGV[5] or '', ARGV[6] or ''}, '*'
+  local length = ({m = 60, h = 3600, d = 86400})[unit]
+  if not length then
+    error('Figures(): Arg "unit" must be "m", "h" or "d": ' .. unit)
+  end
+  for _, name in ipairs(names) do
+    pattern = pattern .. '\n' .. (name == '' and '*' or string.gsub(name, '[%[%]*?\\]', '\\%0'))
+  end
+  local buckets, reply = {unit .. format('%.0f', n)}, {}
+  for _, name in ipairs(call('ZRANGE', prefix .. 'b:open', 0, 9)) do
+    local start = tonumber(string.sub(name, 2)) * ({m = 60, h = 3600})[string.sub(name, 1, 1)]
+    if name ~= buckets[1] and floor(start / length) == n then
+      buckets[#buckets + 1] = name
+    end
+  end
+  for _, bucket in ipairs(buckets) do
+    local cursor = '0'
+    repeat
+      local part = call('HSCAN', prefix .. 'b:' .. bucket, cursor, 'MATCH', pattern, 'COUNT', 4000)
+      cursor = part[1]
+      for _, text in ipairs(part[2]) do
+        reply[#reply + 1] = text
+      end
+    until cursor == '0'
+  end
+  return reply
+end

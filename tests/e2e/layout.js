@@ -1,0 +1,42 @@
+/* Returns what is wrong with the layout of a page: wider than the window, content cut off, words broken in the middle.
+   Tokens of more than 24 characters, such as keys, may break anywhere. */
+() => {
+  const problems = [], page = document.scrollingElement;
+  const name = (node) => `${node.tagName.toLowerCase()}${node.id ? "#" + node.id : ""}.${[...node.classList].join(".")}`;
+  const scrolls = (node) => ["auto", "scroll"].includes(getComputedStyle(node).overflowX);
+  const contained = (node) => {
+    for (let outer = node.parentElement; outer && !outer.matches("#container, body"); outer = outer.parentElement)
+      if (!outer.matches("#main, .main, .content, #content") && getComputedStyle(outer).overflowX !== "visible") return true;
+    return false;
+  };
+  const wide = [page, ...document.querySelectorAll("#container, #main, .main, .content, #content, #content-main")]
+    .filter((node) => node.scrollWidth > node.clientWidth + 1 && (node === page || scrolls(node) || node.matches("#content-main")));
+  if (page.scrollWidth > innerWidth || wide.length) {
+    const widest = [...document.querySelectorAll("body *")]
+      .filter((node) => node.getClientRects().length && !contained(node) && node.getBoundingClientRect().right > innerWidth + 1)
+      .filter((node, _, all) => !all.some((inner) => inner !== node && node.contains(inner)));
+    problems.push(`is ${Math.max(page.scrollWidth, ...wide.map((node) => node.scrollWidth))} px wide: ${widest.slice(0, 4).map(name).join(", ")}`);
+  }
+  for (const node of document.querySelectorAll("#content *")) {
+    if (node.closest("svg, input, select, .resty-hidden, .visually-hidden") || node.clientWidth <= 1 || !["hidden", "clip"].includes(getComputedStyle(node).overflowX)) continue;
+    if (node.scrollWidth > node.clientWidth + 1) problems.push(`${name(node)} cuts off its content`);
+  }
+  const texts = document.createTreeWalker(document.getElementById("content"), NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const parent = text.parentElement;
+    if (!text.data.trim() || parent.closest("svg, pre, code, textarea, script, option, .resty-id") || !parent.getClientRects().length) continue;
+    range.selectNodeContents(text);
+    if (range.getClientRects().length < 2) continue;
+    for (const match of text.data.matchAll(/[^\s]+/g)) {
+      if (match[0].length > 24) continue;
+      for (const word of match[0].matchAll(/[\p{L}\p{N}]{2,}/gu)) {
+        range.setStart(text, match.index + word.index);
+        range.setEnd(text, match.index + word.index + word[0].length);
+        const tops = new Set([...range.getClientRects()].filter((box) => box.width).map((box) => Math.round(box.top)));
+        if (tops.size > 1) problems.push(`breaks the word ${word[0]} in ${name(parent)}`);
+      }
+    }
+  }
+  return [...new Set(problems)].slice(0, 8);
+}

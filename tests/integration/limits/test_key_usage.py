@@ -1,0 +1,241 @@
+"""The page for one key shows its quotas and bans to users who may view them."""
+
+from __future__ import annotations
+
+import re
+import time
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
+
+from resty_django.limits import Quota, bans, limit_window
+from resty_django.limits.admin import key_usage
+from resty_django.limits.models import QuotaUsage
+from resty_django.limits.statistics import catalog
+from resty_django.limits.statistics.reporter import stats
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+
+KEY = f"{POLICIES}limits/key/"
+EVERYTHING = (
+    *("view_limitpolicy", "view_quotausage", "grant_quotausage", "reset_quotausage"),
+    *("view_keyban", "lift_keyban"),
+)
+
+
+@pytest.fixture(autouse=True)
+def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_limits", {})
+
+
+def page(client: Client, key: str) -> str:
+    reply = client.get(KEY, {"key": key})
+    assert reply.status_code == 200
+    return reply.content.decode()
+
+
+def rows(html: str, table: str) -> list[str]:
+    """Return the texts of the rows of one table."""
+    body = re.search(rf"{table}.*?<tbody>(.*?)</tbody>", html, re.DOTALL)
+    cells = re.findall(r"<tr>.*?</tr>", body[1], re.DOTALL) if body else []
+    return [" ".join(unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in cells]
+
+
+def monthly(name: str = "exports", limit: int = 1000, **options: Any) -> Quota:
+    return Quota(name, limit, per="month", timezone="UTC", **options)
+
+
+# --- quotas --------------------------------------------------------------------------------------------------------
+
+
+def test_quotas_are_shown_with_what_is_used_and_left(admin_client: Client) -> None:
+    exports = monthly()
+    exports.use("7", 600)
+    exports.use("7")
+    exports.grant("7", 50)
+    row = QuotaUsage.objects.get()
+    assert row.used > 601  # includes a reserved block
+    html = page(admin_client, "7")
+    (text,) = rows(html, "resty-key-quotas")
+    assert text.startswith("exports 1,000 per month 7 601 1,050 449 ")
+    assert text.endswith("Grant units Reset the usage")
+    for name in ("change", "grant", "reset"):
+        assert f'href="/admin/resty_limits/quotausage/{row.pk}/{name}/"' in html
+    exports.reset("7")
+    assert rows(page(admin_client, "7"), "resty-key-quotas")[0].startswith("exports 1,000 per month 7 0 1,050 1,050 ")
+
+
+def test_a_key_is_found_in_each_form_in_which_quotas_store_it(admin_client: Client) -> None:
+    monthly("mails", key="user|ip").use("user:7")
+    monthly("calls").use("7")
+    monthly("visits", key="ip").use("2001:db8::/64")
+    monthly("others").use("70")
+    assert [text.split()[0] for text in rows(page(admin_client, "7"), "resty-key-quotas")] == ["calls", "mails"]
+    assert [text.split()[0] for text in rows(page(admin_client, "2001:db8::7"), "resty-key-quotas")] == ["visits"]
+    assert "No quota has counted this key" in page(admin_client, "8")
+
+
+def test_a_refused_key_that_contains_the_key_is_found(admin_client: Client) -> None:
+    uploads = monthly("uploads", 1, key="user+ip")
+    assert [bool(uploads.use("7|192.0.2.1")) for _ in range(2)] == [True, False]
+    (text,) = rows(page(admin_client, "192.0.2.1"), "resty-key-quotas")
+    assert text.startswith("uploads 1 per month 7|192.0.2.1 1 1 0 ")
+
+
+def test_periods_that_have_ended_are_left_out(admin_client: Client) -> None:
+    end = int(time.time()) - 5
+    QuotaUsage.objects.create(quota="exports", key="7", starts_at=end - 60, ends_at=end, used=3, limit=9)
+    QuotaUsage.objects.create(quota="exports", key="7", starts_at=end, ends_at=end + 3600, used=4, limit=9)
+    (text,) = rows(page(admin_client, "7"), "resty-key-quotas")
+    assert text.startswith("exports 7 4 9 5 ")
+
+
+def test_the_number_of_queries_and_of_rows_is_bounded(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(8):
+        monthly(f"quota{number}").use("7")
+    with CaptureQueriesContext(connection) as queries:
+        assert len(rows(page(admin_client, "7"), "resty-key-quotas")) == 8
+    assert sum(QuotaUsage._meta.db_table in query["sql"] for query in queries) == 1
+    monkeypatch.setattr(key_usage, "SHOWN", 3)
+    html = page(admin_client, "7")
+    assert len(rows(html, "resty-key-quotas")) == 3
+    assert "There are more." in html
+
+
+# --- bans ----------------------------------------------------------------------------------------------------------
+
+
+def test_bans_are_shown_with_their_limit_time_and_reason(admin_client: Client) -> None:
+    make_policy(ban="1h")
+    bans.add("192.0.2.7", for_="2h", reason="scans")
+    bans.add("ip:192.0.2.7", for_="1h", limit="pay")
+    bans.add("192.0.2.8", for_="1h")
+    html = page(admin_client, "192.0.2.7")
+    general, own = rows(html, "resty-key-bans")
+    assert general.startswith("all limits 192.0.2.7 ")
+    assert general.endswith(" 1 scans Lift the ban")
+    assert own.startswith("pay ip:192.0.2.7 ")
+    (link, _) = re.findall(r'href="(/admin/resty_limits/keyban/[^"]*/lift/)"', html)
+    assert admin_client.post(link).status_code == 302
+    assert bans.find("192.0.2.7") is None
+    assert [text.split()[0] for text in rows(page(admin_client, "192.0.2.7"), "resty-key-bans")] == ["pay"]
+    assert "This key is not banned." in page(admin_client, "192.0.2.9")
+
+
+def test_bans_of_limits_that_only_other_processes_have_loaded_are_shown(admin_client: Client) -> None:
+    view = limit_window(1, per="1h", key="ip", ban="1h", name="search")(lambda request: HttpResponse("found"))
+    for _ in range(3):
+        view(RequestFactory().get("/", REMOTE_ADDR="2001:db8::7"))
+    stats.flush()
+    catalog._limits.clear()
+    (text,) = rows(page(admin_client, "2001:db8::9"), "resty-key-bans")
+    assert text.startswith("search 2001:db8::/64 ")
+
+
+def test_a_banned_key_that_contains_the_key_is_found_after_a_refusal(admin_client: Client) -> None:
+    @limit_window(1, per="1h", key="ip+path", ban="1h", name="search")
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("found")
+
+    for _ in range(3):
+        view(RequestFactory().get("/a"))
+    (text,) = rows(page(admin_client, "127.0.0.1"), "resty-key-bans")
+    assert text.startswith("search 127.0.0.1|/a ")
+
+
+def test_bans_of_the_login_guard_are_shown(admin_client: Client) -> None:
+    bans.add("alice", for_="1h", limit="login-name")
+    (text,) = rows(page(admin_client, "Alice"), "resty-key-bans")
+    assert text.startswith("login-name alice ")
+
+
+def test_ended_bans_are_left_out(admin_client: Client) -> None:
+    bans.add("192.0.2.7", for_=0.02)
+    while bans.find("192.0.2.7") is not None:
+        time.sleep(0.01)
+    assert "This key is not banned." in page(admin_client, "192.0.2.7")
+
+
+def test_a_store_of_bans_that_is_down_is_reported(admin_client: Client, settings: Any) -> None:
+    dicts = settings.RESTY_DJANGO["SHARED_DICTS"]
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {**dicts, "bans": {"PATH": "/proc/nowhere"}}}
+    monthly().use("7")
+    html = page(admin_client, "7")
+    assert "The bans cannot be read" in html
+    assert len(rows(html, "resty-key-quotas")) == 1
+
+
+# --- both ----------------------------------------------------------------------------------------------------------
+
+
+def test_quotas_and_bans_need_their_permissions() -> None:
+    monthly().use("7")
+    bans.add("7", for_="1h")
+    html = page(person("view_limitpolicy"), "7")
+    for text in ("resty-key-quotas", "resty-key-bans", "No quota has counted", "is not banned", "exports"):
+        assert text not in html
+    html = page(person("view_limitpolicy", "view_quotausage"), "7")
+    assert len(rows(html, "resty-key-quotas")) == 1
+    assert "resty-key-bans" not in html
+    for action in ("/grant/", "/reset/"):
+        assert f"quotausage/{QuotaUsage.objects.get().pk}{action}" not in html
+    html = page(person("view_limitpolicy", "view_keyban"), "7")
+    assert len(rows(html, "resty-key-bans")) == 1
+    assert "resty-key-quotas" not in html
+    assert "Lift the ban" not in html
+    html = page(person(*EVERYTHING), "7")
+    assert "Lift the ban" in html
+    assert "Grant units" in html
+
+
+def test_hostile_keys_and_reasons_are_escaped(admin_client: Client) -> None:
+    monthly().use(HOSTILE)
+    bans.add(HOSTILE, for_="1h", reason="<i>scans</i>")
+    html = page(admin_client, HOSTILE)
+    assert len(rows(html, "resty-key-quotas")) == len(rows(html, "resty-key-bans")) == 1
+    assert "<b>" not in html
+    assert "<i>scans" not in html
+
+
+# --- the user ------------------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_user_leads_to_its_id_and_back(admin_client: Client) -> None:
+    user = User.objects.create_user("Ann <b>")
+    html = page(admin_client, "Ann <b>")
+    assert f'href="?key={user.pk}"' in html
+    assert "Find the name" not in html
+    assert "Ann &lt;b&gt;" in html
+    for key in (str(user.pk), f"user:{user.pk}"):
+        html = page(admin_client, key)
+        assert 'href="?key=Ann+%3Cb%3E"' in html
+        assert "Find the ID" not in html
+    for key in ("nobody", "99999999999999999999999", "\x00", "192.0.2.1"):
+        assert "The user with the ID" not in page(admin_client, key)
+
+
+def test_the_user_is_shown_to_those_who_may_view_users() -> None:
+    User.objects.create_user("ann")
+    client = person("view_limitpolicy")
+    assert "The user with the ID" not in page(client, "ann")
+    viewer = User.objects.get(pk=client.session["_auth_user_id"])
+    viewer.user_permissions.add(Permission.objects.get(codename="view_user", content_type__app_label="auth"))
+    assert "The user with the ID" in page(client, "ann")
+
+
+def test_refused_keys_lead_to_their_page(admin_client: Client) -> None:
+    view = limit_window(1, per="1h", key="header:X-Key", name="search")(lambda request: HttpResponse("found"))
+    for _ in range(3):
+        view(RequestFactory().get("/", headers={"X-Key": "a&b c"}))
+    for url in (f"{POLICIES}limits/", f"{POLICIES}limits/figures/?limit=decorator:search:window"):
+        html = admin_client.get(url).content.decode()
+        assert f'href="{KEY}?key=a%26b+c"' in html
+    assert f'href="{KEY}">Find a key' in admin_client.get(f"{POLICIES}limits/").content.decode()
+    assert [row.split()[0] for row in rows(page(admin_client, "a&b c"), "resty-refusals")] != []

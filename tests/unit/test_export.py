@@ -1,0 +1,163 @@
+"""Exports of tables and charts as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.http import Http404, StreamingHttpResponse
+from django.test import AsyncRequestFactory, RequestFactory
+from django.utils.html import format_html
+
+from resty_django.admin.chart_axes import MINUTE, Axis, Unit, time_axis
+from resty_django.admin.charts import LINE, Chart, Series
+from resty_django.admin.export import CUT, MAX_ROWS, Sheet, export_query, export_response, plain_text
+
+
+def sheet(*rows: Any, name: str = "bans", columns: tuple[str, ...] = ("key", "count")) -> Sheet:
+    return Sheet(name, columns, lambda: rows)
+
+
+def response_of(query: str, *sheets: Any, title: str = "") -> StreamingHttpResponse:
+    response = export_response(RequestFactory().get(f"/{query}"), sheets, title)
+    assert response is not None
+    return response
+
+
+def csv_of(*sheets: Any, query: str = "?export=csv") -> list[list[str]]:
+    return list(csv.reader(io.StringIO(response_of(query, *sheets).getvalue().decode())))
+
+
+def json_of(*sheets: Any, query: str = "?export=json") -> Any:
+    return json.loads(response_of(query, *sheets).getvalue())
+
+
+def test_a_sheet_becomes_csv_and_json() -> None:
+    when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=1)))
+    rows = [('é, "x"\nnext', 1.5), (when, None), (["a", "b"], {"x": [1]}), (True, float("nan"))]
+    assert csv_of(sheet(*rows)) == [
+        ["key", "count"],
+        ['é, "x"\nnext', "1.5"],
+        ["2026-01-02T02:04:05+00:00", ""],
+        ["a, b", '{"x": [1]}'],
+        ["True", ""],
+    ]
+    assert json_of(sheet(*rows)) == {
+        "name": "bans",
+        "columns": ["key", "count"],
+        "rows": [
+            {"key": 'é, "x"\nnext', "count": 1.5},
+            {"key": "2026-01-02T02:04:05+00:00", "count": None},
+            {"key": ["a", "b"], "count": {"x": [1]}},
+            {"key": True, "count": None},
+        ],
+        "complete": True,
+    }
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
+def test_texts_that_spreadsheets_would_evaluate_begin_with_an_apostrophe(text: str) -> None:
+    ((cell, number),) = csv_of(sheet((text, -1)))[1:]
+    assert cell.startswith("'")
+    assert cell[1:].endswith(text[1:])
+    assert number == "-1"  # numbers are not texts
+    assert json_of(sheet((text, -1)))["rows"][0]["key"] == text
+    ((joined, _),) = csv_of(sheet(([text, "b"], 1)))[1:]
+    assert joined.startswith("'")
+
+
+def test_hostile_texts_can_be_exported() -> None:
+    text = "\u202e\x00\ud800"
+    assert csv_of(sheet((text, 1)))[1][0] == "\\u202e\\x00\\ud800"
+    assert json_of(sheet((text, 1)))["rows"][0]["key"] == text
+
+
+def test_the_response_is_a_file() -> None:
+    response = response_of("?export=csv", sheet(), title="Bans of <shop>")
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    assert response["Content-Disposition"].startswith('attachment; filename="bans-of-shop-bans-')
+    assert response["Content-Disposition"].endswith('Z.csv"')
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert response_of("?export=json", sheet())["Content-Type"] == "application/json"
+
+
+def test_a_request_chooses_one_of_the_sheets_of_a_page() -> None:
+    sheets = (sheet(("a", 1)), sheet(("b", 2), name="keys"))
+    assert csv_of(*sheets)[1:] == [["a", "1"]]
+    assert csv_of(*sheets, query="?export=csv&of=keys")[1:] == [["b", "2"]]
+    with pytest.raises(Http404):
+        response_of("?export=csv&of=other", *sheets)
+    for query in ("", "?of=keys", "?export=xml"):
+        assert export_response(RequestFactory().get(f"/{query}"), sheets) is None
+    assert export_response(RequestFactory().post("/?export=csv"), sheets) is None
+
+
+def test_rows_are_streamed_and_bounded() -> None:
+    read = 0
+
+    def rows() -> Iterator[tuple[str, int]]:
+        nonlocal read
+        while True:
+            read += 1
+            yield "key", read
+
+    endless = Sheet("keys", ("key", "count"), rows)
+    response = response_of("?export=csv", endless)
+    assert read < 200
+    lines = response.getvalue().decode().splitlines()
+    assert lines[-2:] == [f"key,{MAX_ROWS}", f'"{CUT}"']
+    read = 0
+    exported = json_of(endless)
+    assert exported["complete"] is False
+    assert len(exported["rows"]) == MAX_ROWS
+    full = Sheet("keys", ("key", "count"), lambda: [("key", 1)] * MAX_ROWS)
+    assert json_of(full)["complete"] is True
+    assert len(csv_of(full)) == MAX_ROWS + 1
+
+
+def test_an_error_of_the_first_rows_is_raised_before_the_response() -> None:
+    def rows() -> Iterator[tuple[str, int]]:
+        raise ConnectionError
+        yield "key", 1
+
+    for format in ("csv", "json"):
+        with pytest.raises(ConnectionError):
+            response_of(f"?export={format}", Sheet("keys", ("key", "count"), rows))
+
+
+@pytest.mark.asyncio
+async def test_asgi_streams_too() -> None:
+    response = export_response(AsyncRequestFactory().get("/?export=csv"), [sheet(("a", 1))])
+    assert response is not None
+    assert b"".join([chunk async for chunk in response]) == b"key,count\r\na,1\r\n"  # type: ignore[union-attr]
+
+
+def test_the_address_keeps_the_filters_of_the_page() -> None:
+    request = RequestFactory().get("/?q=a%26b&p=3&cursor=7&export=json&of=x")
+    assert export_query(request, "csv", "bans") == "?q=a%26b&export=csv&of=bans"
+
+
+def test_plain_text_of_a_cell() -> None:
+    assert plain_text(format_html('<a href="/">{}</a> <b>x</b>', "<i>'\"&amp;")) == "<i>'\"&amp; x"
+    assert plain_text("<b>") == "<b>"
+
+
+def test_charts_export_all_their_columns() -> None:
+    starts = [1_700_000_040 + MINUTE * index for index in range(3)]
+    series = [Series("hits", "Hits", [0.5, None, 0], LINE, Unit.SHARE), Series("calls", "Calls", [2, 0, 0])]
+    chart = Chart("Hits", series, time_axis(starts, MINUTE), name="hits")
+    assert csv_of(chart) == [
+        ["start", "hits_share", "calls"],
+        ["2023-11-14T22:14:00+00:00", "0.5", "2"],
+        ["2023-11-14T22:15:00+00:00", "", "0"],
+        ["2023-11-14T22:16:00+00:00", "0", "0"],
+    ]
+    times = Chart("Ran", [Series("bar", "Jobs", [3])], Axis(["0 s – 1 s"]), unit=Unit.SECONDS, name="ran")
+    assert csv_of(times) == [["column", "bar_seconds"], ["0 s – 1 s", "3"]]
+    with pytest.raises(Http404):  # a chart without a name has no export
+        csv_of(Chart("Ran", [], Axis([])))
