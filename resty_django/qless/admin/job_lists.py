@@ -6,6 +6,7 @@ Each call of the core handles one page of jobs at most, so that no list blocks t
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,7 @@ from .job_search import FEW, MAX_EXAMINED, IndexLookup, age_of, document_of, is_
 from .tables import PAGE_SIZE
 
 _COUNTS: Final = reader(QueueCounts)
+_SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
 
 MAX_SCANNED: Final = 500
 """Maximum number of jobs that a search scans for one page."""
@@ -217,7 +219,7 @@ class JobList:
             queue=self.job_filter.queue or None,
             count=PAGE_SIZE,
             scan=MAX_SCANNED // 2,
-            cursor=cursor,
+            cursor=cursor if _SCAN_CURSOR.fullmatch(cursor) else "",  # another one, if the index was turned off
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
         return (

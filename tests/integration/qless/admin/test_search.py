@@ -164,6 +164,19 @@ def test_the_box_is_on_the_first_page_of_the_job_queue(admin_client: Browser, or
     assert jids(text_of(admin_client, f"{form[1]}?q=args.customer.id:7"))
 
 
+@pytest.mark.parametrize("cursor", ["i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="])
+def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client, cursor: str) -> None:
+    assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
+
+
+def test_a_search_is_exported(admin_client: Browser, orders: Client) -> None:
+    page = search(admin_client, "args.customer.id:7")
+    link = re.search(r'href="(\?[^"]*csv[^"]*)"', page)
+    assert link
+    reply = admin_client.get(path("job") + unescape(link[1]))
+    assert sorted(re.findall(r"^x-\w+", b"".join(reply).decode(), re.MULTILINE)) == ["x-failed", "x-waiting"]
+
+
 def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
     page = text_of(admin_client, path("job"))
     links = re.findall(r'<a href="([^"]*)"><code>', page)
@@ -224,6 +237,7 @@ def test_jobs_that_are_not_indexed_yet_are_named(admin_client: Browser, orders: 
 def test_without_the_index_all_jobs_are_examined(admin_client: Browser, orders: Client) -> None:
     orders.config.set("max-index", 0)
     assert set(jids(search(admin_client, "args.customer.id:7"))) == {"x-failed", "x-waiting"}
+    assert set(jids(search(admin_client, "args.customer.id:7", cursor="i0.MTo="))) == {"x-failed", "x-waiting"}
     orders.config.set("max-index", 3)
     orders.call("index.sweep")
     index.index_jobs(orders)
