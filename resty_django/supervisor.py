@@ -91,8 +91,8 @@ class ProcessPool:
     `work(index, commands, reports)` runs in the child; SIGTERM and SIGINT end the child until it handles them. It reads
     bytes from the file descriptor `commands`, which reaches end of file when the parent exits, writes lines to
     `reports`, and returns the exit code. `on_report(child, line)` is called for each line. `on_exit(child, code)` is
-    called for each exit, with the exit code or the negative signal number; it returns the seconds until the restart, or
-    None for the usual, growing pause.
+    called for each exit, with the exit code or the negative signal number; it returns the seconds until the restart
+    (infinity: none), or None for the usual, growing pause.
 
     The process must have no other threads and no open resources that children must not share.
     """

@@ -199,6 +199,7 @@ def main() -> None:
         "runqless via": missing(call_command, "runqless", via="celery"),
         "qless_stats": missing(call_command, "qless_stats"),
         "qless_recurring": missing(call_command, "qless_recurring"),
+        "qless_workers": missing(call_command, "qless_workers", "list"),
         "dict": missing(make, "far", SharedDictSettings(engine="redis")),
         "connection": missing(lambda: redis.connection),
         "cron": missing(lambda: task(cron="0 3 * * *")(greet.function)),

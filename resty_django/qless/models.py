@@ -59,6 +59,7 @@ class Job(Named):
             ("start_job", _("Can start jobs with arguments of their choice: new and repeated jobs, recurring jobs")),
             ("pause_queue", _("Can pause and unpause queues")),
             ("configure_jobs", _("Can change options, forget queues and deregister workers")),
+            ("control_worker", _("Can quiet, resume, stop and scale workers, and request the stacks of their jobs")),
         ]
 
 

@@ -55,6 +55,7 @@ class QlessSettings:
     - `redactor`: dotted path of a function that takes the arguments of a job and returns what may be shown.
     - `search_arguments`: whether the index of the job search contains words of arguments.
     - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
+    - `release`: text that workers report as the release of the site, such as a commit (None: none).
     - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
       within this number of seconds.
@@ -76,6 +77,7 @@ class QlessSettings:
     redactor: str | None = setting(None, check=validators.dotted_path)
     search_arguments: bool = setting(True)
     links: str | None = setting(None, check=validators.dotted_path)
+    release: str | None = setting(None, check=validators.not_blank)
     max_latency: float | None = setting(None, check=above(0))
     failed_window: float = setting(3600.0, check=above(0))
     failed_warning: int = setting(1, check=at_least(0))

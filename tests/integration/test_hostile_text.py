@@ -211,6 +211,7 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "qless_core": [["--prefix", HOSTILE]],
     "qless_recurring": [[], ["--prune", "--dry-run"]],
     "qless_stats": [[], ["--json"], ["--queue", HOSTILE], ["--max-waiting", "0", "--max-failed", "0"]],
+    "qless_workers": [["list"], ["quiet", HOSTILE], ["stacks", HOSTILE, "--wait", "0"]],
     "runqless": [["--reserver", HOSTILE, "--queues", HOSTILE], ["--queues", ","]],
     "limits_export": [[], [HOSTILE]],
     "limits_import": [["{file}"], ["{file}", "--dry-run"], [HOSTILE.replace("\x00", "")]],

@@ -15,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -153,14 +154,16 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             try:
                 reset = [limiter.reset(key) for limiter in limiters]
             except (LimitError, SharedDictError) as error:
-                self.message_user(request, format_html("Not done: {}", why(error)), messages.ERROR)
+                self.message_user(request, format_html(gettext("Not done: {}"), why(error)), messages.ERROR)
             else:
                 if any(reset):
                     self._log_reset(request, series, shown)
-                    text = format_html('Reset the key <code class="resty-id">{}</code>.', shown)
+                    text = format_html(gettext('Reset the key <code class="resty-id">{}</code>.'), shown)
                     self.message_user(request, text, messages.SUCCESS)
                 else:
-                    text = format_html("Not done: The key “{}” has no stored state. It may have expired.", shown)
+                    text = format_html(
+                        gettext("Not done: The key “{}” has no stored state. It may have expired."), shown
+                    )
                     self.message_user(request, text, messages.ERROR)
             return HttpResponseRedirect(f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}")
         context = {

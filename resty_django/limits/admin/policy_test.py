@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
@@ -22,9 +24,10 @@ TEST: Final = "_test"
 """The name of the button."""
 COUNTS: Final = (
     *("requests", "refused_then", "shadowed_then", "delayed_then", "refused", "delayed"),
-    *("key_count", "overridden"),
+    *("key_count", "overridden", "limited", "released", "uncertain"),
 )
-CONDITIONS: Final = ("path", "route", "view", "methods", *EXEMPTIONS, "ban", "ban_after")
+CONDITIONS: Final = ("path", "route", "view", "methods", *EXEMPTIONS)
+IGNORED: Final = ("exempt_networks", "exempt_users", "exempt_groups", "ban", "ban_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ class TestedKey:
 class PolicyTest:
     """The result of a test. `problem`: why there is none, or "".
 
-    `ignored`: changed fields that the test ignores. `unknown_tiers`: tiers of the edited policy whose requests were
+    `ignored`: changed fields that the test ignores. `conditions`: whether a condition was changed, so that the edited
+    policy may apply to requests that were not recorded. `unknown_tiers`: tiers of the edited policy whose requests were
     recorded without their tier, or not recorded. `bans`: whether the edited policy bans keys, which is not replayed.
     """
 
@@ -62,6 +66,7 @@ class PolicyTest:
     problem: str = ""
     words: str = ""
     ignored: list[str] = field(default_factory=list)
+    conditions: bool = False
     unknown_tiers: list[str] = field(default_factory=list)
     bans: bool = False
 
@@ -86,32 +91,36 @@ def run_test(form: Any) -> PolicyTest:
     edited = form.instance.spec()
     saved = _saved(form)
     if saved is None:
-        return PolicyTest(problem=_nothing_recorded(f"No policy has the name {edited.name} yet."))
+        return PolicyTest(problem=_nothing_recorded(_("No policy has the name %(name)s yet.") % {"name": edited.name}))
     try:
         recorder.flush()
         recording = recorder.read(recording_name(saved))
-        if not recording.events:
+        if not recording.requests:
             return PolicyTest(problem=_nothing_recorded())
         roles = keys.parse(edited.key).roles
         registry.all_policies()  # reads the overrides, too, if this process has not read them yet
-        result = replay(edited, recording, saved.key, lambda key: current.find(edited.name, key, roles))
+        result = replay(edited, recording, saved, lambda key: current.find(edited.name, key, roles))
     except NotReplayable as error:
         return PolicyTest(problem=str(error))
     except Exception as error:  # the store may raise anything; the form has to be shown
-        return PolicyTest(problem=f"The recorded requests cannot be read: {why(error)}")
-    ignored = [name for name in CONDITIONS if getattr(edited, name) != getattr(saved, name)]
+        return PolicyTest(problem=_("The recorded requests cannot be read: %(reason)s") % {"reason": why(error)})
+    changed = {name for name in (*CONDITIONS, *IGNORED) if getattr(edited, name) != getattr(saved, name)}
+    ignored: list[str] = [name for name in IGNORED if name in changed]
     recorded = tier_specs(saved)
     unknown = [tier for tier, rates in tier_specs(edited).items() if rates and not recorded.get(tier)]
-    return PolicyTest(result, "", form.instance.describe(), ignored, unknown, bool(edited.ban))
+    conditions = not changed.isdisjoint(CONDITIONS)
+    return PolicyTest(result, "", form.instance.describe(), ignored, conditions, unknown, bool(edited.ban))
 
 
 def _nothing_recorded(reason: str = "") -> str:
     if not conf.limits.record_requests:
-        return "Requests are not recorded, because the setting RECORD_REQUESTS is off. Nothing can be tested."
+        return _("Requests are not recorded, because the setting RECORD_REQUESTS is off. Nothing can be tested.")
     parts = [
         reason,
-        "No request of this policy was recorded in the last hour. Save the policy in shadow mode: it then decides and "
-        "counts, but lets all requests pass, and its requests are recorded.",
+        _(
+            "No request of this policy was recorded in the last hour. Save the policy in shadow mode: it then decides "
+            "and counts, but lets all requests pass, and its requests are recorded."
+        ),
     ]
     return " ".join(part for part in parts if part)
 

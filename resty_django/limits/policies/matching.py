@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import ResolverMatch
 
-from ..enforcement.request_limits import limited_methods
+from ..enforcement.methods import limited_methods
 
 
 class Match:

@@ -70,20 +70,32 @@ class Policy:
         """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
-    def record(self, key: str, decision: Decision, tier: str = "") -> None:
+    def record(self, key: str, decision: Decision, request: Any = None, tier: str = "") -> None:
         """Count a decision in the statistics of this policy, and record the request if the settings say so.
 
-        `tier`: the tier whose rates decided ("": the policy's own ones).
+        `request`: its method and route are recorded, too. `tier`: the tier whose rates decided ("": the policy's own).
         """
         shadow = self.mode == "shadow"
         stats.record(self.spec.name, key, decision, shadow)
         if request_settings().record_requests:
-            recorder.record(self.recording, with_tier(tier, key) if tier else key, decision, shadow)
+            recorder.record(self.recording, with_tier(tier, key) if tier else key, decision, shadow, request)
 
-    def record_refusal(self, key: str, decision: Decision, tier: str = "") -> None:
+    def record_refusal(self, key: str, decision: Decision, request: Any = None, tier: str = "") -> None:
         """Count a decision only if it is a refusal."""
         if not decision.allowed:
-            self.record(key, decision, tier)
+            self.record(key, decision, request, tier)
+
+    def record_unheld(self, key: str, decision: Decision, request: Any) -> None:
+        """Count a decision on concurrency. `record_end` records a request that holds a slot, with its duration."""
+        if decision.allowed and (decision.token or not decision.failed):
+            stats.record(self.spec.name, key, decision, self.mode == "shadow")
+        else:
+            self.record(key, decision, request)
+
+    def record_end(self, key: str, decision: Decision, request: Any, ran: tuple[int, int]) -> None:
+        """Record a request that has released its slot, if the settings say so. `ran`: see `RequestRecorder.record`."""
+        if request_settings().record_requests:
+            recorder.record(self.recording, key, decision, self.mode == "shadow", request, ran)
 
 
 @dataclass(frozen=True, slots=True)

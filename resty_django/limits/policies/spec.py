@@ -17,6 +17,7 @@ from resty_django.suggestions import did_you_mean
 
 from ..enforcement import keys
 from ..enforcement.client_address import Networks
+from ..enforcement.methods import METHODS
 from ..errors import CostTooHigh
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
@@ -82,7 +83,6 @@ ON_ERROR: Final[Mapping[str, str]] = {
     "closed": "Refuse",
     "local": "Limit in each process separately",
 }
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 LONGEST_NAME: Final = 64
 LONGEST_KEY: Final = 200
 LONGEST_PATTERN: Final = 200

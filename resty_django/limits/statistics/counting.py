@@ -35,8 +35,8 @@ class DecisionCounter:
         self._shadow = shadow
         self._nodelay = nodelay
 
-    def record(self, key: str, decision: Decision) -> None:
-        """Count a decision."""
+    def record(self, key: str, decision: Decision, request: Any = None) -> None:
+        """Count a decision. `request` is not used: see `RequestLimit.record`."""
         if self._nodelay and decision.delay:
             decision = decision._replace(delay=0.0)
         stats.record(self.series, key, decision, self._shadow)

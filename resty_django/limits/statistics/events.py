@@ -1,4 +1,4 @@
-"""Events of a limit (a time, a key, an outcome) as compressed bytes of bounded size. Pure.
+"""Events of a limit (a time, a key, an outcome, perhaps a request) as compressed bytes of bounded size. Pure.
 
 If there are too many events, only some keys are kept: the keys whose hash begins with `level` zero bits. So
 the events of a kept key are complete, and the share of the keys is 1 / 2 ** level.
@@ -10,12 +10,27 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 Event: TypeAlias = tuple[int, str, int]
 """Milliseconds since the epoch, a key, and an outcome."""
+UNKNOWN: Final = -1
+"""The duration of a request that was not measured."""
+
+
+class Request(NamedTuple):
+    """An event with the method and the route of its request ("GET api/items/<int:pk>/"), and its milliseconds."""
+
+    time: int
+    key: str
+    outcome: int
+    target: str = ""
+    duration: int = UNKNOWN
+
+
+E = TypeVar("E", bound=tuple[Any, ...])
 
 PASSED: Final = 0
 DELAYED: Final = 1
@@ -47,23 +62,27 @@ class EventLog(NamedTuple):
 
     def events(self) -> list[Event]:
         """Return the events, in the order of the blocks. Unreadable blocks have none."""
-        return [event for block in self.blocks for event in _unpacked(block)]
+        return [request[:3] for request in self.requests()]
+
+    def requests(self) -> list[Request]:
+        """Return the events with what was requested."""
+        return [request for block in self.blocks for request in _unpacked(block)]
 
     def packed(self) -> bytes:
         """Return the log as bytes for `read_log`."""
         return _encode(self)
 
-    def added(self, events: Sequence[Event], level: int, most: int, most_bytes: int) -> EventLog:
+    def added(self, events: Sequence[Event | Request], level: int, most: int, most_bytes: int) -> EventLog:
         """Return a log with more events, of at most `most` events and `most_bytes` bytes; `level`: their sampling.
 
         If it would be too large, its blocks are merged. If that is not enough, the level rises.
         """
         log = EventLog(max(self.level, level), *self[1:])
-        kept = sampled(events, log.level) if log.level > level else list(events)
+        kept: list[Any] = sampled(events, log.level) if log.level > level else list(events)
         log = log._replace(total=log.total + len(kept), blocks=(*log.blocks, _packed(kept)) if kept else log.blocks)
         if log.level == self.level and log.total <= most and log.size <= most_bytes:
             return log
-        kept = sampled(log.events(), log.level)
+        kept = sampled(log.requests(), log.level)
         while True:
             log = EventLog(log.level, len(kept), (_packed(kept),) if kept else ())
             if (log.total <= most and log.size <= FULL * most_bytes) or log.level >= DEEPEST:
@@ -73,9 +92,9 @@ class EventLog(NamedTuple):
 
     def without(self, matches: Callable[[str], bool]) -> EventLog:
         """Return a log without the events of matching keys."""
-        events = self.events()
-        removed = {key for key in {key for _, key, _ in events} if matches(key)}
-        kept = [event for event in events if event[1] not in removed]
+        events = self.requests()
+        removed = {key for key in {event.key for event in events} if matches(key)}
+        kept = [event for event in events if event.key not in removed]
         return EventLog(self.level, len(kept), (_packed(kept),) if kept else ()) if removed else self
 
 
@@ -95,7 +114,7 @@ def is_sampled(key: str, level: int) -> bool:
     return not zlib.crc32(key.encode("utf-8", "surrogatepass")) >> (32 - level)
 
 
-def sampled(events: Iterable[Event], level: int) -> list[Event]:
+def sampled(events: Iterable[E], level: int) -> list[E]:
     """Return the events of the keys that are kept at that level."""
     if not level:
         return list(events)
@@ -147,29 +166,55 @@ def with_newest(
     return EventLog()
 
 
-def _packed(events: Iterable[Event]) -> bytes:
-    """Return events by time, in columns that compress well: differences of times, positions of keys."""
-    ordered = sorted(events, key=itemgetter(0))
-    positions: dict[str, int] = {}
-    places = [positions.setdefault(key, len(positions)) for _, key, _ in ordered]
-    times = [event[0] for event in ordered]
+def _packed(events: Iterable[Event | Request]) -> bytes:
+    """Return events by time, in columns that compress well: differences of times, positions of keys and targets.
+
+    The columns of targets and durations are empty if all are unknown.
+    """
+    ordered = [Request(*event) for event in sorted(events, key=itemgetter(0))]
+    keys, places = _positions(request.key for request in ordered)
+    targets, target_places = _positions(request.target for request in ordered)
+    durations = [request.duration for request in ordered]
+    times = [request.time for request in ordered]
     columns = (
         times[0],
-        [key.encode("utf-8", "surrogatepass") for key in positions],
+        keys,
         places,
         [time - before for before, time in pairwise(times)],
-        bytes(outcome for _, _, outcome in ordered),
+        bytes(request.outcome for request in ordered),
+        *((targets, target_places) if targets != [b""] else ([], [])),
+        durations if any(duration != UNKNOWN for duration in durations) else [],
     )
     return zlib.compress(_encode(columns), 1)
 
 
-def _unpacked(block: bytes) -> list[Event]:
+def _positions(texts: Iterable[str]) -> tuple[list[bytes], list[int]]:
+    """Return the different texts, and the position of each text in them."""
+    positions: dict[str, int] = {}
+    places = [positions.setdefault(text, len(positions)) for text in texts]
+    return [text.encode("utf-8", "surrogatepass") for text in positions], places
+
+
+_Columns: TypeAlias = tuple[int, list[bytes], list[int], list[int], bytes, list[bytes], list[int], list[int]]
+
+
+def _unpacked(block: bytes) -> list[Request]:
     try:
-        start, names, places, differences, outcomes = msgspec.msgpack.decode(
-            zlib.decompress(block), type=tuple[int, list[bytes], list[int], list[int], bytes]
+        columns = msgspec.msgpack.decode(zlib.decompress(block), type=_Columns)
+        start, keys, places, differences, outcomes, targets, target_places, durations = columns
+        columns_by_event = zip(
+            accumulate(differences, initial=start),
+            _texts(keys, places),
+            outcomes,
+            _texts(targets, target_places) if targets else [""] * len(places),
+            durations or [UNKNOWN] * len(places),
+            strict=True,
         )
-        keys = [name.decode("utf-8", "surrogatepass") for name in names]
-        times = accumulate(differences, initial=start)
-        return [(time, keys[place], outcome) for time, place, outcome in zip(times, places, outcomes, strict=True)]
+        return [Request(*values) for values in columns_by_event]
     except _UNREADABLE:
         return []
+
+
+def _texts(texts: list[bytes], places: list[int]) -> list[str]:
+    decoded = [text.decode("utf-8", "surrogatepass") for text in texts]
+    return [decoded[place] for place in places]

@@ -1,9 +1,9 @@
 """Recordings of the requests of policies in the last hour, to test a changed policy with them before it is saved.
 
-A process keeps the time, the key and the outcome of each decision in memory. Every few seconds, the background thread
-adds them to the shared dictionary of the limits: one log for each policy and ten minutes. A log has at most `MOST`
-events, and the logs of a few policies at most an eighth of the dictionary; with more requests, only some keys are
-kept.
+A process keeps the time, the key and the outcome of each decision in memory, with the method and the route of the
+request, and for concurrency its duration. Every few seconds, the background thread adds them to the shared dictionary
+of the limits: one log for each policy and ten minutes. A log has at most `MOST` events, and the logs of a few policies
+at most an eighth of the dictionary; with more requests, only some keys are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from resty_django.conf import conf
 from resty_django.forks import after_fork
@@ -24,8 +24,22 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement.keys import plain
+from ..enforcement.methods import METHODS
 from .background import background
-from .events import DEEPEST, DELAYED, PASSED, REFUSED, SHADOWED, Event, EventLog, is_sampled, read_log, sampled
+from .events import (
+    DEEPEST,
+    DELAYED,
+    PASSED,
+    REFUSED,
+    SHADOWED,
+    UNKNOWN,
+    Event,
+    EventLog,
+    Request,
+    is_sampled,
+    read_log,
+    sampled,
+)
 from .reporter import LONGEST_KEY, OWN, SHORTEST_DELAY
 from .shared_log import change_log, forget_keys
 
@@ -62,6 +76,10 @@ Each further one has 1/n of that, where n is their number; so `MOST_NAMES` have 
 MOST_BYTES: Final = 3 * 1024 * 1024
 """The maximum number of bytes of the logs of `FEW_NAMES` recordings."""
 NAMES: Final = f"{OWN}recordings"
+LONGEST_ROUTE: Final = 200
+
+Buffered: TypeAlias = tuple[int, str, int, str | None, str, int]
+"""Nanoseconds, key, outcome, method, route and milliseconds of a request."""
 
 
 def with_tier(tier: str, key: str) -> str:
@@ -81,8 +99,13 @@ class Recording(NamedTuple):
     `level`: see `resty_django.limits.statistics.events`. `tier_and_key` splits the keys of the events.
     """
 
-    events: list[Event]
+    requests: list[Request]
     level: int
+
+    @property
+    def events(self) -> list[Event]:
+        """The requests without their targets and durations."""
+        return [request[:3] for request in self.requests]
 
     @property
     def share(self) -> float:
@@ -100,7 +123,7 @@ class _Buffer:
     __slots__ = ("events", "level", "level_before", "room")
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
+        self.events: deque[Buffered] = deque()
         self.level = 0
         self.level_before = 0
         self.room = MOST_BUFFERED // 2
@@ -129,8 +152,20 @@ class RequestRecorder:
 
     # --- recording --------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, key: str, decision: Decision, shadow: bool = False) -> None:
-        """Record a request; `shadow`: the decision was not enforced. Takes about half a microsecond."""
+    def record(
+        self,
+        name: str,
+        key: str,
+        decision: Decision,
+        shadow: bool = False,
+        request: Any = None,
+        ran: tuple[int, int] | None = None,
+    ) -> None:
+        """Record a request. Takes less than a microsecond.
+
+        `shadow`: the decision was not enforced. `request`: its method and route are recorded. `ran`: the time of the
+        decision, in nanoseconds since the epoch, and the milliseconds for which the request ran after it.
+        """
         buffer = self._buffers.get(name)
         if buffer is None:
             buffer = self._start(name)
@@ -146,7 +181,12 @@ class RequestRecorder:
             outcome = DELAYED if decision.delay >= SHORTEST_DELAY else PASSED
         else:
             outcome = SHADOWED if shadow else REFUSED
-        buffer.events.append((self._clock(), key, outcome))
+        at, duration = (self._clock(), UNKNOWN) if ran is None else ran
+        match = getattr(request, "resolver_match", None)
+        if match is None:
+            buffer.events.append((at, key, outcome, None, "", duration))
+        else:
+            buffer.events.append((at, key, outcome, request.method, match.route, duration))
 
     def _start(self, name: str) -> _Buffer | None:
         with self._lock:
@@ -198,19 +238,19 @@ class RequestRecorder:
         buffer.room = MOST_BUFFERED // 2
         buffer.events.extendleft(remaining)
 
-    def _write(self, name: str, taken: list[Event], level: int) -> list[Event]:
+    def _write(self, name: str, taken: list[Buffered], level: int) -> list[Buffered]:
         """Write events of the last hour, and return those that have to be written later, with nanoseconds."""
         dictionary, oldest = self._dictionary(), self._now() - SPAN
-        slices: dict[int, list[Event]] = {}
+        slices: dict[int, list[Buffered]] = {}
         for event in taken:
             at = event[0] // 1_000_000
             if at >= oldest:
                 slices.setdefault(at // SLICE, []).append(event)
-        remaining: list[Event] = []
+        remaining: list[Buffered] = []
         for number, part in slices.items():
             most_bytes = self._list(dictionary, name, number)
             if most_bytes:
-                events = [(at // 1_000_000, key, outcome) for at, key, outcome in part]
+                events = [_request(*event) for event in part]
                 add = partial(self._added, dictionary, name, number, events, level, most_bytes)
                 if not change_log(dictionary, _log_key(name, number), add, LIFE):
                     remaining += part
@@ -221,7 +261,7 @@ class RequestRecorder:
         dictionary: SharedDict,
         name: str,
         number: int,
-        events: list[Event],
+        events: list[Request],
         level: int,
         most_bytes: int,
         stored: EventLog,
@@ -259,8 +299,8 @@ class RequestRecorder:
         last = now // SLICE
         logs = [read_log(dictionary.get(_log_key(name, last - back))) for back in range(SLICES)]
         level = max(stored.level for stored in logs)
-        events = sampled((event for stored in logs for event in stored.events()), level)
-        return Recording(sorted(event for event in events if event[0] >= now - SPAN), level)
+        events = sampled((event for stored in logs for event in stored.requests()), level)
+        return Recording(sorted(event for event in events if event.time >= now - SPAN), level)
 
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
         """Remove matching keys from all recordings, and return the number of requests. Raise `SharedDictError`."""
@@ -290,6 +330,12 @@ class RequestRecorder:
         self._listed = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
+
+
+def _request(at: int, key: str, outcome: int, method: str | None, route: str, duration: int) -> Request:
+    """Return an event as it is stored: without a method that a client invented, and without a very long route."""
+    target = f"{method} {route}" if method in METHODS and len(route) <= LONGEST_ROUTE else ""
+    return Request(at // 1_000_000, key, outcome, target, duration)
 
 
 def _log_key(name: str, number: int) -> str:

@@ -24,7 +24,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ()),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
-    Worker: ("workers.WorkerAdmin", ("deregister",)),
+    Worker: ("workers.WorkerAdmin", ("deregister", "quiet", "resume", "stop", "scale", "stacks")),
     Tag: ("workers.TagAdmin", ()),
     RecurringJob: ("recurring.RecurringJobAdmin", ("run_now", "pause", "resume", "edit", "cancel", "tag", "untag")),
     Option: ("options.OptionAdmin", ("unset",)),

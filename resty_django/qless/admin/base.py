@@ -42,7 +42,15 @@ NAV_ITEMS: Final = (
 )
 REFRESH_SECONDS: Final = 5
 """Seconds between two automatic updates of the figures, on pages that have them."""
-PERMISSIONS: Final = ("retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
+PERMISSIONS: Final = (
+    "retry_job",
+    "cancel_job",
+    "edit_job",
+    "start_job",
+    "pause_queue",
+    "configure_jobs",
+    "control_worker",
+)
 
 
 class ListContext(TypedDict, total=False):
@@ -65,6 +73,8 @@ class ListContext(TypedDict, total=False):
     hints: Sequence[tuple[str, Any]]
     facts: Sequence[tuple[Any, Any]]
     extra_tables: Sequence[Table]
+    row_form: str
+    """The ID of a form to which buttons in the rows belong."""
     actions: Sequence[tuple[str, Any, bool]]
     """URL and text of a link, and whether it is dangerous."""
     bulk: str

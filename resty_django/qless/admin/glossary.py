@@ -105,6 +105,27 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
         _("Deregister a worker"),
         _("Removes the worker from the list until it polls for a job. It keeps its jobs until their locks expire."),
     ),
+    "quiet_worker": (
+        _("Quiet a worker"),
+        _("The worker takes no new jobs until it is resumed. Its running jobs continue."),
+    ),
+    "resume_worker": (_("Resume a worker"), _("The worker takes jobs again.")),
+    "stop_worker": (
+        _("Stop a worker"),
+        _(
+            "The worker process stops as after SIGTERM: it takes no new jobs and ends after the running ones; when its "
+            "grace period ends, the remaining jobs return to their queues. It is not replaced, and can be started only "
+            "on its machine."
+        ),
+    ),
+    "scale_worker": (
+        _("Scale a worker"),
+        _("Changes the number of jobs that the worker runs at once. Jobs that run already continue."),
+    ),
+    "stacks": (
+        _("Show the stacks of a worker's jobs"),
+        _("The worker sends where each of its jobs is in its code. Values of variables are not sent."),
+    ),
     "unset": (_("Unset an option"), _("Resets the option to its default, for all clients.")),
 }
 """Title and effect of each operation."""

@@ -1,94 +1,114 @@
-"""Workers with their jobs, and tags."""
+"""Workers with their state, jobs and control, and tags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final
 
+from django import forms
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
-from ..clients.replies import WorkerLife
-from ..clients.serialization import as_list
+from ..clients.replies import WorkerCounts
+from ..errors import QlessError
 from ..models import Tag, Worker, name_of, token
 from . import formatting
-from .base import JobsAdmin
+from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm
 from .glossary import OPERATION_HELP
-from .job_export import with_export
-from .job_lists import MAX_SORTED, JobFilter, redis_command, sorted_set
-from .rows import jobs_table
-from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, table
+from .job_export import jobs_of, jobs_sheet
+from .job_lists import MAX_SORTED, JobFilter, JobList, fetch_jobs, redis_command, sorted_set
+from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, sort, table
+from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
+from .worker_stacks import request_stacks, stacks_section
 
-COLUMNS: Final = (
-    Column("name", gettext_lazy("Worker")),
-    Column("state", gettext_lazy("State")),
-    Column("queues", gettext_lazy("Queues"), sorts=False),
-    Column("jobs", gettext_lazy("Running"), number=True),
-    Column("stalled", gettext_lazy("Stalled"), number=True),
-    Column("seen", gettext_lazy("Last seen"), time=True),
-)
-MOST_QUEUES: Final = 5
-"""Maximum number of queues listed for a worker."""
-STATES: Final = {
-    "alive": gettext_lazy("The worker reports every 10 seconds."),
-    "silent": gettext_lazy("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
-    "gone": gettext_lazy("No report for two minutes. After ten minutes the worker is removed from the list."),
-}
+MOST_JOBS: Final = 200
+"""Maximum number of jobs listed on a worker's page."""
+ROW_FORM: Final = "resty-row-form"
+"""The form of `list.html` to which the buttons of the rows belong."""
+TO_LIST: Final = "list"
+"""Parameter of an operation's URL: return to the list."""
 TAG_COLUMNS: Final = (
     Column("name", gettext_lazy("Tag")),
     Column("count", gettext_lazy("Jobs"), number=True),
 )
 
 
+class ScaleForm(forms.Form):
+    """The number of slots, within the bounds that the worker reports."""
+
+    def __init__(self, data: Any, slots: int, max_slots: int) -> None:
+        super().__init__(data, initial={"slots": slots})
+        self.fields["slots"] = forms.IntegerField(
+            label=_("Slots"),
+            min_value=1,
+            max_value=max_slots,
+            help_text=_("Number of jobs that the worker runs at once: 1 to %(max)s.")
+            % {"max": formatting.number(max_slots)},
+        )
+
+
 class WorkerAdmin(JobsAdmin[Worker]):
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("deregister", self.deregister_view)]
+        return [
+            self.page_url("deregister", self.deregister_view),
+            self.page_url("quiet", self.quiet_view),
+            self.page_url("resume", self.resume_view),
+            self.page_url("stop", self.stop_view),
+            self.page_url("scale", self.scale_view),
+            self.page_url("stacks", self.stacks_view),
+        ]
+
+    def url_after(self, request: HttpRequest, obj: Any) -> str:
+        """Return to the list if the operation came from there."""
+        if TO_LIST in request.GET:
+            return reverse(self.url_name("changelist"))
+        return super().url_after(request, obj)
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
         now = client.clock()
-        workers = client.workers.counts()
-        names = self.filter_names(request, (worker.name for worker in workers))
-        last_seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
-        lives = {worker.name: worker for worker in client.workers.alive()}
-        rows = [
-            Row(
-                {
-                    "name": formatting.link("worker", worker.name),
-                    "state": _state(lives.get(worker.name)),
-                    "queues": _queues(lives.get(worker.name)),
-                    "jobs": formatting.number(worker.jobs),
-                    "stalled": formatting.number(worker.stalled),
-                    "seen": formatting.relative_time(last_seen.get(worker.name), now),
-                },
-                {
-                    "name": worker.name,
-                    "state": lives[worker.name].state if worker.name in lives else "",
-                    "jobs": worker.jobs,
-                    "stalled": worker.stalled,
-                    "seen": last_seen.get(worker.name, 0),
-                },
-            )
-            for worker in workers
-            if worker.name in names
-        ]
+        counts = client.workers.counts()
+        names = self.filter_names(request, (worker.name for worker in counts))
+        workers = self._infos(client, [worker for worker in counts if worker.name in names])
+        workers.sort(key=lambda worker: not worker.stuck_reason)
+        controls = self.may(request, "control_worker")
+        stuck = sum(bool(worker.stuck_reason) for worker in workers)
         empty = (
             _("No matching workers. Remove the filter.")
-            if workers
+            if counts
             else _("No workers. A worker appears here once it polls for a job.")
         )
-        workers_table = table(request, COLUMNS, rows, caption=_("Workers"), empty=empty, export="workers")
-        return self.list_page(request, workers_table, form=NameForm(request.GET))
+        rows = [list_row(worker, now, _controls(worker) if controls else "") for worker in workers]
+        key, descending = order_of(request, LIST_COLUMNS)
+        if key:
+            rows = sort(rows, key, descending)
+        workers_table = table(
+            request,
+            (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
+            rows,
+            caption=_("Workers"),
+            empty=empty,
+            export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
+        )
+        note = ngettext("%(count)s worker is stuck.", "%(count)s workers are stuck.", stuck)
+        return self.list_page(
+            request,
+            workers_table,
+            form=NameForm(request.GET),
+            row_form=ROW_FORM if controls else "",
+            notes=[note % {"count": formatting.number(stuck)}] if stuck else [],
+        )
 
     @method_decorator(require_safe)
     def change_view(
@@ -96,30 +116,33 @@ class WorkerAdmin(JobsAdmin[Worker]):
     ) -> HttpResponse:
         self.check_view_permission(request)
         client, row = self.client(), self.model(key=unquote(object_id))
-        worker = client.workers[row.name]
-        jobs_of_worker, job_list = jobs_table(
-            request,
-            client,
-            JobFilter(worker=row.name),
-            caption=_("Jobs of the worker"),
-            empty=_("The worker has no running jobs, or is no longer known."),
-            picks=False,
-        )
-        actions = [(formatting.url("worker", row.name, "history"), _("History"), False)]
-        if self.may(request, "configure_jobs"):
-            actions.insert(0, (formatting.url("worker", row.name, "deregister"), _("Deregister"), True))
-        return self.list_page(
-            request,
-            with_export(jobs_of_worker, job_list),
-            title=formatting.name(row.name),
-            object=row,
-            on_object=True,
-            tiles=[
-                {"label": _("Running"), "value": formatting.number(len(worker.jobs))},
-                {"label": _("Stalled"), "value": formatting.number(len(worker.stalled)), "alarm": worker.stalled},
+        now = client.clock()
+        held = client.workers[row.name]
+        jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
+        jobs, _gone = fetch_jobs(client, jids[:MOST_JOBS])
+        counts = WorkerCounts(name=row.name, jobs=len(held.jobs), stalled=len(held.stalled))
+        (worker,) = self._infos(client, [counts])
+        sheet = jobs_sheet(client, lambda: jobs_of(JobList(client, JobFilter(worker=row.name))))
+        context = {
+            "title": formatting.name(row.name),
+            "object": row,
+            "on_object": True,
+            "stuck": worker.stuck_reason,
+            "tiles": [
+                {"label": _("Running"), "value": formatting.number(counts.jobs)},
+                {"label": _("Stalled"), "value": formatting.number(counts.stalled), "alarm": counts.stalled},
             ],
-            actions=actions,
-        )
+            "facts": list(facts(worker, now)),
+            "controllable": worker.report is not None,
+            "table": jobs_table(request, jobs, worker.report, now, sheet),
+            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MOST_JOBS)}
+            if len(jids) > MOST_JOBS
+            else "",
+            "stacks": stacks_section(client, row.name, worker.report, now),
+        }
+        return self.page(request, f"{TEMPLATES}/worker.html", context)
+
+    # --- operations ---
 
     def deregister_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
@@ -138,15 +161,135 @@ class WorkerAdmin(JobsAdmin[Worker]):
             danger=True,
         )
 
+    def quiet_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._control_view(
+            request,
+            object_id,
+            "quiet",
+            lambda name, _data: self.client().workers.quiet(name),
+            message=_("The worker was asked to take no new jobs."),
+            log_text="Asked to take no new jobs.",
+        )
 
-def _state(life: WorkerLife | None) -> Any:
-    """Return a worker's state; empty for workers of other clients, which do not report in."""
-    return "" if life is None else format_html('<span title="{}">{}</span>', STATES[life.state], life.state)
+    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._control_view(
+            request,
+            object_id,
+            "resume",
+            lambda name, _data: self.client().workers.resume(name),
+            message=_("The worker was asked to take jobs again."),
+            log_text="Asked to take jobs again.",
+        )
+
+    def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._control_view(
+            request,
+            object_id,
+            "stop",
+            lambda name, _data: self.client().workers.stop(name),
+            message=_("The worker was asked to stop."),
+            log_text="Asked to stop.",
+            danger=True,
+        )
+
+    def scale_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        def form(data: Any, row: Worker) -> forms.Form:
+            report = next(iter(self.client().workers.reports(row.name)), None)
+            if report is None:
+                raise QlessError(_("The worker does not report, so it cannot be scaled."))
+            return ScaleForm(data, report.slots, report.max_slots)
+
+        def scale(name: str, cleaned_data: dict[str, Any]) -> None:
+            self.client().workers.scale(name, cleaned_data["slots"])
+
+        return self._control_view(
+            request,
+            object_id,
+            "scale",
+            scale,
+            message=_("The worker was asked to change its number of slots."),
+            log_text="Asked to run {slots} jobs at once.",
+            form=form,
+        )
+
+    def stacks_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
+            answered = request_stacks(self.client(), row.name)
+            message = _("The worker sent its stacks.") if answered else _("The worker has not answered yet.")
+            return message, "Requested the stacks of its jobs."
+
+        title, effect = OPERATION_HELP["stacks"]
+        return self.operation_view(
+            request,
+            object_id,
+            permission="control_worker",
+            title=title,
+            button=title,
+            perform=perform,
+            explain=effect,
+        )
+
+    def _control_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        operation: str,
+        send: Callable[[str, dict[str, Any]], object],
+        *,
+        message: str,
+        log_text: str,
+        form: Callable[[Any, Any], forms.Form] = lambda data, row: forms.Form(data),
+        danger: bool = False,
+    ) -> HttpResponse:
+        """Send a request to a worker. The lists and pages show whether the worker has confirmed it."""
+
+        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
+            send(row.name, cleaned_data)
+            return message, log_text.format(**cleaned_data)
+
+        title, effect = OPERATION_HELP[f"{operation}_worker"]
+        return self.operation_view(
+            request,
+            object_id,
+            permission="control_worker",
+            title=title,
+            button=title,
+            perform=perform,
+            form=form,
+            explain=effect,
+            danger=danger,
+        )
+
+    @staticmethod
+    def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
+        """Return what is known of workers, in a few calls for all of them."""
+        seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
+        lives = {life.name: life for life in client.workers.alive()}
+        names = [worker.name for worker in counts if worker.name in lives]
+        reports = {report.name: report for report in client.workers.reports(*names)} if names else {}
+        return [
+            WorkerInfo(worker, seen.get(worker.name), lives.get(worker.name), reports.get(worker.name))
+            for worker in counts
+        ]
 
 
-def _queues(life: WorkerLife | None) -> Any:
-    names = [] if life is None else [str(name) for name in as_list(life.queues)]
-    return format_html_join(", ", "{}", ((formatting.link("queue", name),) for name in names[:MOST_QUEUES]))
+def _controls(worker: WorkerInfo) -> SafeString | str:
+    """Return a row's buttons, which belong to the form `ROW_FORM`."""
+    if worker.report is None or worker.report.state == "stopping":
+        return ""
+    is_quiet = worker.report.state == "quiet"
+    label = _("Resume") if is_quiet else _("Quiet")
+    return format_html(
+        '<button type="submit" class="button" form="{}" formaction="{}" aria-label="{}">{}</button> '
+        '<a href="{}" aria-label="{}">{}</a>',
+        ROW_FORM,
+        formatting.url("worker", worker.name, "resume" if is_quiet else "quiet", **{TO_LIST: 1}),
+        f"{label}: {formatting.name(worker.name)}",
+        label,
+        formatting.url("worker", worker.name, "stop", **{TO_LIST: 1}),
+        f"{_('Stop')}: {formatting.name(worker.name)}",
+        _("Stop"),
+    )
 
 
 def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:

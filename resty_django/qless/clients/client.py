@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..core import PREFIX
-from ..errors import DependencyError
+from ..errors import DependencyError, InvalidArgument
+from . import worker_reports
 from .events import Events
 from .figures import Figures
 from .graph import LIMIT, cancel_all, dependents_first, retry_all
@@ -22,6 +23,7 @@ from .queue import Queue
 from .replies import QueueCounts, QueuesPage, StuckJob, WorkerCounts, WorkerJobs, WorkerLife, WorkersPage
 from .serialization import as_list, read, reader, text
 from .transport import ScriptClient, Steps, sync_and_async
+from .worker_reports import WorkerReport, WorkerStacks
 
 if TYPE_CHECKING:
     from resty_django.redis import Origin
@@ -74,7 +76,10 @@ class Queues:
 
 
 class Workers:
-    """The workers: `client.workers["name"]` returns the jobs of one worker."""
+    """The workers: `client.workers["name"]` returns the jobs of one worker.
+
+    `quiet`, `resume`, `stop`, `scale` and `request_stacks` control workers of `manage.py runqless`.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -112,6 +117,64 @@ class Workers:
         yield from self.client._deregister_workers(names)
 
     deregister, aderegister = sync_and_async(_deregister)
+
+    def _reports(self, *names: str) -> Steps[list[WorkerReport]]:
+        """Return the reports of these workers, or of all; workers of other clients have none."""
+        if not names:
+            names = tuple(worker.name for worker in (yield from self._alive()))
+        reports: list[WorkerReport] = []
+        for batch in worker_reports.batches(names):
+            reports += worker_reports.reports_of((yield "worker.reports", *batch))
+        return reports
+
+    reports, areports = sync_and_async(_reports)
+
+    def _quiet(self, name: str) -> Steps[int]:
+        """Ask a worker to take no more jobs; return the id of the request.
+
+        The worker confirms a request when it has followed it: see `WorkerReport.requests`. Raises `QlessError` if the
+        worker does not report, like workers of other clients.
+        """
+        return int((yield "worker.request", name, worker_reports.QUIET))
+
+    quiet, aquiet = sync_and_async(_quiet)
+
+    def _resume(self, name: str) -> Steps[int]:
+        """Ask a quiet worker to take jobs again; return the id of the request."""
+        return int((yield "worker.request", name, worker_reports.RESUME))
+
+    resume, aresume = sync_and_async(_resume)
+
+    def _stop(self, name: str) -> Steps[int]:
+        """Ask a worker process to stop as after SIGTERM; its supervisor does not replace it. Return the id of the
+        request."""
+        return int((yield "worker.request", name, worker_reports.STOP))
+
+    stop, astop = sync_and_async(_stop)
+
+    def _scale(self, name: str, slots: int) -> Steps[int]:
+        """Ask a worker process to run up to `slots` jobs at once; return the id of the request.
+
+        Raises `InvalidArgument` if the worker does not allow that many: see `WorkerReport.max_slots`.
+        """
+        reports = yield from self._reports(name)
+        if reports and not 1 <= slots <= reports[0].max_slots:
+            raise InvalidArgument(f"{slots} slots are not possible. Use 1 to {reports[0].max_slots} for {name}.")
+        return int((yield "worker.request", name, worker_reports.SCALE, slots))
+
+    scale, ascale = sync_and_async(_scale)
+
+    def _request_stacks(self, name: str) -> Steps[int]:
+        """Ask a worker for the stacks of its running jobs; return the id of the request, which `stacks` repeats."""
+        return int((yield "worker.request", name, worker_reports.STACKS))
+
+    request_stacks, arequest_stacks = sync_and_async(_request_stacks)
+
+    def _stacks(self, name: str) -> Steps[WorkerStacks | None]:
+        """Return the stacks that a worker has sent within the last two minutes; None if it has not."""
+        return worker_reports.stacks_of((yield "worker.stacks", name))
+
+    stacks, astacks = sync_and_async(_stacks)
 
 
 class Config:

@@ -56,6 +56,7 @@ if command == 'worker.deregister' then
     call('ZREM', prefix .. 'workers', ARGV[n])
     call('ZREM', prefix .. 'alive', ARGV[n])
     call('HDEL', prefix .. 'alive-queues', ARGV[n])
+    call('DEL', prefix .. 'report:' .. ARGV[n], prefix .. 'stacks:' .. ARGV[n])
   end
   return
 end

@@ -9,12 +9,14 @@ import asyncio
 import contextvars
 import ctypes
 import threading
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
 from resty_django.text import logger
 
-from . import execution
+from ..clients.worker_reports import Frame
+from . import execution, stacks
 from .running_job import RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -82,6 +84,19 @@ class Pool:
     def state_changed(self, running: RunningJob) -> bool:
         """Return whether the job has ended its lease itself, for example by `job.complete()`."""
         return bool(running.job.state_changed)
+
+    def resize(self, slots: int) -> None:
+        """Prepare for running up to `slots` jobs at once. Here, threads are started when they are needed."""
+
+    def stacks(self, jobs: Sequence[RunningJob]) -> dict[RunningJob, list[Frame]]:
+        """Return the stacks of running jobs, without jobs that have not begun. Callable from any thread."""
+        loop_thread = 0 if self._loop_thread is None else self._loop_thread.ident or 0
+        return {
+            running: stacks.of_task(running.task, loop_thread)
+            if running.handler.is_async
+            else stacks.of_thread(running.thread)
+            for running in jobs
+        }
 
     def close(self) -> None:
         """Close the event loop after its jobs. Threads end with the process."""

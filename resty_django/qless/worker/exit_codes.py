@@ -13,6 +13,8 @@ GAVE_BACK: Final = 3
 OUT_OF_MEMORY: Final = 72
 TIMED_OUT: Final = 73
 """Codes of a single process: it reached its memory limit, or a job ignored its timeout. Another process replaces it."""
+STOPPED: Final = 74
+"""Code of a single process that an operator has stopped. No other process replaces it."""
 
 CONFIG: Final = 78
 """Of one process: the code of the site must be changed first, so that all processes stop."""

@@ -25,6 +25,7 @@ from .error_text import LONGEST_MESSAGE
 from .executor import Pool
 from .heartbeat.leases import DOUBT, Leases
 from .heartbeat.process import SharedJobs
+from .run_times import RunTimes
 from .running_job import CONFIRMATION_MISSING, LEASE_VERIFIED, LOST, RETURNED, JobState, RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -49,6 +50,7 @@ class InFlightJobs:
         """Jobs by jid, including ended jobs until the server knows their end."""
         self.counts: Counter[str] = Counter()
         """Jobs by how they ended."""
+        self.run_times = RunTimes()
         self.finished: list[RunningJob] = []
         """Jobs whose end is to be reported to the server."""
         self.leases = Leases(queues)
@@ -96,6 +98,7 @@ class InFlightJobs:
         if running.state is JobState.ABANDONED:
             return
         self._pool.ended(running)
+        self.run_times.record(running.job.klass, time.monotonic() - running.started_at)
         self.settle(running)
 
     def settle(self, running: RunningJob) -> None:

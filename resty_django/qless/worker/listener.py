@@ -19,7 +19,8 @@ PAUSE: Final = 5.0
 
 
 class Listener:
-    """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, and `on_reconnect()` after messages may have been missed.
+    """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, `on_request()` when an operator has sent a request, and
+    `on_reconnect()` after messages may have been missed.
 
     The functions are called in the listener's thread. A queue is reported only once until `rearm(queue)` is called, so
     that a flood of puts costs a busy worker little.
@@ -34,10 +35,12 @@ class Listener:
         on_job_available: Callable[[str], None],
         on_lock_lost: Callable[[str], None],
         on_reconnect: Callable[[], None],
+        on_request: Callable[[], None] = lambda: None,
     ) -> None:
         self._queues = {f"wake:{queue}": queue for queue in queues}
         self._worker_channel = f"w:{worker}"
         self.on_job_available, self.on_lock_lost, self.on_reconnect = on_job_available, on_lock_lost, on_reconnect
+        self.on_request = on_request
         self._reported: set[str] = set()
         self._stopped = threading.Event()
         self._events = client.events()
@@ -66,11 +69,16 @@ class Listener:
     def _on_ready(self) -> None:
         self._reported.clear()
         self.on_reconnect()
+        self.on_request()
 
     def _on_message(self, channel: str, message: str) -> None:
         queue = self._queues.get(channel)
         if queue is None:
-            self.on_lock_lost(str(json.loads(message)["jid"]))
+            event = json.loads(message)
+            if event.get("event") == "request":
+                self.on_request()
+            else:
+                self.on_lock_lost(str(event["jid"]))
         elif queue not in self._reported:
             self._reported.add(queue)
             self.on_job_available(queue)

@@ -64,6 +64,8 @@ class WorkerLoop:
         self.inbox: SimpleQueue[RunningJob | Callable[[], object]] = SimpleQueue()
         """Ended jobs, and functions for the loop to call; filled by any thread and signal handler."""
         self.paused = False
+        self.slots = options.concurrency
+        """Number of jobs that run at once."""
         self.before_poll: Callable[[str], None] = lambda queue: None
         """Called with each queue before it is polled."""
         self._client = client
@@ -71,7 +73,6 @@ class WorkerLoop:
         self._reserver = reserver
         self._schedule = PollSchedule(options.queues, options.interval)
         self.pool = make_pool(self.inbox)
-        self._min_free = min(MAX_JOBS_PER_POP, max(1, int(options.concurrency * self.pool.share)))
         self.in_flight = InFlightJobs(
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
@@ -102,6 +103,18 @@ class WorkerLoop:
         if paused != self.paused:
             log.info("worker %s %s", self.name, "is paused" if paused else "resumes")
         self.paused = paused
+
+    def resize(self, slots: int) -> None:
+        """Run up to `slots` jobs at once from now on. Jobs that run already continue."""
+        if slots != self.slots:
+            log.info("worker %s runs %d jobs at once from now on, before: %d", self.name, slots, self.slots)
+        self.slots = slots
+        self.pool.resize(slots)
+
+    @property
+    def state(self) -> str:
+        """Either `running`, `quiet` or `stopping`."""
+        return "stopping" if self._stopping else "quiet" if self.paused else "running"
 
     def on_job_available(self, queue: str) -> None:
         """Poll the queue: it may have a job."""
@@ -185,8 +198,8 @@ class WorkerLoop:
         """Return the number of jobs to request at most, if `ending` more have ended."""
         if self._stopping or self.paused:
             return 0
-        free = min(self._options.concurrency - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
-        return free if free >= self._min_free else 0
+        free = min(self.slots - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
+        return free if free >= min(MAX_JOBS_PER_POP, max(1, int(self.slots * self.pool.share))) else 0
 
     def _run_once(self, now: float) -> None:
         """Send everything pending in one batch; then poll further while there are jobs and free slots."""

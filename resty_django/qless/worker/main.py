@@ -37,6 +37,7 @@ from .processes.child import JobProcess
 from .processes.fork_server import ForkServer
 from .processes.pool import ProcessPool
 from .processes.slot_memory import make_memory
+from .remote_control import RemoteControl
 from .site_events import start_events
 
 log = logger("resty_django.qless.worker")
@@ -48,18 +49,27 @@ REPORT_INTERVAL: Final = 0.5
 
 
 def serve(
-    options: Options, commands: int, reports: int | None, *, paused: bool = False, dead: Iterable[str] = ()
+    options: Options,
+    commands: int,
+    reports: int,
+    *,
+    shown: bool,
+    paused: bool,
+    slots: int,
+    dead: Iterable[str] = (),
 ) -> int:
     """Run jobs until the parent or a signal stops them. Return the exit code.
 
-    `commands`, `reports`: file descriptors of the parent's pipes. `dead`: names of workers that have died.
+    `commands`, `reports`: file descriptors of the parent's pipes. `shown`: whether the parent displays snapshots.
+    `dead`: names of workers that have died.
     """
+    parent = ReportPipe(reports)
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
     shared, heartbeat_pid = None, 0
     if options.pool == "threads":
-        slots = options.concurrency + MAX_JOBS_PER_POP
-        shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, slots)
+        jobs = options.max_slots + MAX_JOBS_PER_POP
+        shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, jobs)
     try:
         discover()
     except DuplicateTask as error:
@@ -71,18 +81,22 @@ def serve(
     loop, listener = build(client, options, make_pool)
     loop.in_flight.shared = shared
     loop.paused = paused
+    loop.resize(slots)
     scheduler = Scheduler(client, options.queues)
     actions = _actions(loop, options)
     _handle_signals(loop, actions)
+    dead = (*dead, loop.name)  # a worker of the same name, in a container, may have left requests
+    liveness = LivenessReporter(client, loop.name, options.queues, dead)
+    liveness.control = RemoteControl(client, loop, options, wake=liveness.wake, keep=parent.keep)
+    listener.on_request = liveness.wake
     listener.start()
     scheduler.start()
-    liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.start()
     indexer = Indexer(client)
     indexer.start()
     threading.Thread(target=_read_commands, args=(commands, loop, actions), name="qless-parent", daemon=True).start()
-    if reports is not None:
-        threading.Thread(target=_send_reports, args=(reports, loop), name="qless-report", daemon=True).start()
+    if shown:
+        threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
     alerts = start_in_worker()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
@@ -108,13 +122,13 @@ def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPoo
     """
     connections.close_all()  # which modules have opened when they were imported
     caches.close_all()
-    memory = make_memory(options.concurrency)
-    fork_server = ForkServer(lambda slot, connection: JobProcess(worker, memory, slot, connection).serve())
+    memory = make_memory(options.max_slots)
+    fork_server = ForkServer(lambda slot, connection, dump: JobProcess(worker, memory, slot, connection, dump).serve())
     return partial(
         ProcessPool,
         fork_server=fork_server,
         memory=memory,
-        slots=options.concurrency,
+        slots=options.max_slots,
         kill_after=options.kill_after,
     )
 
@@ -184,11 +198,28 @@ def _read_commands(commands: int, loop: WorkerLoop, actions: dict[bytes, Callabl
     loop.inbox.put(actions[STOP])
 
 
-def _send_reports(reports: int, loop: WorkerLoop) -> None:
-    while True:
-        line = json.dumps(loop.snapshot()).encode() + b"\n"
-        try:
-            os.write(reports, line)
-        except OSError:
-            return
+def _send_snapshots(parent: ReportPipe, loop: WorkerLoop) -> None:
+    while parent.send(loop.snapshot()):
         time.sleep(REPORT_INTERVAL)
+
+
+class ReportPipe:
+    """The pipe to the parent, on which each report is a line of JSON."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._writing = threading.Lock()
+
+    def keep(self, state: dict[str, Any]) -> None:
+        """Let the process that replaces this one start in this state: `paused` and `slots`."""
+        self.send({"kept": state})
+
+    def send(self, report: dict[str, Any]) -> bool:
+        """Return False if the parent is gone."""
+        line = json.dumps(report).encode() + b"\n"
+        try:
+            with self._writing:
+                os.write(self._descriptor, line)
+        except OSError:
+            return False
+        return True

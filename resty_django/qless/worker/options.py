@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 
 from resty_django.conf import conf
 
+from ..clients.worker_reports import MAX_SLOTS
 from .reservers import RESERVERS, Reserver
 
 
@@ -34,6 +35,11 @@ class Options:
     via: str = ""
     pool: str = "threads"
     kill_after: float = 1.0
+
+    @property
+    def max_slots(self) -> int:
+        """The number of slots to which operators may scale a process: four times as many, at least 64."""
+        return max(self.concurrency, min(MAX_SLOTS, max(64, 4 * self.concurrency)))
 
     def make_reserver(self) -> Reserver:
         """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""

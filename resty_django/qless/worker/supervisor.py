@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ from django.db import connections
 from resty_django.supervisor import Child, ProcessPool, noted_signals
 from resty_django.text import logger
 
-from .exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, TIMED_OUT
+from .exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
 from .loop import ABORT_TIMEOUT
 from .main import NOW, PAUSE, QUIT, RESUME, STOP, serve
 from .options import Options
@@ -48,6 +49,10 @@ class Supervisor:
         """When to kill each process, by pid."""
         self._signals: list[int] = []
         self._dead: deque[int] = deque(maxlen=MAX_DEAD)
+        self._kept: dict[int, dict[str, Any]] = {}
+        """By index: the state that an operator gave a process, and in which its successor starts."""
+        self._stopped: set[int] = set()
+        """Indices of processes that an operator has stopped."""
         self._children = ProcessPool(
             "worker", options.processes, self._work, on_report=self._on_report, on_exit=self._on_exit
         )
@@ -84,6 +89,8 @@ class Supervisor:
             self._kill_in(KILL_AFTER)
         elif number in (signal.SIGUSR2, signal.SIGCONT):
             self.paused = number == signal.SIGUSR2
+            for kept in self._kept.values():
+                kept["paused"] = self.paused
             tell(PAUSE if self.paused else RESUME)
 
     def _stop(self, grace: float | None) -> None:
@@ -100,12 +107,17 @@ class Supervisor:
     def _work(self, index: int, commands: int, reports: int) -> int:
         living = {*self._children.processes, os.getpid()}
         dead = [f"{self.options.name}-{pid}" for pid in self._dead if pid not in living]
-        reports_if_shown = reports if self._display is not None else None
-        return serve(self.options, commands, reports_if_shown, paused=self.paused, dead=dead)
+        kept = {"paused": self.paused, "slots": self.options.concurrency, **self._kept.get(index, {})}
+        shown = self._display is not None
+        return serve(self.options, commands, reports, shown=shown, dead=dead, **kept)
 
     def _on_report(self, child: Child, line: bytes) -> None:
         with contextlib.suppress(ValueError):
-            self.snapshots[child.pid] = json.loads(line)
+            report = json.loads(line)
+            if "kept" in report:
+                self._kept[child.index] = report["kept"]
+            else:
+                self.snapshots[child.pid] = report
 
     def _on_exit(self, child: Child, code: int) -> float | None:
         last = self.snapshots.pop(child.pid, None)
@@ -123,10 +135,16 @@ class Supervisor:
         if self.stopping:
             if code in (OK, GAVE_BACK):
                 self._code = max(self._code, code)
-            elif code not in (OUT_OF_MEMORY, TIMED_OUT):
+            elif code not in (OUT_OF_MEMORY, TIMED_OUT, STOPPED):
                 log.error("worker process %d ended with exit code %d", child.pid, code)
                 self._code = self._code or DIED
             return None
+        if code == STOPPED:
+            log.warning("worker process %d was stopped by an operator and is not replaced", child.pid)
+            self._stopped.add(child.index)
+            if len(self._stopped) == self.options.processes:
+                self._stop(None)
+            return math.inf
         if code in RENEWED:
             log.info("worker process %d ended with exit code %d; starting another one", child.pid, code)
             return 0.0

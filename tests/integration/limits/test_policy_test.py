@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from typing import Any
 
 import pytest
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
+from django.urls import path
 
 from resty_django.limits import Decision, declare_policy
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import recorder as recorder_module
 from resty_django.limits.statistics.recorder import recorder
+from tests.integration.limits import served_urls
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
 from tests.integration.limits.test_limits_admin import data
 
@@ -101,7 +106,7 @@ def test_delays_costs_and_another_algorithm(admin_client: Client) -> None:
     assert "Passed after a delay 0 3" in text
     concurrency = {"algorithm": "concurrency", "limit": "1", "window": ""}
     text = result(posted(admin_client, row, edited(row, **concurrency)))
-    assert "Concurrency cannot be tested" in text
+    assert "Concurrency cannot be tested with these requests: their durations were not measured" in text
 
 
 def test_shadow_refusals_are_shown_apart(admin_client: Client) -> None:
@@ -114,8 +119,10 @@ def test_shadow_refusals_are_shown_apart(admin_client: Client) -> None:
 def test_what_the_test_cannot_show_is_said(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     row = make_policy(limit=1, key="ip", path="/pay/*")
     record({"192.0.2.1": 2, "192.0.2.2": 2})
-    text = result(posted(admin_client, row, edited(row, path="/shop/*", methods="POST", exempt_paths="/a")))
-    assert "The changes of path, methods, exempt_paths are ignored" in text
+    text = result(posted(admin_client, row, edited(row, path="/shop/*", exempt_networks="10.0.0.0/8", ban="1h")))
+    assert "The changes of exempt_networks, ban are ignored, because the addresses and users" in text
+    assert "For 4 requests this depends on a part of the path that was not recorded" in text
+    assert "Requests to which only the edited policy applies are missing" in text
     assert "the key user cannot be tested" in result(posted(admin_client, row, edited(row, key="user", path="/pay/*")))
     assert "Refused 2 3" in result(posted(admin_client, row, edited(row, key="all", path="/pay/*")))
     monkeypatch.setattr(recorder_module, "MOST", 100)
@@ -129,6 +136,66 @@ def test_what_the_test_cannot_show_is_said(admin_client: Client, monkeypatch: py
     )
 
 
+@pytest.fixture
+def visitor(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client of a site with a few views next to the admin."""
+
+    def view(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        return HttpResponse(b"done")
+
+    urls = [path("items/", view), path("items/<int:pk>/", view), path("admin/", admin.site.urls)]
+    monkeypatch.setattr(served_urls, "urlpatterns", urls)
+    settings.ROOT_URLCONF = served_urls.__name__
+    return Client()
+
+
+def test_a_narrower_condition_is_tested(admin_client: Client, visitor: Client) -> None:
+    row = make_policy(limit=100, key="ip", path="/items/*")
+    for _ in range(3):
+        visitor.get("/items/")
+        visitor.post("/items/")
+        visitor.get("/items/7/?secret=1")
+    text = result(posted(admin_client, row, edited(row, limit=2, path="/items/", methods="GET")))
+    assert "Requests 9 3" in text
+    assert "Refused 0 1" in text
+    assert "The edited policy would not limit 6 of the requests." in text
+    assert "depends on a part of the path" not in text
+    assert "Requests to which only the edited policy applies are missing" in text
+    text = result(posted(admin_client, row, edited(row, limit=2, path="/items/7/")))
+    assert "Requests 9 3" in text
+    assert "For 3 requests this depends on a part of the path that was not recorded: they count as limited." in text
+    text = result(posted(admin_client, row, edited(row, limit=2, path="/items/*")))
+    assert "Requests 9 9" in text
+    assert "would not limit" not in text
+    assert "missing" not in text
+    assert {request.target for request in recorder.read("pay:ip").requests} == {
+        *("GET items/", "POST items/", "GET items/<int:pk>/")
+    }, "neither the path nor the query is recorded"
+
+
+def test_concurrency_is_tested_with_durations(admin_client: Client, visitor: Client) -> None:
+    row = make_policy(algorithm="concurrency", limit=5, key="ip", path="/items/*")
+    for _ in range(3):
+        assert visitor.get("/items/").status_code == 200
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    recorder.flush()
+    assert [request.target for request in recorder.read("pay:ip").requests] == ["GET items/"] * 3
+    assert all(request.duration >= 0 for request in recorder.read("pay:ip").requests)
+    now = time.time_ns() - 60_000_000_000
+    for begin, duration in ((0, 500), (100, 500), (200, 500), (900, 100)):
+        policy.record_end("10.0.0.1", Decision(True), None, (now + begin * 1_000_000, duration))
+    policy.record("10.0.0.1", Decision(False))
+    numbers = {"algorithm": "concurrency", "window": "", "path": "/items/*"}
+    text = result(posted(admin_client, row, edited(row, **numbers, limit=1)))
+    assert "Requests 8 8" in text
+    assert "Refused 1 2" in text
+    assert "Requests that were refused have no duration:" in text
+    assert "Refused 1 0" in result(posted(admin_client, row, edited(row, **numbers, limit=3)))
+    window = {"algorithm": "fixed_window", "limit": 4, "window": "1h", "path": "/items/*"}
+    assert "Refused 1 1" in result(posted(admin_client, row, edited(row, **window)))
+
+
 def test_tiers_are_tested_if_they_were_recorded(admin_client: Client, settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"TIER": "builtins.str"}}
     row = make_policy(limit=1, key="ip", tiers="pro: 2/h")
@@ -136,7 +203,7 @@ def test_tiers_are_tested_if_they_were_recorded(admin_client: Client, settings: 
     assert policy is not None
     for tier in ("", "pro"):
         for _ in range(4):
-            policy.record("192.0.2.1", Decision(True), tier)
+            policy.record("192.0.2.1", Decision(True), tier=tier)
     text = result(posted(admin_client, row, edited(row, limit=2, tiers="pro: 3/h\ngold: 1/h\nstaff: none")))
     assert "Refused 0 3" in text
     assert "were not recorded separately: gold." in text

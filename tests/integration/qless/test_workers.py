@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +25,7 @@ from resty_django.qless.tasks.schedule import scheduled
 from resty_django.qless.worker.heartbeat.liveness import LivenessReporter
 from resty_django.redis import StoreDown
 from tests.integration.qless.conftest import Core
+from tests.integration.qless.core.test_contract import refused
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import Workers, wait_for
 from tests.integration.qless.worker.conftest import workers as workers  # the fixture
@@ -82,6 +84,41 @@ def test_a_worker_comes_back(core: Core) -> None:
     assert [worker["name"] for worker in core.json("workers.alive")] == ["other"]
     core("worker.alive", "sleeper", "q")
     assert {worker["name"] for worker in core.json("workers")} == {"sleeper", "other"}
+
+
+def test_reports_and_requests_are_bounded(core: Core) -> None:
+    core("worker.report", "w", "x" * 16_384)
+    assert refused(core, "worker.report", "w", "x" * 16_385).endswith("longer than 16384: 16385")
+    assert core("worker.stacks", "w", "x" * 262_144) == 1
+    assert refused(core, "worker.stacks", "w", "x" * 262_145).endswith("longer than 262144: 262145")
+    assert len(core("worker.stacks", "w")) == 262_144
+    names = [f"w{number}" for number in range(100)]
+    assert [entry["name"] for entry in core.json("worker.reports", "w", *names[1:])] == ["w"]
+    assert refused(core, "worker.reports", "w", *names).endswith("longer than 100: 101")
+    for slots in (0, 10_001, 1.5):
+        assert "whole number" in refused(core, "worker.request", "w", "scale", slots)
+    assert "not one of" in refused(core, "worker.request", "w", "kill")
+    assert refused(core, "worker.request", "unknown", "quiet").endswith("Worker unknown does not report")
+    assert not core.client.exists("ql:report:unknown")
+    core("worker.deregister", "w")
+    assert core.json("worker.reports", "w") == {}
+    assert core("worker.stacks", "w") is None
+    assert not core.client.keys("ql:report:*")
+
+
+def test_a_worker_has_one_request_of_each_kind_until_it_confirms(core: Core) -> None:
+    core("worker.report", "w", "{}")
+    assert core("worker.request", "w", "quiet") == 1
+    assert core("worker.request", "w", "scale", 4) == 2
+    assert core("worker.request", "w", "resume") == 3
+    resume, scale = (json.loads(text) for text in core("worker.report", "w", "{}", 1))
+    assert (resume["id"], resume["action"]) == (3, "resume")
+    assert (scale["id"], scale["action"], scale["slots"]) == (2, "scale", 4)
+    (left,) = core("worker.report", "w", "{}", 3)
+    assert json.loads(left) == scale
+    (entry,) = core.json("worker.reports", "w")
+    assert [text for text in entry["requests"] if text] == [left]
+    assert core("worker.report", "w", "{}", 2, 99) == []
 
 
 def test_the_liveness_reporter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.statistics.events import EventLog, is_sampled, newest_of, read_log, sampled, with_newest
+from resty_django.limits.statistics.events import (
+    UNKNOWN,
+    EventLog,
+    Request,
+    is_sampled,
+    newest_of,
+    read_log,
+    sampled,
+    with_newest,
+)
 
 PLENTY = 10**9
+requests_of = st.builds(
+    Request,
+    st.integers(0, 2**52),
+    st.sampled_from(["a", "b", "\udc80"]),
+    st.integers(0, 3),
+    st.sampled_from(["", "GET ", "POST api/items/<int:pk>/"]),
+    st.sampled_from([UNKNOWN, 0, 1500]),
+)
 events_of = st.lists(
     st.tuples(st.integers(0, 2**52), st.text(st.characters(), max_size=8), st.integers(0, 3)), max_size=60
 )
@@ -27,6 +44,27 @@ def test_what_is_added_comes_back(parts: list[list[tuple[int, str, int]]]) -> No
     assert sorted(log.events()) == sorted(everything)
     assert log.total == len(everything)
     assert log.level == 0
+
+
+@given(st.lists(st.lists(requests_of), max_size=4))
+def test_targets_and_durations_come_back(parts: list[list[Request]]) -> None:
+    log = EventLog()
+    for part in parts:
+        log = log.added(part, 0, PLENTY, PLENTY)
+    log = read_log(log.packed())
+    assert sorted(log.requests()) == sorted(request for part in parts for request in part)
+    merged = EventLog().added([request for part in parts for request in part], 0, PLENTY, PLENTY)
+    assert sorted(log.without(lambda key: key == "a").requests()) == sorted(
+        request for request in merged.requests() if request.key != "a"
+    )
+
+
+def test_few_targets_take_little_room() -> None:
+    targets = [f"GET api/items/<int:pk>/part{number}/" for number in range(20)]
+    plain = crowd(500, 20)
+    events = [Request(*event, targets[position * 7 % 20]) for position, event in enumerate(plain)]
+    size, plain_size = (EventLog().added(kind, 0, PLENTY, PLENTY).size for kind in (events, plain))
+    assert size - plain_size < len(plain)
 
 
 def crowd(keys: int, each: int) -> list[tuple[int, str, int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from resty_django.limits.policies.replay import MOST_KEYS, NotReplayable, Replay, replay
-from resty_django.limits.policies.spec import from_values
-from resty_django.limits.statistics.events import PASSED, REFUSED, SHADOWED, Event
+from resty_django.limits.policies.spec import PolicySpec, from_values
+from resty_django.limits.statistics.events import PASSED, REFUSED, SHADOWED, Event, Request
 from resty_django.limits.statistics.recorder import MOST_EVENTS, Recording, with_tier
 
 START = 1_790_000_000_000
@@ -18,9 +20,16 @@ def every(interval: int, count: int, key: str = "k", outcome: int = PASSED) -> l
     return [(START + number * interval, key, outcome) for number in range(count)]
 
 
-def replayed(events: list[Event], recorded_key: str = "ip", level: int = 0, **values: Any) -> Replay:
+def replayed(
+    events: Sequence[Event | Request],
+    recorded_key: str = "ip",
+    level: int = 0,
+    saved: PolicySpec | None = None,
+    **values: Any,
+) -> Replay:
     spec = from_values({"name": "p", "key": "ip", **values})
-    return replay(spec, Recording(sorted(events), level), recorded_key)
+    requests = sorted(Request(*event) for event in events)
+    return replay(spec, Recording(requests, level), saved or dataclasses.replace(spec, key=recorded_key))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +102,7 @@ def test_a_rate_that_refuses_takes_nothing_from_the_others() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"algorithm": "concurrency", "limit": 2}, "duration is not recorded"),
+        ({"algorithm": "concurrency", "limit": 2}, "their durations were not measured, because the saved policy"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "user"}, "recorded with the key ip"),
         ({"algorithm": "fixed_window", "limit": 2, "window": "1h", "key": "all", "level": 1}, "Only some of the keys"),
     ],
@@ -102,6 +111,70 @@ def test_what_cannot_be_tested_is_refused_with_a_reason(values: dict[str, Any], 
     level = values.pop("level", 0)
     with pytest.raises(NotReplayable, match=reason):
         replayed(every(1, 3), level=level, **values)
+
+
+def running(*requests: tuple[int, int], key: str = "k", outcome: int = PASSED) -> list[Request]:
+    """Requests that began after so many milliseconds, and took the given time."""
+    return [Request(START + at, key, outcome, "GET api/items/", duration) for at, duration in requests]
+
+
+@pytest.mark.parametrize(
+    ("limit", "burst", "refused", "delayed"),
+    [(1, 0, 3, 0), (2, 0, 2, 0), (3, 0, 0, 0), (1, 1, 2, 2), (1, 5, 0, 4)],
+)
+def test_concurrency_is_replayed_with_the_measured_durations(
+    limit: int, burst: int, refused: int, delayed: int
+) -> None:
+    requests = running((0, 500), (100, 500), (200, 250), (450, 20), (600, 100))
+    saved = from_values({"name": "p", "algorithm": "concurrency", "limit": 9})
+    values: dict[str, Any] = {"algorithm": "concurrency", "limit": limit, "burst": burst, "default_delay": "1ms"}
+    result = replayed(requests, saved=saved, **values)
+    assert (result.refused, result.delayed, result.assumed) == (refused, delayed, None)
+
+
+def test_requests_without_a_duration_take_the_median_of_the_others() -> None:
+    requests = [*running((0, 100), (1000, 300), (2000, 900)), *running((5000, -1), (5200, -1), outcome=REFUSED)]
+    values: dict[str, Any] = {"algorithm": "concurrency", "limit": 1}
+    result = replayed(requests, **values)
+    assert (result.refused, result.refused_then, result.assumed) == (1, 2, 300)
+    window = replayed(requests, algorithm="fixed_window", limit=4, window="1h")
+    assert (window.refused, window.assumed) == (1, None)
+
+
+def test_requests_that_hold_a_slot_longer_than_its_lease() -> None:
+    values: dict[str, Any] = {"algorithm": "concurrency", "limit": 1, "lease": "1s"}
+    assert replayed(running((0, 60_000), (1500, 10), (70_000, 10)), **values).refused == 0
+    assert replayed(running((0, 60_000), (1500, 10)), **{**values, "lease": "none"}).refused == 1
+
+
+def test_conditions_release_requests() -> None:
+    targets = ["GET api/items/", "POST api/items/", "GET api/items/<int:pk>/", ""]
+    requests = [Request(START + number, "k", PASSED, targets[number % 4]) for number in range(40)]
+    saved = from_values({"name": "p", "algorithm": "fixed_window", "limit": 5, "window": "1h", "path": "/api/*"})
+    numbers: dict[str, Any] = {"algorithm": "fixed_window", "limit": 5, "window": "1h"}
+
+    def counts(**values: Any) -> tuple[int, int, int]:
+        result = replayed(requests, saved=saved, **numbers, **values)
+        assert result.limited == 40 - result.released
+        return result.released, result.uncertain, result.refused
+
+    assert counts(path="/api/*") == (0, 10, 35)
+    assert counts(path="/api/*", methods="POST") == (20, 10, 15)
+    assert counts(path="/api/items/*/", exempt_paths="/api/items/") == (20, 10, 15)
+    assert counts(path="/api/items/7/") == (20, 20, 15)
+    assert counts(path="/shop/*") == (30, 10, 5)
+
+
+def test_a_key_can_get_the_view_of_the_route() -> None:
+    targets = ["GET metrics", "GET admin/resty_limits/limitpolicy/add/", "GET gone/"]
+    requests = [Request(START + number, "a", PASSED, targets[number % 3]) for number in range(9)]
+    numbers: dict[str, Any] = {"algorithm": "fixed_window", "limit": 2, "window": "1h"}
+    result = replayed(requests, key="ip+view", level=1, **numbers)
+    assert [(counts.key, counts.refused) for counts in result.keys] == [
+        ("a|-", 1),
+        ("a|admin:resty_limits_limitpolicy_add", 1),
+        ("a|metrics", 1),
+    ]
 
 
 def test_nothing_recorded() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import faulthandler
 import mmap
 import os
 import signal
 import socket
+import threading
 import time
 from types import EllipsisType, FrameType
 from typing import TYPE_CHECKING, Final
@@ -21,14 +23,14 @@ from resty_django.text import logger
 
 from ...clients.default import default_client
 from ...clients.replies import JobRecord
-from .. import execution
+from .. import execution, stacks
 from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import REFUSED, resolve_handler
 from ..job import WorkerJob
 from ..running_job import RunningJob
 from ..site_events import start_events
 from .channel import Channel
-from .fork_server import INTERRUPT
+from .fork_server import DUMP_STACK, INTERRUPT
 from .slot_memory import SlotMemory
 
 if TYPE_CHECKING:
@@ -41,15 +43,19 @@ CLOSE_TIMEOUT: Final = 0.5
 
 
 class JobProcess:
-    """Runs the jobs that arrive on `connection`, for the worker of this name, until the worker closes it."""
+    """Runs the jobs that arrive on `connection`, for the worker of this name, until the worker closes it.
 
-    def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket) -> None:
+    On request, it writes the stack of the job to the file descriptor `dump`.
+    """
+
+    def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket, dump: int) -> None:
         self.channel = Channel(connection)
         self.memory = SlotMemory(memory, slot)
         self.run_number = 0
         self.retiring = False
         """Whether another process takes the place of this one after the job."""
         self._worker = worker
+        self._dump = dump
         self._running: RunningJob | None = None
         """The job that an interruption raises in."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,6 +114,14 @@ class JobProcess:
                 execution.finish(running, error)
 
     def _run_coroutine(self, running: RunningJob) -> None:
+        """Run an async job. While it waits, the stack of the thread does not show where."""
+        self._dump_stacks(of_tasks=True)
+        try:
+            self._run_task(running)
+        finally:
+            self._dump_stacks(of_tasks=False)
+
+    def _run_task(self, running: RunningJob) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
@@ -125,6 +139,20 @@ class JobProcess:
             signal.siginterrupt(number, False)
         signal.signal(INTERRUPT, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (INTERRUPT,))
+        signal.signal(DUMP_STACK, self._on_dump)
+        self._dump_stacks(of_tasks=False)
+
+    def _dump_stacks(self, *, of_tasks: bool) -> None:
+        """Let `faulthandler` write the stack of the main thread on request, also while C code runs.
+
+        `of_tasks`: call `_on_dump` after that. It is not called otherwise, so that system calls are not interrupted.
+        """
+        faulthandler.register(DUMP_STACK, self._dump, all_threads=False, chain=of_tasks)
+
+    def _on_dump(self, number: int, frame: FrameType | None) -> None:
+        running = self._running
+        if running is not None and running.task is not None and asyncio.current_task(self._loop) is None:
+            os.write(self._dump, stacks.dump_of(stacks.of_task(running.task, threading.get_ident())))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._apply_interruption()

@@ -30,10 +30,12 @@ from resty_django.text import logger
 
 log = logger("resty_django.qless.worker")
 
+DUMP_STACK: Final = signal.SIGWINCH
+"""The signal that makes the process of a job write its stack. By default it is ignored, too."""
 INTERRUPT: Final = signal.SIGURG
 """The signal that interrupts a job. By default it is ignored, so that a late one does no harm, and other programs and
 service managers do not send it."""
-FORK, SIGNAL, KILL = b"F", b"S", b"K"
+FORK, SIGNAL, KILL, DUMP = b"F", b"S", b"K", b"D"
 _REQUEST: Final = struct.Struct("=cI")
 """The action and the slot."""
 _EXIT: Final = struct.Struct("=Iii")
@@ -50,8 +52,8 @@ class ForkServer:
     `on_gone`: the fork server is dead, and so are its processes.
     """
 
-    def __init__(self, work: Callable[[int, socket.socket], None]) -> None:
-        """Start the process. This process must have no threads. `work(slot, connection)` runs in each child."""
+    def __init__(self, work: Callable[[int, socket.socket, int], None]) -> None:
+        """Start the process. This process must have no threads. `work(slot, connection, dump)` runs in each child."""
         if threading.active_count() > 1:
             names = ", ".join(thread.name for thread in threading.enumerate()[1:])
             log.warning("modules have started threads when they were imported; jobs run without them: %s", names)
@@ -76,16 +78,23 @@ class ForkServer:
         """Receive reports in a new thread."""
         threading.Thread(target=self._read, args=(on_exit, on_gone), name="qless-fork-server", daemon=True).start()
 
-    def fork(self, slot: int) -> socket.socket:
-        """Start a process for the slot, whose last process is dead. Return the connection to it. Raises `OSError`."""
+    def fork(self, slot: int, dump: int) -> socket.socket:
+        """Start a process for the slot, whose last process is dead. Return the connection to it. Raises `OSError`.
+
+        `dump`: file descriptor to which the process writes its stack on request.
+        """
         ours, theirs = socket.socketpair()
         with theirs, self._sending:
-            socket.send_fds(self._control, [_REQUEST.pack(FORK, slot)], [theirs.fileno()])
+            socket.send_fds(self._control, [_REQUEST.pack(FORK, slot)], [theirs.fileno(), dump])
         return ours
 
     def interrupt(self, slot: int) -> None:
         """Send the slot's process the signal that makes it read its slot memory."""
         self._send(SIGNAL, slot)
+
+    def dump_stack(self, slot: int) -> None:
+        """Send the slot's process the signal that makes it write its stack."""
+        self._send(DUMP, slot)
 
     def kill(self, slot: int) -> None:
         """Kill the slot's process and the programs that it has started, unless they have left its process group."""
@@ -112,7 +121,7 @@ class ForkServer:
 class _Server:
     """The process itself."""
 
-    def __init__(self, control: socket.socket, work: Callable[[int, socket.socket], None]) -> None:
+    def __init__(self, control: socket.socket, work: Callable[[int, socket.socket, int], None]) -> None:
         self._control = control
         self._work = work
         self._slots: dict[int, int] = {}
@@ -141,7 +150,7 @@ class _Server:
     def _serve_request(self) -> bool:
         """Do what the worker asks for. Return False if it is gone."""
         try:
-            request, descriptors, _, _ = socket.recv_fds(self._control, _REQUEST.size, 1)
+            request, descriptors, _, _ = socket.recv_fds(self._control, _REQUEST.size, 2)
         except OSError:
             return False
         if len(request) < _REQUEST.size:
@@ -149,16 +158,17 @@ class _Server:
         action, slot = _REQUEST.unpack(request)
         if action == FORK:
             with socket.socket(fileno=descriptors[0]) as connection:
-                self._fork(slot, connection)
+                self._fork(slot, connection, descriptors[1])
+            os.close(descriptors[1])
             return True
         for pid, of_pid in self._slots.items():
             if of_pid == slot and action == KILL:
                 _kill_group(pid)
             elif of_pid == slot:
-                os.kill(pid, INTERRUPT)
+                os.kill(pid, DUMP_STACK if action == DUMP else INTERRUPT)
         return True
 
-    def _fork(self, slot: int, connection: socket.socket) -> None:
+    def _fork(self, slot: int, connection: socket.socket, dump: int) -> None:
         end_with_me = end_with_parent(signal.SIGKILL)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (INTERRUPT,))
         try:
@@ -176,7 +186,7 @@ class _Server:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 self._selector.close()
                 self._control.close()
-                self._work(slot, connection)
+                self._work(slot, connection, dump)
                 code = 0
             except BaseException:
                 log.exception("a process of jobs failed")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -16,18 +17,26 @@ import msgspec
 from resty_django.text import logger
 
 from ...clients.transport import Request
+from ...clients.worker_reports import Frame
 from ...errors import LostLock
 from .. import execution
 from ..commands import EndCommand
 from ..control import JobTimeout, ProcessDied, Stopping
 from ..executor import Pool
 from ..running_job import LOST, RETURNED, RunningJob
+from ..stacks import of_dump
 from .channel import Channel
 from .fork_server import ForkServer
 from .slot_memory import SlotMemory
 
 log = logger("resty_django.qless.worker")
 
+LONGEST_DUMP: Final = 100_000
+"""Maximum bytes of a stack that are read."""
+STACK_TIMEOUT: Final = 2.0
+"""Seconds that processes have to write their stacks."""
+STACK_TICK: Final = 0.03
+"""Seconds after which a stack that has not grown is complete."""
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds that idle processes have to end before they are killed."""
 
@@ -44,6 +53,8 @@ class Slot:
         self._index = index
         self._fork_server = fork_server
         self._channel: Channel | None = None
+        self._dump = -1
+        """The file to which the process writes its stack."""
         self._doomed = False
         """Whether the process has been killed and must not get another job."""
         self._retiring = False
@@ -70,7 +81,7 @@ class Slot:
             self._discard()
             self._exited.clear()
             try:
-                self._channel = Channel(self._fork_server.fork(self._index))
+                self._channel = Channel(self._fork_server.fork(self._index, self._open_dump()))
             except (BrokenPipeError, ConnectionResetError):  # the fork server is dead
                 self.on_gone()
             except OSError as error:
@@ -126,6 +137,22 @@ class Slot:
         self._doomed = True
         self._fork_server.kill(self._index)
 
+    def ask_for_stack(self) -> None:
+        """Let the process write its stack, which `stack_text` returns then."""
+        if self._dump >= 0:
+            os.ftruncate(self._dump, 0)
+            os.lseek(self._dump, 0, os.SEEK_SET)  # also for the process, which shares the position
+            self._fork_server.dump_stack(self._index)
+
+    def stack_text(self) -> str:
+        return os.pread(self._dump, LONGEST_DUMP, 0).decode("utf-8", "replace") if self._dump >= 0 else ""
+
+    def _open_dump(self) -> int:
+        if self._dump < 0:
+            with tempfile.TemporaryFile() as file:
+                self._dump = os.dup(file.fileno())
+        return self._dump
+
     def on_exit(self, pid: int, code: int) -> None:
         """Record the exit of the process. Processes that it has forked may still hold its end of the connection."""
         self._exit = (pid, code)
@@ -175,6 +202,10 @@ class ProcessPool(Pool):
         super().__init__(inbox)
         self.kill_after = kill_after
         self._slots = [Slot(index, fork_server, memory) for index in range(slots)]
+        self._free = self._slots[::-1]
+        """Slots without a thread."""
+        self._limit = slots
+        """Number of threads, and so of processes, to keep."""
         self._fork_server = fork_server
         self._changing = threading.Lock()
         self._active: dict[RunningJob, Slot] = {}
@@ -195,16 +226,43 @@ class ProcessPool(Pool):
         self._fork_server.listen(lambda slot, pid, code: self._slots[slot].on_exit(pid, code), gone)
 
     def start(self, running: RunningJob) -> None:
-        self._busy += 1
-        if self._busy > len(self._workers) < len(self._slots):
-            slot = self._slots[len(self._workers)]
+        with self._changing:
+            self._busy += 1
+            self._start_missing_thread()
+        self._tasks.put(running)
+
+    def resize(self, slots: int) -> None:
+        """Keep at most this number of processes: end others once they are idle."""
+        with self._changing:
+            self._limit = slots
+            for _ in range(len(self._workers) - slots):
+                self._tasks.put(None)
+
+    def stacks(self, jobs: Sequence[RunningJob]) -> dict[RunningJob, list[Frame]]:
+        """Return the stacks of the jobs' processes. Waits for them up to `STACK_TIMEOUT` seconds."""
+        with self._changing:
+            slots = {running: self._active[running] for running in jobs if running in self._active}
+            for slot in slots.values():
+                slot.ask_for_stack()
+        texts: dict[RunningJob, str] = {}
+        until = time.monotonic() + STACK_TIMEOUT
+        while time.monotonic() < until:
+            time.sleep(STACK_TICK)
+            before, texts = texts, {running: slot.stack_text() for running, slot in slots.items()}
+            if before == texts and all(texts.values()):
+                break
+        return {running: of_dump(text) for running, text in texts.items()}
+
+    def _start_missing_thread(self) -> None:
+        if self._busy > len(self._workers) and self._free:
+            slot = self._free.pop()
             thread = threading.Thread(target=self._serve_slot, args=(slot,), name="qless-slot", daemon=True)
             self._workers.append(thread)
             thread.start()
-        self._tasks.put(running)
 
     def ended(self, running: RunningJob) -> None:
-        self._busy -= 1
+        with self._changing:
+            self._busy -= 1
 
     def interrupt(self, running: RunningJob, cause: Exception, *, in_thread: bool) -> None:
         """Announce `cause` to the job's process; raise it there if `in_thread`, or if the job is async."""
@@ -229,10 +287,11 @@ class ProcessPool(Pool):
 
     def close(self) -> None:
         """End all processes. No job runs any more."""
-        for _ in self._workers:
-            self._tasks.put(None)
+        with self._changing:
+            workers = list(self._workers)
+        self.resize(0)
         until = time.monotonic() + 2 * _CLOSE_TIMEOUT
-        for thread in self._workers:
+        for thread in workers:
             thread.join(max(0.0, until - time.monotonic()))
         self._closing = True
         self._fork_server.stop()
@@ -240,7 +299,12 @@ class ProcessPool(Pool):
     # --- in the thread of a slot ---
 
     def _serve_slot(self, slot: Slot) -> None:
-        while (running := self._tasks.get()) is not None:
+        while True:
+            running = self._tasks.get()
+            if running is None:
+                if self._is_superfluous():
+                    break
+                continue
             try:
                 self._run_in(slot, running)
             except BaseException as error:
@@ -250,6 +314,17 @@ class ProcessPool(Pool):
             running = None
             slot.release()
         slot.close()
+        with self._changing:
+            self._free.append(slot)
+            self._start_missing_thread()
+
+    def _is_superfluous(self) -> bool:
+        """Return whether this thread is to end; it no longer counts then."""
+        with self._changing:
+            if len(self._workers) <= self._limit:
+                return False
+            self._workers.remove(threading.current_thread())
+            return True
 
     def _run_in(self, slot: Slot, running: RunningJob) -> None:
         if not self._connect(slot, running):

@@ -94,6 +94,7 @@ def test_permissions_of_the_user_are_shown(jobs_site: Client) -> None:
         "start_job": "Can start jobs with arguments of their choice: new and repeated jobs, recurring jobs",
         "pause_queue": "Can pause and unpause queues",
         "configure_jobs": "Can change options, forget queues and deregister workers",
+        "control_worker": "Can quiet, resume, stop and scale workers, and request the stacks of their jobs",
     }
     assert set(labels) == set(PERMISSIONS)
     for codename in PERMISSIONS[1:]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 
 from resty_django.qless import Client
+from resty_django.qless.clients.worker_reports import Frame, JobStack, WorkerStacks, encode_report
 from resty_django.qless.models import token
 
 ROOT = "/admin/resty_qless/"
 HOSTILE = "<b>\"it's\\&{{x}}%s</b>\u202eé\x00/#?"
 """A name that another client may use for anything."""
-PERMISSIONS = ("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs")
+PERMISSIONS = (
+    *("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs"),
+    "control_worker",
+)
 
 
 def path(model: str, name: str | None = None, page: str = "change") -> str:
@@ -98,6 +103,17 @@ def hostile(client: Client) -> None:
     running[0].progress(0.5, HOSTILE)
     running[0].log(HOSTILE, {HOSTILE: HOSTILE})
     running[0].track()
+    client.call("worker.alive", HOSTILE, HOSTILE)
+    report = {
+        **dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), HOSTILE),
+        **{"pid": 1, "started": 1.0, "slots": 1, "max_slots": 1, "used": 1},
+        "jobs": [{"jid": HOSTILE, "klass": HOSTILE, "seconds": 1e9, "usual": 1.0}],
+    }
+    client.call("worker.report", HOSTILE, encode_report(report))
+    client.workers.quiet(HOSTILE)
+    frames = [Frame(HOSTILE, 1, HOSTILE, HOSTILE)]
+    stacks = WorkerStacks(id=1, at=1.0, jobs=[JobStack(jid=HOSTILE, klass=HOSTILE, seconds=1.0, frames=frames)])
+    client.call("worker.stacks", HOSTILE, msgspec.json.encode(stacks))
     client.config.set(HOSTILE, HOSTILE)
     queue.config_set("pause-reason", HOSTILE)
     queue.pause()

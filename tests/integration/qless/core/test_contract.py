@@ -45,6 +45,9 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "throughput": ("Throughput", {"queue": "q"}),
     "figures": ("Figures", {"unit": "m", "n": 0}),
     "worker.deregister": ("Worker.Deregister", {"worker": "w"}),
+    "worker.report": ("Worker.Report", {"worker": "w", "report": "{}"}),
+    "worker.request": ("Worker.Request", {"worker": "w", "action": "quiet"}),
+    "worker.stacks": ("Worker.Stacks", {"worker": "w"}),
     "config.set": ("Config.Set", {"option": "o", "value": "v"}),
     "config.unset": ("Config.Unset", {"option": "o"}),
     "recur": (
@@ -89,6 +92,7 @@ NUMBERS = [
     ("Stats", "date", ["stats", "q", "?"]),
     ("Tag", "offset", ["tag", "top", "?"]),
     ("Tag", "count", ["tag", "get", "x", 0, "?"]),
+    ("Worker.Request", "slots", ["worker.request", "w", "scale", "?"]),
     ("Search", "count", ["search", "count", "?"]),
     ("Search", "scan", ["search", "scan", "?"]),
     ("Index.Take", "count", ["index.take", "?"]),
@@ -200,7 +204,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 64
+    assert len(COMMANDS) == 68
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

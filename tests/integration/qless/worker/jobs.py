@@ -313,6 +313,50 @@ async def along(job: Any) -> None:
         raise
 
 
+async def deep_wait(job: Any) -> None:
+    """Waits in a coroutine that another one awaits."""
+    password = "hunter2"
+    write(job)
+    await _first_level(job.data, password)
+
+
+async def _first_level(seconds: float, password: str) -> None:
+    await _second_level(seconds, password)
+
+
+async def _second_level(seconds: float, password: str) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def ablocks(job: Any) -> None:
+    """Does not let its event loop run."""
+    write(job)
+    time.sleep(job.data)
+
+
+def holds_gil(job: Any) -> None:
+    """Waits in C code without releasing the interpreter lock."""
+    write(job)
+    ctypes.PyDLL(None).sleep(job.data)
+
+
+def recurses(job: Any) -> None:
+    _recurse(job, 200)
+
+
+def _recurse(job: Any, depth: int) -> None:
+    if depth:
+        _recurse(job, depth - 1)
+    else:
+        long(job)
+
+
+def hangs_the_loop(job: Any) -> None:
+    """Makes the worker's loop wait, as a call to the server that hangs does."""
+    job._loop.inbox.put(lambda: time.sleep(job.data))
+    long(job)
+
+
 tight = MemoryBound(1)
 
 

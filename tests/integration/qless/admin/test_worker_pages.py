@@ -1,0 +1,276 @@
+"""Pages of workers: state, what is stuck, control, and stacks."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+
+from resty_django.qless import Client
+from resty_django.qless.admin import worker_stacks
+from resty_django.qless.clients.replies import SILENT
+from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
+from resty_django.qless.worker.stacks import encode_stacks
+from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, text_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+
+ACTIONS = ("quiet", "resume", "stop", "scale", "stacks")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker answers here."""
+    monkeypatch.setattr(worker_stacks, "WAIT", 0.0)
+
+
+def report(client: Client, name: str, **fields: Any) -> None:
+    """Report as a worker does."""
+    text = encode_report(
+        {
+            **{"host": "web1", "pid": 4711, "started": time.time() - 7200, "state": "running", "slots": 8},
+            **{"max_slots": 64, "used": 3, "pool": "threads", "package": "1.2.3", "python": "3.13.1"},
+            **{"django": "6.1", "release": "abc123", "jobs": [], **fields},
+        }
+    )
+    client.call("worker.alive", name, "mail", "pdf")
+    client.call("worker.report", name, text)
+
+
+def silence(client: Client, name: str, seconds: float) -> None:
+    """Let the worker's last report be this old."""
+    client.source.sync().zadd("ql:alive", {name: time.time() - seconds})
+
+
+@pytest.fixture
+def worker(jobs_site: Client) -> str:
+    report(jobs_site, "w-1")
+    return "w-1"
+
+
+def requested(client: Client, name: str = "w-1") -> list[tuple[str, int | None]]:
+    return [(request.action, request.slots) for report in client.workers.reports(name) for request in report.requests]
+
+
+def plain(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
+
+
+@pytest.mark.parametrize("page", ["list", "worker"])
+def test_a_worker_shows_what_it_reports(admin_client: Browser, jobs_site: Client, worker: str, page: str) -> None:
+    text = plain(text_of(admin_client, path("worker") if page == "list" else path("worker", worker)))
+    for shown in ("web1", "4711", "abc123", "mail", "pdf", "3 / 8", "2 h", "alive"):
+        assert shown in text, shown
+    for version in ("1.2.3", "3.13.1", "6.1"):
+        assert version in text_of(admin_client, path("worker")) + text
+
+
+def test_jobs_of_a_worker_with_duration_and_lock(admin_client: Browser, jobs_site: Client) -> None:
+    queue = jobs_site.queues["mail"]
+    queue.put("shop.jobs.Send", {}, jid="recent")
+    queue.put("shop.jobs.Export", {}, jid="older")
+    for job in queue.pop(2):
+        if job.jid == "older":
+            history = json.loads(jobs_site.source.sync().lindex("ql:j:older-history", -1))
+            history[0] -= 300
+            jobs_site.source.sync().lset("ql:j:older-history", -1, json.dumps(history))
+    report(jobs_site, "here-1", jobs=[ReportedJob(jid="older", klass="shop.jobs.Export", seconds=300, usual=250.0)])
+    text = plain(text_of(admin_client, path("worker", "here-1")))
+    rows = text.partition("Lock left")[2]
+    assert rows.index("shop.jobs.Export") < rows.index("shop.jobs.Send")
+    assert "mail 5 min" in rows
+    assert "4 min 10 s" in rows
+    assert re.search(r"[56]\d s ", rows)
+
+
+def test_a_worker_of_another_client_has_no_controls(admin_client: Browser, jobs_site: Client) -> None:
+    jobs_site.queues["mail"].pop()
+    for url in (path("worker"), path("worker", "here-1")):
+        text = text_of(admin_client, url)
+        assert "/stop/" not in text
+        assert "/quiet/" not in text
+    for action in ACTIONS:
+        reply = admin_client.post(path("worker", "here-1", action), {"slots": 2}, follow=True)
+        assert "does not report" in reply.content.decode()
+    assert logged() == []
+
+
+# --- stuck workers ---
+
+
+def test_a_worker_whose_job_runs_too_long_is_stuck(admin_client: Browser, jobs_site: Client) -> None:
+    usual = ReportedJob(jid="j1", klass="shop.jobs.Fine", seconds=7200, usual=5000.0)
+    late = ReportedJob(jid="j2", klass="shop.jobs.Late", seconds=7200, usual=2.0)
+    report(jobs_site, "stuck-1", jobs=[late, usual])
+    report(jobs_site, "fine-1", jobs=[usual])
+    listed = text_of(admin_client, path("worker"))
+    assert "1 worker is stuck." in listed
+    assert listed.count("stuck: shop.jobs.Late has been running for 2 h") == 1
+    assert listed.index('worker/stuck-1/change/"') < listed.index('worker/fine-1/change/"')
+    assert "stuck: shop.jobs.Late" in text_of(admin_client, path("worker", "stuck-1"))
+    assert "stuck:" not in text_of(admin_client, path("worker", "fine-1"))
+
+
+def test_a_silent_worker_with_jobs_is_stuck(admin_client: Browser, jobs_site: Client) -> None:
+    jobs_site.queues["mail"].put("K", {})
+    jobs_site.queues["mail"].pop()
+    for name in ("here-1", "idle-1"):
+        report(jobs_site, name)
+        silence(jobs_site, name, SILENT + 60)
+    listed = text_of(admin_client, path("worker"))
+    assert "1 worker is stuck." in listed
+    assert "stuck: silent for 1 min 3" in listed
+    assert "stuck:" not in text_of(admin_client, path("worker", "idle-1"))
+
+
+# --- control ---
+
+
+def test_quiet_and_resume_take_one_click_on_the_list(jobs_site: Client, worker: str) -> None:
+    operator = person("view_job", "control_worker")
+    listed = text_of(operator, path("worker"))
+    (url,) = re.findall(r'form="resty-row-form" formaction="([^"]*/quiet/[^"]*)"', listed)
+    reply = operator.post(url)
+    assert reply.status_code == 302
+    assert reply["Location"] == path("worker")
+    assert requested(jobs_site) == [("quiet", None)]
+    listed = text_of(operator, path("worker"))
+    assert "The worker was asked to take no new jobs." in listed
+    assert re.search(r"Quiet: requested <time.*>(now|.* ago)</time>, not confirmed yet", listed)
+    report(jobs_site, worker, state="quiet")
+    jobs_site.call("worker.report", worker, encode_report({}), 1)  # confirmed
+    report(jobs_site, worker, state="quiet")
+    listed = text_of(operator, path("worker"))
+    assert "not confirmed yet" not in listed
+    assert "quiet: takes no new jobs" in listed
+    (url,) = re.findall(r'formaction="([^"]*/resume/[^"]*)"', listed)
+    operator.post(url)
+    assert requested(jobs_site) == [("resume", None)]
+    assert logged() == ["Asked to take no new jobs.", "Asked to take jobs again."]
+
+
+def test_stop_needs_a_confirmation(jobs_site: Client, worker: str) -> None:
+    operator = person("view_job", "control_worker")
+    (url,) = re.findall(r'href="([^"]*/stop/[^"]*)"', text_of(operator, path("worker")))
+    confirmation = text_of(operator, url)
+    assert "as after SIGTERM" in confirmation
+    assert requested(jobs_site) == []
+    assert operator.post(url)["Location"] == path("worker")
+    assert requested(jobs_site) == [("stop", None)]
+    assert logged() == ["Asked to stop."]
+
+
+def test_slots_are_checked(jobs_site: Client, worker: str) -> None:
+    operator = person("view_job", "control_worker")
+    assert 'value="8"' in text_of(operator, path("worker", worker, "scale"))
+    for bad in ("0", "65", "many", ""):
+        reply = operator.post(path("worker", worker, "scale"), {"slots": bad})
+        assert reply.status_code == 200
+        assert "errorlist" in reply.content.decode()
+    assert requested(jobs_site) == []
+    operator.post(path("worker", worker, "scale"), {"slots": "12"})
+    assert requested(jobs_site) == [("scale", 12)]
+    assert logged() == ["Asked to run 12 jobs at once."]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_control_has_its_own_permission(jobs_site: Client, valkey: Any, worker: str, action: str) -> None:
+    others = person(*("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs"))
+    before = everything(valkey)
+    url = path("worker", worker, action)
+    for browser in (others, person("control_worker")):
+        assert browser.get(url).status_code == browser.post(url, {"slots": 2}).status_code == 403
+    assert "/stop/" not in text_of(others, path("worker"))
+    assert "/stop/" not in text_of(others, path("worker", worker))
+    operator = person("view_job", "control_worker")
+    assert operator.get(url).status_code == operator.head(url).status_code == 200
+    assert everything(valkey) == before
+    strict = Browser(enforce_csrf_checks=True)
+    strict.cookies = operator.cookies
+    assert strict.post(url, {"slots": 2}).status_code == 403
+    assert requested(jobs_site) == []
+    assert operator.post(url, {"slots": 2}).status_code == 302
+    assert [request[0] for request in requested(jobs_site)] == [action]
+    assert len(logged()) == 1
+
+
+# --- stacks ---
+
+
+@pytest.fixture
+def operator() -> Iterator[Browser]:
+    return person("view_job", "control_worker")
+
+
+def test_stacks_show_the_line_of_the_site(operator: Browser, jobs_site: Client, worker: str) -> None:
+    reply = operator.post(path("worker", worker, "stacks"), follow=True)
+    assert "The worker has not answered yet." in reply.content.decode()
+    assert "Stacks were requested" in text_of(operator, path("worker", worker))
+    frames = [
+        Frame("/usr/lib/python3.13/threading.py", 1, "run", "self._target()"),
+        Frame("/srv/shop/tasks.py", 12, "send", "wait(1)"),
+        Frame("/usr/lib/python3.13/socket.py", 99, "recv", "<script>alert(1)</script>"),
+    ]
+    stacks = [
+        JobStack(jid="j1", klass="shop.tasks.send", seconds=61.0, frames=frames),
+        JobStack(jid="j2", klass=HOSTILE[:40], seconds=1.0, frames=[]),
+    ]
+    jobs_site.call("worker.stacks", worker, encode_stacks(1, time.time(), stacks))
+    jobs_site.call("worker.report", worker, encode_report({}), 1)
+    report(jobs_site, worker)
+    text = text_of(operator, path("worker", worker))
+    assert "Stacks were requested" not in text
+    assert "<code>/srv/shop/tasks.py:12</code> in send" in text
+    assert '<span class="resty-library">  File "/usr/lib/python3.13/socket.py", line 99, in recv' in text
+    assert '<span>  File "/srv/shop/tasks.py", line 12, in send' in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "No stack: the job has not begun" in text
+    assert "\u202e" not in text
+
+
+def test_a_worker_that_does_not_answer_is_named(operator: Browser, jobs_site: Client, worker: str) -> None:
+    operator.post(path("worker", worker, "stacks"))
+    request = json.dumps({"id": 1, "action": "stacks", "at": time.time() - 30}, separators=(",", ":"))
+    jobs_site.source.sync().hset(f"ql:report:{worker}", "stacks", request)
+    assert "has not answered a request for stacks for 30 s" in text_of(operator, path("worker", worker))
+    assert logged() == ["Requested the stacks of its jobs."]
+
+
+@pytest.mark.parametrize("forged", [b"nonsense", b"[]", b"\xff\x00", b'{"id":1}'])
+def test_forged_reports_and_stacks_do_not_break_pages(
+    operator: Browser, jobs_site: Client, worker: str, forged: bytes
+) -> None:
+    server = jobs_site.source.sync()
+    server.hset(f"ql:report:{worker}", mapping={"report": forged, "state": forged, "at": forged})
+    server.set(f"ql:stacks:{worker}", forged)
+    for url in (path("worker"), path("worker", worker)):
+        assert worker in text_of(operator, url)
+
+
+def test_hostile_texts_of_a_report_are_escaped(operator: Browser, jobs_site: Client) -> None:
+    texts = dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), HOSTILE)
+    job = ReportedJob(jid=HOSTILE, klass=HOSTILE, seconds=1e9, usual=1.0)
+    report(jobs_site, HOSTILE, **{**texts, "pid": 10**18, "started": 1e300, "used": -5, "jobs": [job]})
+    for url in (path("worker"), path("worker", HOSTILE)):
+        text = text_of(operator, url)
+        assert "<b>" not in text
+        assert "\u202e" not in text
+        assert "stuck:" in text
+
+
+def test_the_list_takes_few_calls_for_many_workers(operator: Browser, jobs_site: Client, valkey: Any) -> None:
+    def calls() -> int:
+        before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
+        text_of(operator, path("worker"))
+        return int(valkey.info("commandstats")["cmdstat_evalsha"]["calls"]) - int(before)
+
+    report(jobs_site, "w-1")
+    few = calls()
+    for number in range(60):
+        report(jobs_site, f"many-{number}")
+    assert calls() == few

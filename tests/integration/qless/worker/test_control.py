@@ -1,0 +1,407 @@
+"""Reports of `manage.py runqless`, requests of operators, and stacks of running jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from resty_django.qless import Client, InvalidArgument, QlessError
+from resty_django.qless.clients.worker_reports import JobStack, WorkerReport, WorkerStacks
+from resty_django.qless.worker.heartbeat import liveness
+from tests.integration.qless.worker.conftest import (
+    JOBS,
+    Workers,
+    descendants,
+    put,
+    started,
+    state,
+    until,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+
+Start = Callable[..., Workers]
+POOLS = ("threads", "processes")
+
+
+def reports(client: Client, count: int = 1) -> list[WorkerReport]:
+    """The reports of this number of workers, oldest process first."""
+    wait_for(lambda: len(client.workers.reports()) == count, f"{count} workers are to report")
+    return sorted(client.workers.reports(), key=lambda report: report.started)
+
+
+def the_report(client: Client, name: str) -> WorkerReport:
+    (report,) = client.workers.reports(name)
+    return report
+
+
+def confirmed(client: Client, name: str) -> WorkerReport:
+    """The report, once the worker has followed all requests."""
+    return wait_for(  # type: ignore[no-any-return]
+        lambda: (report := the_report(client, name)) and not report.requests and report, "requests are to be confirmed"
+    )
+
+
+def stacks(client: Client, name: str) -> WorkerStacks:
+    request = client.workers.request_stacks(name)
+
+    def answer() -> WorkerStacks | None:
+        answer = client.workers.stacks(name)
+        return answer if answer is not None and answer.id == request else None
+
+    return wait_for(answer, "stacks are to arrive")  # type: ignore[no-any-return]
+
+
+def functions(stack: JobStack) -> list[str]:
+    return [frame.function.rpartition(".")[2] for frame in stack.frames]
+
+
+# --- reports ---
+
+
+def test_a_worker_reports_itself(workers: Start, client: Client) -> None:
+    import platform
+    import socket
+
+    import django
+
+    import resty_django
+
+    before = time.time()
+    run = workers("--concurrency", "3", qless={"RELEASE": "abc123"})
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    assert (report.name, report.pid) == (f"{socket.gethostname()}-{pid}", pid)
+    assert report.host == socket.gethostname()
+    assert (report.package, report.release) == (resty_django.__version__, "abc123")
+    assert (report.python, report.django) == (platform.python_version(), django.get_version())
+    assert (report.state, report.pool, report.slots, report.used) == ("running", "threads", 3, 0)
+    assert report.max_slots == 64
+    assert before < report.started < time.time()
+    jid = put(client, "long", 0.5)
+    started(client)
+    client.workers.resume(report.name)  # a request makes it report at once
+    busy = confirmed(client, report.name)
+    assert (busy.used, busy.jobs[0].jid, busy.jobs[0].klass) == (1, jid, f"{JOBS}.long")
+    until(client, jid, "complete")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 0
+    assert client.workers.reports(report.name) == []
+    assert not client.source.sync().keys("ql:report:*")
+
+
+def test_workers_of_other_clients_have_no_report(client: Client) -> None:
+    client.queues["q"].pop()
+    assert client.workers.reports() == client.workers.reports(client.worker_name) == []
+    for request in (client.workers.quiet, client.workers.stop, client.workers.request_stacks):
+        with pytest.raises(QlessError, match="does not report"):
+            request(client.worker_name)
+    with pytest.raises(QlessError, match="does not report"):
+        client.workers.scale(client.worker_name, 2)
+    assert client.workers.stacks(client.worker_name) is None
+
+
+def test_a_killed_worker_leaves_a_report_that_expires(workers: Start, client: Client) -> None:
+    run = workers()
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    run.signal(signal.SIGSTOP)  # the parent replaces nothing
+    os.kill(pid, signal.SIGKILL)
+    client.workers.quiet(report.name)
+    left = the_report(client, report.name)
+    assert [request.action for request in left.requests] == ["quiet"]
+    assert 0 < client.source.sync().ttl(f"ql:report:{report.name}") <= 600
+    client.workers.deregister(report.name)
+    assert client.workers.reports(report.name) == []
+
+
+# --- quiet, resume, stop, scale ---
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_quiet_and_resume(workers: Start, client: Client, pool: str) -> None:
+    run = workers("--pool", pool)
+    run.ready()
+    (report,) = reports(client)
+    client.workers.quiet(report.name)
+    assert confirmed(client, report.name).state == "quiet"
+    jid = put(client, "write", "later")
+    client.workers.scale(report.name, 2)  # another round, in which it does not take the job
+    assert confirmed(client, report.name).slots == 2
+    assert state(client, jid) == "waiting"
+    client.workers.resume(report.name)
+    assert confirmed(client, report.name).state == "running"
+    until(client, jid, "complete")
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_slots_can_be_scaled(workers: Start, client: Client, pool: str) -> None:
+    run = workers("--pool", pool, "--concurrency", "1")
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    jids = [put(client, "long", 600) for _ in range(3)]
+    started(client, 1)
+    client.workers.scale(report.name, 3)
+    started(client, 3)
+    assert confirmed(client, report.name).slots == 3
+    client.workers.scale(report.name, 1)
+    assert confirmed(client, report.name).slots == 1
+    assert [state(client, jid) for jid in jids] == ["running"] * 3  # they are not interrupted
+    assert len(descendants(pid)) == (4 if pool == "processes" else 1)
+    with pytest.raises(InvalidArgument, match="Use 1 to 64"):
+        client.workers.scale(report.name, 65)
+    with pytest.raises(InvalidArgument, match="Use 1 to 64"):
+        client.workers.scale(report.name, 0)
+
+
+def test_processes_of_slots_that_are_no_longer_needed_end(workers: Start, client: Client) -> None:
+    run = workers("--pool", "processes", "--concurrency", "3")
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    jids = [put(client, "long", 0.5) for _ in range(3)]
+    started(client, 3)
+    processes = len(descendants(pid))
+    for jid in jids:
+        until(client, jid, "complete")
+    client.workers.scale(report.name, 1)
+    wait_for(lambda: len(descendants(pid)) == processes - 2, "two processes are to end")
+    client.workers.scale(report.name, 3)
+    for number in range(3):
+        put(client, "long", 600 + number)
+    started(client, 6)
+    assert len(descendants(pid)) == processes
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_stopped_process_is_not_replaced(workers: Start, client: Client, pool: str) -> None:
+    """The other process continues; when the last one is stopped, `runqless` ends."""
+    run = workers("--pool", pool, "--processes", "2", "--concurrency", "1")
+    run.ready(2)
+    first, second = reports(client, 2)
+    jid = put(client, "long", 1)
+    started(client)
+    holder = client.jobs.get(jid).worker_name  # type: ignore[union-attr]
+    other = next(report.name for report in (first, second) if report.name != holder)
+    client.workers.stop(holder)
+    until(client, jid, "complete")  # a graceful end
+    wait_for(lambda: "stopped by an operator" in run.text(), "the process is to end")
+    reports(client, 1)
+    again = put(client, "write", "again")
+    until(client, again, "complete")
+    assert len(run.children()) == 1
+    client.workers.stop(other)
+    assert run.wait() == 0
+    assert client.workers.alive() == []
+
+
+def test_a_replaced_process_stays_quiet_and_scaled(workers: Start, client: Client) -> None:
+    run = workers("--concurrency", "2")
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    client.workers.scale(report.name, 5)
+    client.workers.quiet(report.name)
+    confirmed(client, report.name)
+    os.kill(pid, signal.SIGKILL)
+
+    def successor() -> WorkerReport | None:
+        return next((other for other in client.workers.reports() if other.pid != pid), None)
+
+    replaced = wait_for(successor, "another process is to report")
+    assert (replaced.state, replaced.slots) == ("quiet", 5)
+    run.signal(signal.SIGCONT)  # resumes all
+    jid = put(client, "write")
+    until(client, jid, "complete")
+
+
+def test_a_request_is_found_without_its_message(workers: Start, client: Client) -> None:
+    """The channel was broken when it was announced: the next report finds it."""
+    run = workers()
+    run.ready()
+    (report,) = reports(client)
+    request = json.dumps({"id": 1, "action": "quiet", "at": time.time()}, separators=(",", ":"))
+    client.source.sync().hset(f"ql:report:{report.name}", "state", request)
+    assert confirmed(client, report.name).state == "quiet"
+    assert liveness.INTERVAL < 40  # which is how long `wait_for` waits
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "",
+        "nonsense",
+        "[]",
+        '{"id":1,"action":"rm","at":1}',
+        '{"id":"1","action":"stop","at":1}',
+        '{"id":1,"action":"scale","at":1,"slots":100000000}',
+        '{"id":1,"action":"scale","at":1}',
+        '{"id":1,"action":"scale","at":1,"slots":9999}',
+        '{"id":1,"action":"stop","at":1,"x":"' + "x" * 5000 + '"}',
+    ],
+)
+def test_forged_requests_change_nothing(workers: Start, client: Client, forged: str) -> None:
+    run = workers()
+    run.ready()
+    (report,) = reports(client)
+    server = client.source.sync()
+    server.hset(f"ql:report:{report.name}", "slots", forged)
+    for message in ("nonsense", "[]", '{"event":"request"}', "x" * 100_000, '{"event":"request","id":{}}'):
+        server.publish(f"ql:w:{report.name}", message)
+    client.workers.quiet(report.name)  # which it still follows
+    wait_for(lambda: the_report(client, report.name).state == "quiet", "it is to be quiet")
+    assert the_report(client, report.name).slots == report.slots
+    jid = put(client, "write")
+    client.workers.resume(report.name)
+    until(client, jid, "complete")
+
+
+# --- stacks ---
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_stacks_of_running_jobs(workers: Start, client: Client, pool: str) -> None:
+    run = workers("--pool", pool)
+    run.ready()
+    (report,) = reports(client)
+    assert stacks(client, report.name).jobs == []
+    jids = {name: put(client, name, 600) for name in ("long", "along", "deep_wait")}
+    started(client, 3)
+    answer = stacks(client, report.name)
+    by_jid = {stack.jid: stack for stack in answer.jobs}
+    assert by_jid.keys() == set(jids.values())
+    sync, task, deep = (by_jid[jids[name]] for name in ("long", "along", "deep_wait"))
+    assert (sync.klass, sync.seconds < 60) == (f"{JOBS}.long", True)
+    assert sync.frames[-1].source == "time.sleep(job.data)"
+    assert sync.frames[-1].path.endswith("/worker/jobs.py")
+    assert functions(task)[-2:] == ["along", "sleep"]
+    assert functions(deep)[-4:] == ["deep_wait", "_first_level", "_second_level", "sleep"]
+    assert "hunter2" not in str(answer)  # the value of a variable of these jobs
+    assert 0 < client.source.sync().ttl(f"ql:stacks:{report.name}") <= 120
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_stack_of_an_async_job_that_blocks_its_loop(workers: Start, client: Client, pool: str) -> None:
+    run = workers("--pool", pool)
+    run.ready()
+    (report,) = reports(client)
+    put(client, "ablocks", 600)
+    started(client)
+    (stack,) = wait_for(lambda: (jobs := stacks(client, report.name).jobs) and jobs[0].frames and jobs)
+    assert functions(stack)[-1] == "ablocks"
+    assert stack.frames[-1].source == "time.sleep(job.data)"
+
+
+def test_the_stack_of_a_process_that_holds_the_interpreter(workers: Start, client: Client) -> None:
+    run = workers("--pool", "processes")
+    run.ready()
+    (report,) = reports(client)
+    put(client, "holds_gil", 600)
+    started(client)
+    (stack,) = wait_for(lambda: (jobs := stacks(client, report.name).jobs) and jobs[0].frames and jobs)
+    assert functions(stack)[-1] == "holds_gil"
+
+
+def test_a_blocked_worker_does_not_answer(workers: Start, client: Client) -> None:
+    """Its request stays, and is not answered when nobody waits any more."""
+    run = workers()
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    os.kill(pid, signal.SIGSTOP)
+    client.workers.request_stacks(report.name)
+    time.sleep(0.5)
+    assert client.workers.stacks(report.name) is None
+    assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
+    old = json.dumps({"id": 1, "action": "stacks", "at": time.time() - 100}, separators=(",", ":"))
+    client.source.sync().hset(f"ql:report:{report.name}", "stacks", old)
+    os.kill(pid, signal.SIGCONT)
+    confirmed(client, report.name)
+    assert client.workers.stacks(report.name) is None
+
+
+def test_a_loop_that_hangs_can_be_examined(workers: Start, client: Client) -> None:
+    """Requests are not confirmed, but stacks are sent: the thread that reports collects them."""
+    run = workers()
+    run.ready()
+    (report,) = reports(client)
+    jid = put(client, "hangs_the_loop", 600)
+    started(client)
+    client.workers.quiet(report.name)
+    (stack,) = stacks(client, report.name).jobs
+    assert stack.jid == jid
+    wait_for(lambda: [request.action for request in the_report(client, report.name).requests] == ["quiet"])
+
+
+def test_stacks_are_bounded(workers: Start, client: Client) -> None:
+    run = workers("--concurrency", "60")
+    run.ready()
+    (report,) = reports(client)
+    for _ in range(59):
+        put(client, "along", 600)
+    put(client, "recurses", 600)
+    started(client, 60)
+    answer = stacks(client, report.name)
+    assert (len(answer.jobs), answer.left_out) == (50, 10)
+    assert max(len(stack.frames) for stack in answer.jobs) <= 60
+
+
+# --- in the terminal ---
+
+
+def in_terminal(*arguments: str) -> str:
+    output = StringIO()
+    call_command("qless_workers", *arguments, stdout=output, no_color=True)
+    return output.getvalue()
+
+
+@pytest.fixture
+def site(client: Client, valkey_url: str, settings: Any) -> None:
+    """The settings name the server of the tests."""
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+
+
+def test_workers_are_controlled_in_the_terminal(workers: Start, client: Client, site: None) -> None:
+    assert in_terminal("list") == "No workers report.\n"
+    run = workers("--name", "web1", "--processes", "2", "--concurrency", "2", qless={"RELEASE": "abc123"})
+    run.ready(2)
+    first, second = (report.name for report in reports(client, 2))
+    put(client, "long", 600)
+    started(client)
+    assert "no worker" in refused("quiet", "web2-*").lower()
+    assert in_terminal("quiet", "web1-*").count("quiet confirmed.") == 2
+    listed = in_terminal("list")
+    assert listed.count(" quiet ") == listed.count("abc123") == 2
+    assert "1/2" in listed
+    assert "long" in listed
+    assert in_terminal("resume", first) == f"{first}: resume confirmed.\n"
+    assert in_terminal("scale", second, "--slots", "5") == f"{second}: scale confirmed.\n"
+    assert "Use 1 to 64" in refused("scale", second, "--slots", "65")
+    assert sorted((report.state, report.slots) for report in reports(client, 2)) == [("quiet", 5), ("running", 2)]
+    assert "time.sleep(job.data)" in in_terminal("stacks", first, second)
+    holder = client.queues["q"].jobs.running()[0]
+    name = client.jobs.get(holder).worker_name  # type: ignore[union-attr]
+    idle = first if name == second else second
+    in_terminal("stop", idle)
+    reports(client, 1)
+
+
+def test_a_worker_that_does_not_confirm_is_named(workers: Start, client: Client, site: None) -> None:
+    run = workers()
+    (pid,) = run.ready()
+    (report,) = reports(client)
+    os.kill(pid, signal.SIGSTOP)
+    assert f"Not confirmed within 0.1 s: {report.name}" in refused("quiet", report.name, "--wait", "0.1")
+    assert "quiet requested" in in_terminal("list")
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        in_terminal(*arguments)
+    return str(caught.value)
