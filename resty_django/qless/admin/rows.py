@@ -138,7 +138,9 @@ def _examined(examined: int, candidates: int | None) -> str:
     """Return the progress of a search."""
     if candidates is None or candidates < examined:
         return str(_("Examined {}.")).format(formatting.job_count(examined))
-    return str(_("Examined {} of about {}.")).format(formatting.number(examined), formatting.job_count(candidates))
+    return str(_("Examined {examined} of about {jobs}.")).format(
+        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
+    )
 
 
 def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
