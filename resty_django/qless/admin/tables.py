@@ -82,8 +82,13 @@ class Table:
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
+    return max(1, number_of(request, key))
+
+
+def number_of(request: HttpRequest, key: str) -> int:
+    """Return a whole number from the URL; 0 if there is none."""
     text = request.GET.get(key, "")
-    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def changed(request: HttpRequest, **changes: Any) -> str:
