@@ -129,7 +129,7 @@ class OverrideSet:
                 yield from self._containing(value)
 
     def _containing(self, name: str) -> Iterator[ByLimit]:
-        """Yield the overrides of the networks that contain an address, those of the smallest network first."""
+        """Yield the overrides of the networks that contain an address, the smallest network first."""
         address = _parsed(name)
         if address is not None:
             version, number = address
