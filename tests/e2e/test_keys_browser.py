@@ -21,7 +21,8 @@ pytestmark = [
 
 
 ROW_INDEX = """
-[...document.querySelectorAll(".resty-list tbody tr, #result_list tbody tr")].indexOf(document.activeElement.closest("tr"))
+[...document.querySelectorAll(".resty-list tbody tr, #result_list tbody tr")].indexOf(
+  document.activeElement.closest("tr"))
 """
 
 
