@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
-from resty_django.admin.formatting import NONE, number, percent
+from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.statistics import Key, why
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
@@ -64,7 +64,7 @@ class SlowKey:
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
         key = Key.of(slow.key)
-        return cls(key.text, token_of(slow.key), seconds(slow.seconds), moment(slow.when), slow.times)
+        return cls(key.text, token_of(slow.key), duration(slow.seconds), moment(slow.when), slow.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Callbacks:
 
     @property
     def saved(self) -> str:
-        return f"{self.stats.saved:,}"
+        return number(self.stats.saved)
 
     @property
     def saved_time(self) -> str:
@@ -117,7 +117,7 @@ class Figures:
 
     @property
     def calls(self) -> str:
-        return f"{self.hour.calls:,}"
+        return number(self.hour.calls)
 
     @property
     def hits(self) -> str:
@@ -131,9 +131,9 @@ class Figures:
                 kind,
                 str(label),
                 str(help),
-                f"{getattr(hour, kind):,}",
+                number(getattr(hour, kind)),
                 share(hour, kind),
-                f"{getattr(total, kind):,}",
+                number(getattr(total, kind)),
                 share(total, kind),
             )
             for kind, (label, help) in LEVELS.items()
@@ -275,19 +275,7 @@ def share(stats: Stats, kind: str) -> str:
 
 
 def mean(stats: Stats) -> str:
-    return seconds(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
-
-
-def seconds(time: float) -> str:
-    return f"{time:,.2f} s" if time >= 1 else f"{time * 1000:.1f} ms"
-
-
-def duration(time: float) -> str:
-    """Return a long duration in its largest unit."""
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
-        if time >= 2 * length:
-            return f"{time / length:,.0f} {unit}"
-    return seconds(time)
+    return duration(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
 
 
 def moment(epoch: float) -> datetime:
@@ -312,7 +300,7 @@ def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
         yield "shm_miss", dictionary_text(dictionary)
     yield "shm_locks", dictionary_text(cache.locks)
     yield "shm_stats", dictionary_text(cache.counter.dictionary)
-    yield "lru_size", f"{cache.lru.max_items:,}"
+    yield "lru_size", number(cache.lru.max_items)
     yield "ipc", "events" if isinstance(cache.channel, EventChannel) else value_text(cache.channel)
     for name, value in cache.compression.items():
         yield name, value_text(value)
