@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -25,11 +26,12 @@ TICK: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack for the template. `location`: the innermost frame of the site's code, or of all if there is none."""
+    """A stack for the template. `title`: the job, its class and duration.
 
-    job: Any
-    klass: str
-    duration: str
+    `location`: the innermost frame of the site's code, or of all if there is none.
+    """
+
+    title: Any
     location: Location | None
     frames: Sequence[Location]
 
@@ -64,14 +66,14 @@ def stacks_section(client: Any, name: str, report: WorkerReport | None, now: flo
     if answer is None and request is None:
         return None
     note = ""
-    if request is not None:
+    if request is not None and (answer is None or answer.id != request.id):
         waited = max(0.0, now - request.at)
         if waited < PATIENCE:
             note = _("Stacks were requested %(time)s ago. The worker has not answered yet.")
         else:
             note = _(
-                "The worker has not answered a request for stacks for %(time)s: a job holds its interpreter, or it is "
-                "stopped or cut off from the server."
+                "The worker has not answered a request for stacks for %(time)s: it is blocked, stopped, or cut off "
+                "from the server."
             )
         note %= {"time": formatting.duration(waited)}
     if answer is None:
@@ -91,11 +93,20 @@ def _stack(stack: JobStack) -> Stack:
     frames = [_location(frame) for frame in stack.frames]
     candidates = [frame for frame in frames if not frame.library] or frames
     return Stack(
+        _title(stack),
+        candidates[-1] if candidates else None,
+        frames,
+    )
+
+
+def _title(stack: JobStack) -> Any:
+    if not stack.jid:
+        return _("A thread that runs a job: a job holds the interpreter of the worker")
+    return format_html(
+        "{} · {} · {}",
         formatting.job_link(stack.jid),
         formatting.name(stack.klass),
         formatting.duration(stack.seconds),
-        candidates[-1] if candidates else None,
-        frames,
     )
 
 

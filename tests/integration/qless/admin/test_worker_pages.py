@@ -16,7 +16,7 @@ from resty_django.qless.admin import worker_stacks
 from resty_django.qless.clients.replies import SILENT
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.stacks import encode_stacks
-from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, text_of
+from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, report, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -27,19 +27,6 @@ ACTIONS = ("quiet", "resume", "stop", "scale", "stacks")
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker answers here."""
     monkeypatch.setattr(worker_stacks, "WAIT", 0.0)
-
-
-def report(client: Client, name: str, **fields: Any) -> None:
-    """Report as a worker does."""
-    text = encode_report(
-        {
-            **{"host": "web1", "pid": 4711, "started": time.time() - 7200, "state": "running", "slots": 8},
-            **{"max_slots": 64, "used": 3, "pool": "threads", "package": "1.2.3", "python": "3.13.1"},
-            **{"django": "6.1", "release": "abc123", "jobs": [], **fields},
-        }
-    )
-    client.call("worker.alive", name, "mail", "pdf")
-    client.call("worker.report", name, text)
 
 
 def silence(client: Client, name: str, seconds: float) -> None:
