@@ -85,13 +85,14 @@ test-pages: venv ## Do what the how-to pages and the page of mistakes say, on ne
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
 	$(PY) -m pytest -m network $(PYTEST_ARGS)
 
-lint: venv ## Check format, code, types, import rules and wording
+lint: venv ## Check format, code, types, import rules, wording and translations
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
 	$(PY) -m tests.english
+	$(PY) -m tests.gettext_check
 
 format: venv ## Format the code and sort imports
 	$(VENV)/bin/ruff check --fix .

@@ -37,8 +37,8 @@ class Reply(NamedTuple):
     result: dict[str, Any]
 
     @property
-    def milliseconds(self) -> str:
-        return f"{1000 * self.result['seconds']:.2f}"
+    def duration(self) -> str:
+        return f"{1000 * self.result['seconds']:.2f} ms"
 
 
 def process_name() -> str:

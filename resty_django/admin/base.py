@@ -20,6 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 
 from resty_django.text import one_line
 
@@ -203,15 +204,17 @@ class PageAdmin(ModelAdmin[Model]):
         try:
             bound = form(request.POST if request.method == "POST" else None, obj)
         except self.refusals as error:
-            self.message_user(request, format_html("Not possible: {}", str(error)), messages.ERROR)
+            self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
             return HttpResponseRedirect(change_page)
         if request.method == "POST" and bound.is_valid():
             try:
                 message = perform(request, obj, bound.cleaned_data)
             except self.refusals as error:
-                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             except DatabaseError as error:
-                self.message_user(request, format_html("The database did not respond: {}", str(error)), messages.ERROR)
+                self.message_user(
+                    request, format_html(_("The database did not respond: {}"), str(error)), messages.ERROR
+                )
             else:
                 self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(self.url_after(request, obj))

@@ -14,6 +14,7 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from resty_django.models import SharedDictionary
@@ -128,7 +129,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         if not shdicts[obj.name].delete(cleaned_data["key"]):
             raise NotFound(f"the key “{key_text}” does not exist.")
         self.log_change(request, obj, f"Deleted the key “{key_text}”.")
-        return format_html('Deleted the key <code class="resty-id">{}</code>.', key_text)
+        return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
 
     def flush_expired_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(
@@ -144,9 +145,12 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
 
     def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
-        message = f"Freed {freed:,} expired items." + (" There may be more." if freed >= FREED_AT_ONCE else "")
-        self.log_change(request, obj, message)
-        return message
+        is_limited = freed >= FREED_AT_ONCE
+        self.log_change(request, obj, f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}")
+        message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
+        if is_limited:
+            message = _("Freed %(count)s expired items. There may be more.")
+        return message % {"count": f"{freed:,}"}
 
     def flush_all_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(
@@ -162,9 +166,8 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
 
     def _flush_all(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         shdicts[obj.name].flush_all()
-        message = "Marked everything in it expired."
-        self.log_change(request, obj, message)
-        return message
+        self.log_change(request, obj, "Marked everything in it expired.")
+        return _("Marked everything in it expired.")
 
 
 def _sheet(rows: Sequence[Figures]) -> Sheet:

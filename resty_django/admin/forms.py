@@ -6,6 +6,8 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from .statistics import key_of
 
@@ -13,7 +15,9 @@ from .statistics import key_of
 class DeleteForm(forms.Form):
     """Form that names a key: by a token in the URL, or typed."""
 
-    key = forms.CharField(label="Key", strip=False, help_text="The complete key. Case and spaces matter.")
+    key = forms.CharField(
+        label=gettext_lazy("Key"), strip=False, help_text=gettext_lazy("The complete key. Case and spaces matter.")
+    )
 
     def __init__(self, data: Any, token: str) -> None:
         super().__init__(data)
@@ -33,9 +37,9 @@ class FlushForm(forms.Form):
     def __init__(self, data: Any, name: str) -> None:
         super().__init__(data)
         self.name = name
-        self.fields["confirmation"].label = f"Type “{name}” to empty it"
+        self.fields["confirmation"].label = _("Type “%(name)s” to empty it") % {"name": name}
 
     def clean_confirmation(self) -> str:
         if self.cleaned_data["confirmation"] != self.name:
-            raise ValidationError("This is not the name of the dictionary.")
+            raise ValidationError(_("This is not the name of the dictionary."))
         return self.name

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from django.template.defaultfilters import filesizeformat
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.conf import conf
 from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind, shdicts
@@ -30,13 +32,13 @@ MAX_LISTED: Final = 100
 """Maximum number of keys that a search examines, and that it shows."""
 
 TYPES: Final = {
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    bytes: "bytes",
-    list: "list, as msgpack",
-    dict: "dict, as msgpack",
+    str: gettext_lazy("text"),
+    int: gettext_lazy("whole number"),
+    float: gettext_lazy("number"),
+    bool: gettext_lazy("true or false"),
+    bytes: gettext_lazy("bytes"),
+    list: gettext_lazy("list, as msgpack"),
+    dict: gettext_lazy("dict, as msgpack"),
 }
 
 
@@ -87,7 +89,12 @@ def figures(name: str, *, count: bool = False) -> Figures:
     try:
         dictionary = shdicts[name]
         engine = dictionary.engine
-        where = f"memory of {socket.gethostname()}" if engine == "lmdb" else f"cache {conf.shared_dicts[name].alias}"
+        place, template = (
+            (socket.gethostname(), _("memory of %(name)s"))
+            if engine == "lmdb"
+            else (conf.shared_dicts[name].alias, _("cache %(name)s"))
+        )
+        where = template % {"name": place}
         stats = dictionary.stats() if count else dictionary.quick_stats()
     except Exception as error:  # the page has to show any error
         return Figures(name, engine, where, error=why(error))
@@ -140,20 +147,25 @@ def find_item(dictionary: SharedDict, key: str) -> ItemView | None:
         item = dictionary.get_stale(key)
     except WrongKind:
         life = dictionary.ttl(key)
-        return None if life is None else ItemView("list", f"{dictionary.llen(key):,} items", life_text(life))
+        return None if life is None else _list_view(dictionary.llen(key), life)
     if item is None:
         return None
     value = item.value
     life = None if item.stale else dictionary.ttl(key)
-    kind = TYPES.get(type(value), type(value).__name__)
+    kind = str(TYPES.get(type(value), type(value).__name__))
     return ItemView(kind, size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+
+
+def _list_view(length: int, life: float | None) -> ItemView:
+    text = ngettext("%(count)s item", "%(count)s items", length) % {"count": f"{length:,}"}
+    return ItemView(_("list"), text, life_text(life))
 
 
 def life_text(ttl: float | None) -> str:
     if ttl is None:
-        return "has expired"
+        return _("has expired")
     if not ttl:
-        return "for ever"
+        return _("for ever")
     return f"{ttl:.3f} s" if ttl < 60 else str(timedelta(seconds=int(ttl)))
 
 

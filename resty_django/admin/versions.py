@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import connections, models
+from django.utils.translation import gettext as _
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
@@ -51,7 +52,7 @@ class VersionedForm(_ModelForm):
             return
         stored = stored_row(self.instance, lock=True)
         if stored is None:
-            self.add_error(None, "Another user has deleted this object. Nothing was saved.")
+            self.add_error(None, _("Another user has deleted this object. Nothing was saved."))
         elif stored.version != seen_version:
             self.add_error(None, ValidationError(self._differences(stored, seen_version)))
             data: Any = self.data.copy()  # type: ignore[attr-defined]
@@ -60,14 +61,18 @@ class VersionedForm(_ModelForm):
 
     def _differences(self, stored: Any, seen_version: int) -> list[str]:
         lines = [
-            f"Another user has saved this object since you opened it (version {seen_version}, now "
-            f"{stored.version}). Nothing was saved. To overwrite those changes, save again."
+            _(
+                "Another user has saved this object since you opened it (version %(seen)s, now %(stored)s). Nothing "
+                "was saved. To overwrite those changes, save again."
+            )
+            % {"seen": seen_version, "stored": stored.version}
         ]
         for name in self.cleaned_data:
             if name in own_fields(stored):
                 theirs, ours = getattr(stored, name), getattr(self.instance, name)
                 if theirs != ours:
-                    lines.append(f"{self[name].label}: stored “{_shortened(theirs)}”, yours “{_shortened(ours)}”.")
+                    values = {"field": self[name].label, "theirs": _shortened(theirs), "ours": _shortened(ours)}
+                    lines.append(_("%(field)s: stored “%(theirs)s”, yours “%(ours)s”.") % values)
         return lines
 
 

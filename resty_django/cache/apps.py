@@ -11,7 +11,7 @@ from resty_django.appconfig import Part
 class CacheConfig(appconfig.RestyAppConfig):
     name = "resty_django.cache"
     label = "resty_cache"
-    verbose_name = "Cache"
+    verbose_name = _("Cache")
     system_checks = (
         "resty_django.checks.check_core",
         "resty_django.cache.checks.check_backends",
@@ -25,6 +25,7 @@ class CacheConfig(appconfig.RestyAppConfig):
             page="resty_cache_cache_changelist",
             order=30,
             erases=True,
+            tells=True,
         ),
     )
 

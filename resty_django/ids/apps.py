@@ -11,7 +11,7 @@ from resty_django.appconfig import Part
 class IdsConfig(appconfig.RestyAppConfig):
     name = "resty_django.ids"
     label = "resty_ids"
-    verbose_name = "ID service"
+    verbose_name = _("ID service")
     default_auto_field = "django.db.models.BigAutoField"
     system_checks = ("resty_django.checks.check_core", "resty_django.ids.declared.check_rules")
     parts = (

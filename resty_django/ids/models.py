@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from resty_django.conf import conf
 from resty_django.fields import ExactCharField
@@ -87,42 +88,46 @@ class IdRule(models.Model):
         YEAR = "year", "each calendar year"
 
     name = ExactCharField(
-        max_length=MAX_NAME_LENGTH, unique=True, help_text="The name that callers pass, for example order."
+        max_length=MAX_NAME_LENGTH, unique=True, help_text=_("The name that callers pass, for example order.")
     )
     description = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.TEMPLATE)
     source = models.TextField(
-        help_text="The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted "
-        "path of a Python class that the settings allow."
+        help_text=_(
+            "The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted "
+            "path of a Python class that the settings allow."
+        )
     )
-    enabled = models.BooleanField(default=True, help_text="A disabled rule behaves like an unknown one.")
-    min_counter = models.BigIntegerField("minimum", default=0)
-    max_counter = models.BigIntegerField("maximum", default=999_999)
+    enabled = models.BooleanField(default=True, help_text=_("A disabled rule behaves like an unknown one."))
+    min_counter = models.BigIntegerField(_("minimum"), default=0)
+    max_counter = models.BigIntegerField(_("maximum"), default=999_999)
     reset_seconds = models.BigIntegerField(
-        "reset every (seconds)",
+        _("reset every (seconds)"),
         default=0,
-        help_text="86400: each day, 604800: each Monday, 0: never. In the rule's time zone.",
+        help_text=_("86400: each day, 604800: each Monday, 0: never. In the rule's time zone."),
     )
-    reset_calendar = models.CharField("or reset", max_length=5, choices=Calendar, blank=True, default="")
-    timezone = models.CharField(max_length=64, blank=True, default="", help_text="Empty: the site's TIME_ZONE.")
+    reset_calendar = models.CharField(_("or reset"), max_length=5, choices=Calendar, blank=True, default="")
+    timezone = models.CharField(max_length=64, blank=True, default="", help_text=_("Empty: the site's TIME_ZONE."))
     segment_size = models.PositiveIntegerField(
         default=1000,
-        help_text="Numbers that a process reserves at a time. A killed process leaves a gap of up to that size.",
+        help_text=_("Numbers that a process reserves at a time. A killed process leaves a gap of up to that size."),
     )
     gapless = models.BooleanField(
         default=False,
-        help_text="No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only.",
+        help_text=_(
+            "No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only."
+        ),
     )
     salt_length = models.PositiveSmallIntegerField(
         null=True,
         blank=True,
-        help_text="Lua and Python rules: the exact length of the salt. Empty: any length up to 32.",
+        help_text=_("Lua and Python rules: the exact length of the salt. Empty: any length up to 32."),
     )
     fixed_length = models.BooleanField(
-        default=True, help_text="Lua and Python rules: refuse the rule if its IDs would differ in length."
+        default=True, help_text=_("Lua and Python rules: refuse the rule if its IDs would differ in length.")
     )
     max_names = models.PositiveIntegerField(
-        default=10_000, help_text="Maximum number of application names with a counter."
+        default=10_000, help_text=_("Maximum number of application names with a counter.")
     )
     name_count = NameCountField(default=0, db_default=0, editable=False)
     scramble_key = models.CharField(max_length=128, default=new_scramble_key, editable=False)
@@ -132,7 +137,7 @@ class IdRule(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        verbose_name = "ID rule"
+        verbose_name = _("ID rule")
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
             models.CheckConstraint(
@@ -260,13 +265,13 @@ class IdCounter(models.Model):
     cycle_start = models.BigIntegerField()
     cycle_end = models.BigIntegerField()
     shown = models.BigIntegerField()
-    cycle_began = models.DateTimeField(help_text="When this cycle was entered, by the clock of the database client.")
-    cycle_first = models.BigIntegerField(help_text="The bound when this cycle was entered.")
+    cycle_began = models.DateTimeField(help_text=_("When this cycle was entered, by the clock of the database client."))
+    cycle_first = models.BigIntegerField(help_text=_("The bound when this cycle was entered."))
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True, db_index=True)
 
     class Meta:
-        verbose_name = "ID counter"
+        verbose_name = _("ID counter")
         ordering: ClassVar = ["rule__name", "app_name", "node_offset"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["rule", "app_name", "node_offset"], name="resty_ids_counter_once"),

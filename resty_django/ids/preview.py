@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from django.utils.translation import gettext as _
+
 from resty_django.conf import conf
 
 from .engine import segment
@@ -73,7 +75,8 @@ def preview(
     except BadRule as error:
         return Preview(error=str(error), place=place_of(rule.source, error.position))
     except Exception as error:  # a Python rule may raise anything when it is instantiated
-        return Preview(error=f"The rule cannot be instantiated: {type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+        return Preview(error=_("The rule cannot be instantiated: %(reason)s") % {"reason": reason})
     notes = _notes(rule, compiled.spec)
     try:
         check_name(app)
@@ -183,12 +186,15 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
     if isinstance(compiled, ScriptRule):
         warnings += _script_warnings(compiled, cycle, salt)
     elif not spec.reset.never and _ONE_DIGIT_YEAR.search(spec.source) and not _WHOLE_YEAR.search(spec.source):
-        warnings.append("The ID shows one digit of the year: the same IDs are issued again after ten years.")
+        warnings.append(_("The ID shows one digit of the year: the same IDs are issued again after ten years."))
     numbers = capacity(spec, conf.ids.step, conf.ids.offset)
     if not spec.gapless and numbers < 10 * spec.segment_size:
         warnings.append(
-            f"A segment of {spec.segment_size:,} is a large part of the {numbers:,} numbers in a cycle: a few killed "
-            "processes could use up the cycle. Lower the segment size."
+            _(
+                "A segment of %(size)s is a large part of the %(numbers)s numbers in a cycle: a few killed processes "
+                "could use up the cycle. Lower the segment size."
+            )
+            % {"size": f"{spec.segment_size:,}", "numbers": f"{numbers:,}"}
         )
     return warnings
 
@@ -196,17 +202,19 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
 def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[str]:
     spec = compiled.spec
     if spec.salt_length is None:
-        yield (
+        yield _(
             "The salt may have any length: if the script shows it next to the number, two pairs of salt and number "
             "can result in the same ID. Set the length of the salt."
         )
     if not spec.fixed_length:
-        yield "IDs may differ in length, so two numbers could result in the same ID. Turn on fixed length if you can."
+        yield _(
+            "IDs may differ in length, so two numbers could result in the same ID. Turn on fixed length if you can."
+        )
     if not spec.reset.never and -FOREVER < cycle.start < cycle.end < FOREVER:
         later = spec.reset.cycle(cycle.end).start
         texts = {compiled.shape(wall, "").render(spec.min_counter, salt) for wall in (cycle.start, later)}
         if len(texts) == 1:
-            yield "The ID does not show its cycle: the same IDs are issued again after each reset."
+            yield _("The ID does not show its cycle: the same IDs are issued again after each reset.")
     for name, mine in (
         ("min_counter", spec.min_counter),
         ("max_counter", spec.max_counter),
@@ -214,33 +222,40 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
     ):
         value = getattr(compiled._script, name, None)
         if isinstance(value, int) and value != mine:
-            yield f"The script's {name}() is {value:,}, but the rule has {mine:,}. The rule's value is used."
+            template = _("The script's %(name)s() is %(script)s, but the rule has %(rule)s. The rule's value is used.")
+            yield template % {"name": name, "script": f"{value:,}", "rule": f"{mine:,}"}
 
 
 def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
     ids = conf.ids
     span = spec.max_counter - spec.min_counter + 1
-    notes = [f"{span:,} numbers {_per(spec.reset)}."]
+    notes = [_("%(count)s numbers %(period)s.") % {"count": f"{span:,}", "period": _per(spec.reset)}]
     if ids.step > 1:
         numbers = capacity(spec, ids.step, ids.offset)
         first = segment.first_number(spec, ids.step, ids.offset)
-        notes.append(f"{numbers:,} of them are for this node ({ids.offset} of {ids.step}), beginning with {first:,}.")
+        template = _("%(count)s of them are for this node (%(node)s of %(step)s), beginning with %(first)s.")
+        values = {"count": f"{numbers:,}", "node": ids.offset, "step": ids.step, "first": f"{first:,}"}
+        notes.append(template % values)
         if spec.kind == "template" and ":scramble" in spec.source:
-            notes.append("Sites that share the numbers need the same scramble key: declare the rule in RULES with one.")
+            notes.append(
+                _("Sites that share the numbers need the same scramble key: declare the rule in RULES with one.")
+            )
     if spec.kind == "template" and rule.max_names > 1 and "{app}" not in spec.source.replace("{{", ""):
-        notes.append("The ID does not show the application name: IDs of two names can be equal.")
+        notes.append(_("The ID does not show the application name: IDs of two names can be equal."))
     if spec.gapless:
         notes.append(
-            "Gapless: a number is taken inside the caller's transaction and returned if the transaction is rolled "
-            "back. Callers wait for one another, and only Python code can request IDs."
+            _(
+                "Gapless: a number is taken inside the caller's transaction and returned if the transaction is rolled "
+                "back. Callers wait for one another, and only Python code can request IDs."
+            )
         )
     return notes
 
 
 def _per(reset: Reset) -> str:
     if reset.never:
-        return "in total, because the rule never resets"
+        return _("in total, because the rule never resets")
     if reset.calendar:
-        return f"each {reset.calendar}"
-    periods = {60: "minute", 3600: "hour", DAY: "day", WEEK: "week"}
-    return f"each {periods[reset.seconds]}" if reset.seconds in periods else f"in each {reset.seconds:,} s"
+        return _("each month") if reset.calendar == "month" else _("each year")
+    periods = {60: _("each minute"), 3600: _("each hour"), DAY: _("each day"), WEEK: _("each week")}
+    return periods.get(reset.seconds) or _("in each %(seconds)s s") % {"seconds": f"{reset.seconds:,}"}

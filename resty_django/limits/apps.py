@@ -18,7 +18,7 @@ LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
 class LimitsConfig(appconfig.RestyAppConfig):
     name = "resty_django.limits"
     label = "resty_limits"
-    verbose_name = "Limits"
+    verbose_name = _("Limits")
     default_auto_field = "django.db.models.BigAutoField"
     system_checks = (
         "resty_django.checks.check_core",
@@ -33,6 +33,7 @@ class LimitsConfig(appconfig.RestyAppConfig):
             page="resty_limits_limitpolicy_changelist",
             order=20,
             erases=True,
+            tells=True,
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from resty_django.fields import ExactCharField
 from resty_django.models import NoRows
@@ -47,123 +48,138 @@ def save_with_version(row: Any, save: Callable[..., None], args: Any, kwargs: di
 class LimitPolicy(models.Model):
     """A limit that operators can edit while the site runs."""
 
-    name = ExactCharField(max_length=LONGEST_NAME, unique=True, help_text="The name in code and in the statistics.")
+    name = ExactCharField(max_length=LONGEST_NAME, unique=True, help_text=_("The name in code and in the statistics."))
     description = models.CharField(max_length=200, blank=True)
     algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
     rate = models.CharField(
         max_length=LONGEST_RATE,
         blank=True,
-        help_text="The rate of requests, for example 200/s or 30/min. A request must pass all of several rates: "
-        "10/s;1000/h. Windows, token bucket: instead of the numbers that it defines.",
+        help_text=_(
+            "The rate of requests, for example 200/s or 30/min. A request must pass all of several rates: "
+            "10/s;1000/h. Windows, token bucket: instead of the numbers that it defines."
+        ),
     )
     burst = models.FloatField(
         null=True,
         blank=True,
-        help_text="Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none.",
+        help_text=_("Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none."),
     )
     limit = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="Windows without a rate: requests per window. Concurrency: requests at the same time.",
+        help_text=_("Windows without a rate: requests per window. Concurrency: requests at the same time."),
     )
     window = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Windows without a rate: the length of a window, for example 1h, 10min or 30s.",
+        help_text=_("Windows without a rate: the length of a window, for example 1h, 10min or 30s."),
     )
     interval = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Token bucket: the time between two refills, for example 500ms. Empty: from the rate.",
+        help_text=_("Token bucket: the time between two refills, for example 500ms. Empty: from the rate."),
     )
     capacity = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="Token bucket: requests that pass at once when it is full. Empty: the number in the rate.",
+        help_text=_("Token bucket: requests that pass at once when it is full. Empty: the number in the rate."),
     )
     quantum = models.BigIntegerField(
-        null=True, blank=True, help_text="Token bucket: tokens per refill. Empty: 1, or from the rate."
+        null=True, blank=True, help_text=_("Token bucket: tokens per refill. Empty: 1, or from the rate.")
     )
     max_wait = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting "
-        "MAX_WAIT.",
+        help_text=_(
+            "Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting "
+            "MAX_WAIT."
+        ),
     )
     default_delay = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Concurrency: the assumed duration of a request until one was measured. Empty: 1s.",
+        help_text=_("Concurrency: the assumed duration of a request until one was measured. Empty: 1s."),
     )
     lease = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Concurrency: the time after which the slot of a killed process is released. It must be longer than "
-        "the longest request. Empty: 2min. “none”: slots are only released by the request itself.",
+        help_text=_(
+            "Concurrency: the time after which the slot of a killed process is released. It must be longer than "
+            "the longest request. Empty: 2min. “none”: slots are only released by the request itself."
+        ),
     )
     tiers = models.TextField(
         blank=True,
-        help_text="One tier per line, with its rate: “pro: 600/m”, or “staff: none” for no limit. Several rates: “pro: "
-        "10/s;1000/h”. The setting TIER names the tier of a request. Requests of other tiers have the numbers above.",
+        help_text=_(
+            "One tier per line, with its rate: “pro: 600/m”, or “staff: none” for no limit. Several rates: “pro: "
+            "10/s;1000/h”. The setting TIER names the tier of a request. Requests of other tiers have the numbers "
+            "above."
+        ),
     )
     key = models.CharField(
         max_length=LONGEST_KEY,
         default="ip",
-        help_text="How requests are grouped, for example ip, user or ip+path.",
+        help_text=_("How requests are grouped, for example ip, user or ip+path."),
     )
     path = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text="Requests with this path; * matches any characters: /api/*"
+        max_length=LONGEST_PATTERN, blank=True, help_text=_("Requests with this path; * matches any characters: /api/*")
     )
     route = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text="Requests with this URL name: shop:pay, or shop:*"
+        max_length=LONGEST_PATTERN, blank=True, help_text=_("Requests with this URL name: shop:pay, or shop:*")
     )
     view = models.CharField(
         max_length=LONGEST_PATTERN,
         blank=True,
-        help_text="Requests for the view with this dotted name: shop.views.pay, or shop.views.*",
+        help_text=_("Requests for the view with this dotted name: shop.views.pay, or shop.views.*"),
     )
     methods = models.CharField(
         max_length=64,
         blank=True,
-        help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: all methods.",
+        help_text=_("Requests with these methods: GET POST. GET includes HEAD. Empty: all methods."),
     )
     exempt_networks = models.TextField(
-        blank=True, help_text="One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."
+        blank=True, help_text=_("One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.")
     )
     exempt_users = models.TextField(
-        blank=True, help_text="One user per line: the user name, or user:7 with the primary key, as in keys."
+        blank=True, help_text=_("One user per line: the user name, or user:7 with the primary key, as in keys.")
     )
-    exempt_groups = models.TextField(blank=True, help_text="One group per line. Its members are exempt.")
-    exempt_paths = models.TextField(blank=True, help_text="One path per line; * matches any characters: /api/status/*")
-    cost = models.PositiveIntegerField(default=1, help_text="The number of requests that each request counts as.")
+    exempt_groups = models.TextField(blank=True, help_text=_("One group per line. Its members are exempt."))
+    exempt_paths = models.TextField(
+        blank=True, help_text=_("One path per line; * matches any characters: /api/status/*")
+    )
+    cost = models.PositiveIntegerField(default=1, help_text=_("The number of requests that each request counts as."))
     ban = models.CharField(
         max_length=_TIME,
         blank=True,
-        help_text="Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is "
-        "twice as long. Empty: no bans.",
+        help_text=_(
+            "Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is "
+            "twice as long. Empty: no bans."
+        ),
     )
     ban_after = models.BigIntegerField(
-        null=True, blank=True, help_text="The number of refusals, within the time of the ban, that cause it. Empty: 1."
+        null=True,
+        blank=True,
+        help_text=_("The number of refusals, within the time of the ban, that cause it. Empty: 1."),
     )
     mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(
-        "when the store is down",
+        _("when the store is down"),
         max_length=8,
         blank=True,
         choices=list(ON_ERROR.items()),
-        help_text="Empty: the setting ON_ERROR.",
+        help_text=_("Empty: the setting ON_ERROR."),
     )
     status = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="HTTP status of refusals. Empty: the setting STATUS."
+        null=True, blank=True, help_text=_("HTTP status of refusals. Empty: the setting STATUS.")
     )
-    order = models.IntegerField(default=0, help_text="The order in which the policies for a request decide.")
+    order = models.IntegerField(default=0, help_text=_("The order in which the policies for a request decide."))
     version = models.BigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        verbose_name = "limit policy"
-        verbose_name_plural = "limit policies"
+        verbose_name = _("limit policy")
+        verbose_name_plural = _("limit policies")
         ordering: ClassVar = ["order", "name"]
         constraints: ClassVar = [
             models.CheckConstraint(condition=Q(cost__gte=1), name="resty_limits_policy_cost"),
@@ -219,30 +235,33 @@ class LimitOverride(models.Model):
     kind = models.CharField(max_length=8, choices=list(overrides.KINDS.items()), default="address")
     key = ExactCharField(
         max_length=overrides.LONGEST_KEY,
-        help_text="The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a "
-        "key as the figures list it.",
+        help_text=_(
+            "The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a "
+            "key as the figures list it."
+        ),
     )
     limit = ExactCharField(
         max_length=LONGEST_SERIES,
         blank=True,
         default=overrides.ALL_LIMITS,
-        help_text="The name of the limit in the statistics, for example pay. Empty: all limits.",
+        help_text=_("The name of the limit in the statistics, for example pay. Empty: all limits."),
     )
     rate = models.CharField(
         max_length=overrides.LONGEST_RATE,
-        help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead "
-        "of a rate.",
+        help_text=_(
+            "A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead of a rate."
+        ),
     )
-    starts_at = models.DateTimeField("from", null=True, blank=True, help_text="Empty: from now on.")
-    ends_at = models.DateTimeField("until", null=True, blank=True, help_text="Empty: without an end.")
+    starts_at = models.DateTimeField(_("from"), null=True, blank=True, help_text=_("Empty: from now on."))
+    ends_at = models.DateTimeField(_("until"), null=True, blank=True, help_text=_("Empty: without an end."))
     reason = models.CharField(max_length=overrides.LONGEST_REASON, blank=True)
     version = models.BigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        verbose_name = "limit override"
-        verbose_name_plural = "limit overrides"
+        verbose_name = _("limit override")
+        verbose_name_plural = _("limit overrides")
         ordering: ClassVar = ["kind", "key", "limit"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -281,17 +300,19 @@ class QuotaUsage(models.Model):
 
     quota = ExactCharField(max_length=LONGEST_NAME)
     key = ExactCharField(max_length=LONGEST_QUOTA_KEY)
-    starts_at = models.BigIntegerField("start")
-    ends_at = models.BigIntegerField("end")
-    used = models.BigIntegerField(default=0, help_text="Units used, and units reserved to be used next.")
-    granted = models.BigIntegerField(default=0, help_text="Units in addition to the limit, in this period.")
-    limit = models.BigIntegerField(help_text="The limit when units were last reserved.")
-    resets = models.PositiveIntegerField(default=0, help_text="The number of times that the used units were set to 0.")
+    starts_at = models.BigIntegerField(_("start"))
+    ends_at = models.BigIntegerField(_("end"))
+    used = models.BigIntegerField(default=0, help_text=_("Units used, and units reserved to be used next."))
+    granted = models.BigIntegerField(default=0, help_text=_("Units in addition to the limit, in this period."))
+    limit = models.BigIntegerField(help_text=_("The limit when units were last reserved."))
+    resets = models.PositiveIntegerField(
+        default=0, help_text=_("The number of times that the used units were set to 0.")
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        verbose_name = "quota usage"
-        verbose_name_plural = "quota usage"
+        verbose_name = _("quota usage")
+        verbose_name_plural = _("quota usage")
         ordering: ClassVar = ["-starts_at", "quota", "key"]
         default_permissions: ClassVar = ("view",)
         permissions: ClassVar = [
@@ -323,8 +344,8 @@ class KeyBan(models.Model):
     class Meta:
         managed = False
         base_manager_name = "objects"
-        verbose_name = "ban"
-        verbose_name_plural = "bans"
+        verbose_name = _("ban")
+        verbose_name_plural = _("bans")
         default_permissions = ("view",)
         permissions: ClassVar = [
             ("add_keyban", "Can ban keys"),

@@ -146,7 +146,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         items.delete(_usable_cache(all_caches().get(obj.name)), cleaned_data["key"])
         text = Key.of(cleaned_data["key"]).text
         self.log_change(request, obj, f"Deleted the key “{text}”.")
-        return format_html('Deleted the key <code class="resty-id">{}</code>.', text)
+        return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
 
     def invalidate_tag_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
@@ -165,7 +165,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), cleaned_data["tag"])
         text = Key.of(cleaned_data["tag"]).text
         self.log_change(request, obj, f"Invalidated the tag “{text}”.")
-        return format_html('Invalidated the tag <code class="resty-id">{}</code>.', text)
+        return format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
 
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(
@@ -201,9 +201,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         free = bool(cleaned_data.get("free"))
         items.purge(_usable_cache(all_caches().get(obj.name)), free)
-        message = "Purged the cache and freed its memory." if free else "Purged the cache."
-        self.log_change(request, obj, message)
-        return message
+        self.log_change(request, obj, f"Purged the cache{' and freed its memory' if free else ''}.")
+        return _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
@@ -100,7 +102,7 @@ def search(cache: Cache, begin: str, page: int) -> Rows:
 def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
     item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
-    size = "" if item is None else size_of(item.value) or TYPES.get(type(item.value), "")
+    size = "" if item is None else size_of(item.value) or str(TYPES.get(type(item.value), ""))
     return Row(Key.of(key), life, _levels(cache, key, item), size)
 
 
@@ -145,7 +147,7 @@ def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where:
     record = records.decode(item.value, limit=_limit(cache))
     if record is None:
         return _foreign(item, size, life, levels, where)
-    note = "Shown as encoded by the cache's serializer." if cache.serializer and record.value is not None else ""
+    note = _("Shown as encoded by the cache's serializer.") if cache.serializer and record.value is not None else ""
     age = seconds(max(0.0, cache.clock() - record.stored))
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
@@ -163,18 +165,18 @@ def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, wher
         return _foreign(item, size, life, levels, where)
     age = seconds(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
     if entry.pickled:
-        note = f"A signed pickle of {entry.pickled:,} bytes. The admin does not load it."
+        note = _("A signed pickle of %(size)s bytes. The admin does not load it.") % {"size": f"{entry.pickled:,}"}
         return Details("pickle", size, life, levels, where, age, note=note)
     return Details(_kind(entry.value), size, life, levels, where, age, value_text(entry.value))
 
 
 def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Details:
-    note = "Not written by this cache; reading it counts as a miss."
+    note = _("Not written by this cache; reading it counts as a miss.")
     return Details(_kind(item.value), size, life, levels, where, value=value_text(item.value), note=note)
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else TYPES.get(type(value), type(value).__name__).partition(",")[0]
+    return "None" if value is None else str(TYPES.get(type(value), type(value).__name__)).partition(",")[0]
 
 
 def delete(cache: Cache, key: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
@@ -26,12 +27,12 @@ from ..mlcache.cache import MLCache
 from ..statistics.counts import History, Slow, Span, Stats, summed
 
 LEVELS: Final = {
-    "l1": ("L1", "the memory of the process"),
-    "l2": ("L2", "the shared dictionary"),
-    "stale": ("Stale", "an expired value"),
-    "l3": ("Source", "the callback"),
-    "misses": ("Misses", "not found, without a callback"),
-    "errors": ("Errors", "the call raised"),
+    "l1": (gettext_lazy("L1"), gettext_lazy("the memory of the process")),
+    "l2": (gettext_lazy("L2"), gettext_lazy("the shared dictionary")),
+    "stale": (gettext_lazy("Stale"), gettext_lazy("an expired value")),
+    "l3": (gettext_lazy("Source"), gettext_lazy("the callback")),
+    "misses": (gettext_lazy("Misses"), gettext_lazy("not found, without a callback")),
+    "errors": (gettext_lazy("Errors"), gettext_lazy("the call raised")),
 }
 LONGEST_OPTION: Final = 500
 
@@ -112,8 +113,8 @@ class Figures:
         return [
             Answered(
                 kind,
-                label,
-                help,
+                str(label),
+                str(help),
                 f"{getattr(hour, kind):,}",
                 share(hour, kind),
                 f"{getattr(total, kind):,}",
@@ -125,12 +126,12 @@ class Figures:
     @property
     def callbacks(self) -> list[Callbacks]:
         """Callback figures for the last hour and in total."""
-        return [Callbacks("Last hour", self.hour), Callbacks("All", self.history.total)]
+        return [Callbacks(_("Last hour"), self.hour), Callbacks(_("All"), self.history.total)]
 
     @property
     def compression(self) -> str:
         """The shares saved by compression in the last hour and in total; "" if no value was to be compressed."""
-        periods = (("in the last hour", self.hour), ("in total", self.history.total))
+        periods = ((_("in the last hour"), self.hour), (_("in total"), self.history.total))
         return ", ".join(
             f"{percent(stats.compression)} {period}" for period, stats in periods if stats.compressible_bytes
         )
@@ -138,9 +139,11 @@ class Figures:
     @property
     def words(self) -> str:
         if not self.hour.calls:
-            return "no calls in the last hour"
-        parts = (f"{label} {share(self.hour, kind)}" for kind, (label, _) in LEVELS.items() if getattr(self.hour, kind))
-        return f"{self.calls} calls in the last hour: {', '.join(parts)}"
+            return _("no calls in the last hour")
+        parts = (
+            f"{label} {share(self.hour, kind)}" for kind, (label, _help) in LEVELS.items() if getattr(self.hour, kind)
+        )
+        return _("%(calls)s calls in the last hour: %(levels)s") % {"calls": self.calls, "levels": ", ".join(parts)}
 
     @property
     def spark(self) -> SafeString:
@@ -179,8 +182,8 @@ def figures(info: CacheInfo) -> Figures:
 
 def kind_of(info: CacheInfo) -> str:
     if isinstance(info.cache, Store):
-        return "Django cache"
-    return "cache" if info.cache is not None else NONE if info.error else "cache in other processes"
+        return _("Django cache")
+    return _("cache") if info.cache is not None else NONE if info.error else _("cache in other processes")
 
 
 def dictionary_text(dictionary: SharedDict) -> str:
@@ -190,7 +193,8 @@ def dictionary_text(dictionary: SharedDict) -> str:
 def levels_of(spans: Sequence[Span]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return [
-        Series(kind, label, [getattr(span.stats, kind) for span in spans]) for kind, (label, _help) in LEVELS.items()
+        Series(kind, str(label), [getattr(span.stats, kind) for span in spans])
+        for kind, (label, _help) in LEVELS.items()
     ]
 
 

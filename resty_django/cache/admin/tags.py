@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.statistics import Key
 from resty_django.sansio import run
@@ -38,7 +39,7 @@ def latest_tags(info: CacheInfo) -> list[TagRow]:
 class TagForm(forms.Form):
     """Form that names a tag. `initial_tag`: the tag in the URL."""
 
-    tag = forms.CharField(strip=False, max_length=LONGEST, label="Tag", help_text="Case and spaces matter.")
+    tag = forms.CharField(strip=False, max_length=LONGEST, label=_("Tag"), help_text=_("Case and spaces matter."))
 
     def __init__(self, data: Any, initial_tag: str) -> None:
         super().__init__(data, initial={"tag": initial_tag})

@@ -17,6 +17,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, percent
@@ -34,15 +36,15 @@ from .statistics import NEAR, CounterStatistics
 
 
 class RoomFilter(admin.SimpleListFilter):
-    title = "state"
+    title = gettext_lazy("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", f"near exhaustion ({NEAR:.0%} used)"),
-            ("used_up", "used up"),
-            ("ahead", "ahead of the clock"),
-            ("step", "step to confirm"),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": f"{NEAR:.0%}"}),
+            ("used_up", _("used up")),
+            ("ahead", _("ahead of the clock")),
+            ("step", _("step to confirm")),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -74,7 +76,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
     search_fields = ("app_name",)
-    search_help_text = "Application name"
+    search_help_text = gettext_lazy("Application name")
     list_select_related = ("rule",)
     list_per_page = 50
     actions = None
@@ -82,9 +84,9 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     change_form_template = "admin/resty_ids/idcounter/change_form.html"
     fieldsets: ClassVar = [
         (None, {"fields": ["rule_link", "app", "node", "state"]}),
-        ("Numbers", {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
-        ("Cycle", {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
-        ("Written", {"fields": ["created_at", "updated_at"]}),
+        (gettext_lazy("Numbers"), {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
+        (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
+        (gettext_lazy("Written"), {"fields": ["created_at", "updated_at"]}),
     ]
 
     readonly_fields: ClassVar = flatten_fieldsets(fieldsets)
@@ -127,79 +129,87 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     # --- columns and statistics ---------------------------------------------------------------------------------------
 
-    @admin.display(description="app", ordering="app_name")
+    @admin.display(description=gettext_lazy("app"), ordering="app_name")
     def app(self, counter: IdCounter) -> str:
-        return counter.app_name or "(empty)"
+        return counter.app_name or _("(empty)")
 
-    @admin.display(description="node", ordering="node_offset")
+    @admin.display(description=gettext_lazy("node"), ordering="node_offset")
     def node(self, counter: IdCounter) -> SafeString | str:
-        text = f"{counter.node_offset} of {counter.step}"
+        text = _("%(number)s of %(count)s") % {"number": counter.node_offset, "count": counter.step}
         if counter.step == conf.ids.step:
             return text
         return format_html(
-            '<span class="resty-alarm" title="{}">{}</span>', f"This site’s step is {conf.ids.step}.", text
+            '<span class="resty-alarm" title="{}">{}</span>',
+            _("This site’s step is %(step)s.") % {"step": conf.ids.step},
+            text,
         )
 
-    @admin.display(description="position", ordering="bound")
+    @admin.display(description=gettext_lazy("position"), ordering="bound")
     def position(self, counter: IdCounter) -> str:
         position = CounterStatistics.of(counter).position
         return NONE if position is None else f"{position:,}"
 
-    @admin.display(description="numbers left", ordering=F("used") * -1)
+    @admin.display(description=gettext_lazy("numbers left"), ordering=F("used") * -1)
     def head_room(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).head_room
 
-    @admin.display(description="used", ordering="used")
+    @admin.display(description=gettext_lazy("used"), ordering="used")
     def used(self, counter: IdCounter) -> str:
         return percent(CounterStatistics.of(counter).used)
 
-    @admin.display(description="forecast", ordering="runs_out")
+    @admin.display(description=gettext_lazy("forecast"), ordering="runs_out")
     def outlook(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).outlook
 
-    @admin.display(description="cycle", ordering="cycle_start")
+    @admin.display(description=gettext_lazy("cycle"), ordering="cycle_start")
     def cycle(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).cycle
 
-    @admin.display(description="last update", ordering="updated_at")
+    @admin.display(description=gettext_lazy("last update"), ordering="updated_at")
     def age(self, counter: IdCounter) -> SafeString:
         return CounterStatistics.of(counter).age
 
-    @admin.display(description="rule")
+    @admin.display(description=gettext_lazy("rule"))
     def rule_link(self, counter: IdCounter) -> SafeString:
         url = reverse(f"{self.admin_site.name}:resty_ids_idrule_change", args=[counter.rule_id])
         return format_html('<a href="{}">{}</a>', url, counter.rule.name)
 
-    @admin.display(description="next number")
+    @admin.display(description=gettext_lazy("next number"))
     def next_number(self, counter: IdCounter) -> str:
         statistics = CounterStatistics.of(counter)
-        return f"{statistics.next:,}" if statistics.left else "none left"
+        return f"{statistics.next:,}" if statistics.left else _("none left")
 
-    @admin.display(description="time zone")
+    @admin.display(description=gettext_lazy("time zone"))
     def zone(self, counter: IdCounter) -> str:
         return str(CounterStatistics.of(counter).zone)
 
-    @admin.display(description="latest time shown")
+    @admin.display(description=gettext_lazy("latest time shown"))
     def shown_time(self, counter: IdCounter) -> str:
         return CounterStatistics.of(counter).clock(counter.shown)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, counter: IdCounter) -> SafeString:
         statistics, states = CounterStatistics.of(counter), []
         if counter.step != conf.ids.step:
             states.append(
-                f"Requests are refused: the counter was created with step {counter.step}, but this site’s step is "
-                f"{conf.ids.step}. Confirm the step to continue."
+                _(
+                    "Requests are refused: the counter was created with step %(old)s, but this site’s step is %(new)s. "
+                    "Confirm the step to continue."
+                )
+                % {"old": counter.step, "new": conf.ids.step}
             )
         if statistics.ahead > 60:
             states.append(
-                f"The counter’s time is {statistics.ahead:,} s ahead of this clock and stays there until the clock "
-                "catches up. If a wrong clock was the cause, lower the counter and set its cycle back."
+                _(
+                    "The counter’s time is %(seconds)s s ahead of this clock and stays there until the clock catches "
+                    "up. If a wrong clock was the cause, lower the counter and set its cycle back."
+                )
+                % {"seconds": f"{statistics.ahead:,}"}
             )
         if not statistics.left:
-            states.append("All numbers of this cycle are reserved.")
+            states.append(_("All numbers of this cycle are reserved."))
         if not counter.rule.enabled:
-            states.append("The rule is disabled.")
+            states.append(_("The rule is disabled."))
         if not states:
             return format_html("{}", "OK")
         return format_html('<span class="resty-alarm">{}</span>', " ".join(states))
@@ -240,8 +250,8 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             object_id,
             permission="issue_id",
             form=IssueForm,
-            title="Issue one ID now",
-            button="Issue",
+            title=_("Issue one ID now"),
+            button=_("Issue"),
             perform=self._issue,
             template="admin/resty_ids/issue.html",
         )
@@ -257,15 +267,17 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             object_id,
             permission="raise_idcounter",
             form=NumberForm,
-            title="Raise a counter",
-            button="Raise",
+            title=_("Raise a counter"),
+            button=_("Raise"),
             perform=self._raise,
             explain=self._explain,
             template="admin/resty_ids/idcounter/raise.html",
         )
 
     def _raise(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
-        return self._set(request, counter, "Raised", operations.raise_counter(counter, to=options["to"]))
+        done = operations.raise_counter(counter, to=options["to"])
+        template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
+        return self._set(request, counter, "Raised", done, template)
 
     def lower_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
@@ -273,8 +285,8 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             object_id,
             permission="lower_idcounter",
             form=LowerForm,
-            title="Lower a counter",
-            button="Lower the counter: IDs will repeat",
+            title=_("Lower a counter"),
+            button=_("Lower the counter: IDs will repeat"),
             perform=self._lower,
             explain=self._explain,
             template="admin/resty_ids/idcounter/lower.html",
@@ -283,7 +295,16 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     def _lower(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         back = bool(options.get("cycle_back"))
         done = operations.lower_counter(counter, to=options["to"], cycle_back=back)
-        return self._set(request, counter, "Lowered, and its cycle set back to now" if back else "Lowered", done)
+        template = (
+            _(
+                "Counter %(counter)s: lowered, and its cycle set back to now: the next number was %(before)s and is "
+                "now %(after)s."
+            )
+            if back
+            else _("Counter %(counter)s: lowered: the next number was %(before)s and is now %(after)s.")
+        )
+        entry = "Lowered, and its cycle set back to now" if back else "Lowered"  # gettext: keep
+        return self._set(request, counter, entry, done, template)
 
     def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
@@ -291,8 +312,8 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             object_id,
             permission="confirm_step",
             form=StepForm,
-            title="Confirm a changed step",
-            button=f"Confirm step {conf.ids.step}",
+            title=_("Confirm a changed step"),
+            button=_("Confirm step %(step)s") % {"step": conf.ids.step},
             perform=self._confirm,
             explain=self._explain,
             template="admin/resty_ids/idcounter/confirm_step.html",
@@ -302,13 +323,22 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         if counter.step == conf.ids.step:
             raise operations.Refused(f"The counter already has this site’s step, {conf.ids.step}. Nothing was changed.")
         done = operations.confirm_step(counter, floor=options["to"])
-        return self._set(request, counter, f"Step {counter.step} changed to {done.step}, floor {options['to']}", done)
+        template = _(
+            "Counter %(counter)s: step %(old)s changed to %(new)s, floor %(floor)s: the next number was %(before)s and "
+            "is now %(after)s."
+        )
+        values = {"old": counter.step, "new": done.step, "floor": options["to"]}
+        entry = f"Step {counter.step} changed to {done.step}, floor {options['to']}"  # gettext: keep
+        return self._set(request, counter, entry, done, template, **values)
 
-    def _set(self, request: HttpRequest, counter: IdCounter, what: str, done: IdCounter) -> str:
-        text = f"{what}: the next number was {counter.bound:,} and is now {done.bound:,}."
-        self.log_change(request, counter, text)
-        # The admin capitalizes the first letter of a message; a rule's name must keep its case.
-        return f"Counter {done}: {text[0].lower()}{text[1:]}"
+    def _set(
+        self, request: HttpRequest, counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any
+    ) -> str:
+        """Write the entry of the history, and return the message: its template begins with a word, because the admin
+        capitalizes the first letter, and a rule's name must keep its case."""
+        before, after = f"{counter.bound:,}", f"{done.bound:,}"
+        self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
+        return template % {"counter": done, "before": before, "after": after, **values}
 
     @staticmethod
     def _explain(counter: IdCounter) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import ValidationError
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.versions import VersionedForm
 from resty_django.conf import conf
@@ -23,8 +25,8 @@ PREVIEW = "_preview"
 """The name of the button that shows the form again with a preview instead of saving it."""
 MAX_CHOICES = 50
 NEEDED = {
-    "lua": ("change_lua_rule", "Can write Lua rules"),
-    "python": ("change_python_rule", "Can choose Python rules"),
+    "lua": ("change_lua_rule", gettext_lazy("Can write Lua rules")),
+    "python": ("change_python_rule", gettext_lazy("Can choose Python rules")),
 }
 """The permission that each kind of rule requires: codename and label."""
 
@@ -50,7 +52,9 @@ class IdRuleForm(VersionedForm):
     """
 
     user: ClassVar[User] = AnonymousUser()
-    confirm_risks = forms.BooleanField(required=False, label="I have read this, and no earlier ID can be issued again")
+    confirm_risks = forms.BooleanField(
+        required=False, label=gettext_lazy("I have read this, and no earlier ID can be issued again")
+    )
 
     class Meta:
         model = IdRule
@@ -89,10 +93,12 @@ class IdRuleForm(VersionedForm):
             for name in ("kind", "source", "salt_length", "fixed_length"):
                 if name in self.fields:
                     self.fields[name].disabled = True
-            self.fields["source"].help_text = f"Changing this requires the permission “{NEEDED[mine][1]}”."
+            self.fields["source"].help_text = _("Changing this requires the permission “%(permission)s”.") % {
+                "permission": NEEDED[mine][1]
+            }
             return
         kind.choices = [choice for choice in IdRule.Kind.choices if may_write(self.user, choice[0])]
-        kind.error_messages["invalid_choice"] = "This kind does not exist, or you do not have permission to use it."
+        kind.error_messages["invalid_choice"] = _("This kind does not exist, or you do not have permission to use it.")
         if (self.data.get("kind") or mine) == "lua":
             self.fields["source"].widget.attrs["rows"] = 18
 
@@ -112,7 +118,7 @@ class IdRuleForm(VersionedForm):
         """Check that the name is unused in the database of the ID service; the router may point to another one."""
         namesakes = IdRule.objects.using(store.database()).filter(name=self.cleaned_data.get("name"))
         if namesakes.exclude(pk=self.instance.pk).exists():
-            self.add_error("name", "A rule with this name already exists.")
+            self.add_error("name", _("A rule with this name already exists."))
 
     def _post_clean(self) -> None:
         super()._post_clean()
@@ -120,21 +126,25 @@ class IdRuleForm(VersionedForm):
             return
         self.risks = self.instance.risks(IdRule.objects.using(store.database()).get(pk=self.instance.pk))
         if self.risks and not self.cleaned_data.get("confirm_risks") and not self.previewed:
-            self.add_error("confirm_risks", "Read what this change can do, and tick the box to save it anyway.")
+            self.add_error("confirm_risks", _("Read what this change can do, and tick the box to save it anyway."))
 
 
 class SampleForm(forms.Form):
     """The caller's input to a preview: application name, salt and first number."""
 
     app = forms.CharField(
-        label="sample application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, initial="shop"
+        label=gettext_lazy("sample application name"),
+        max_length=MAX_NAME_LENGTH,
+        required=False,
+        strip=False,
+        initial="shop",
     )
     salt = forms.CharField(
-        label="sample salt",
+        label=gettext_lazy("sample salt"),
         max_length=64,
         required=False,
         strip=False,
-        help_text="Leave this empty to use a generated salt if the rule needs one.",
+        help_text=gettext_lazy("Leave this empty to use a generated salt if the rule needs one."),
     )
     prefix = "sample"
 
@@ -147,11 +157,11 @@ class SampleForm(forms.Form):
                 row.rule = rule
                 self.counters[str(row.pk)] = row
         self.fields["counter"] = forms.ChoiceField(
-            label="begin at",
+            label=_("begin at"),
             required=False,
             choices=[
-                ("", "the first number"),
-                *((key, f"the position of {row}") for key, row in self.counters.items()),
+                ("", _("the first number")),
+                *((key, _("the position of %(counter)s") % {"counter": row}) for key, row in self.counters.items()),
             ],
         )
 
@@ -172,10 +182,18 @@ class IssueForm(forms.Form):
     """The application name and salt of an ID to issue; for a counter, the name is fixed."""
 
     app = forms.CharField(
-        label="Application name", max_length=MAX_NAME_LENGTH, required=False, strip=False, help_text="May be empty."
+        label=gettext_lazy("Application name"),
+        max_length=MAX_NAME_LENGTH,
+        required=False,
+        strip=False,
+        help_text=gettext_lazy("May be empty."),
     )
     salt = forms.CharField(
-        label="Salt", max_length=64, required=False, strip=False, help_text="Used only if the rule shows a salt."
+        label=gettext_lazy("Salt"),
+        max_length=64,
+        required=False,
+        strip=False,
+        help_text=gettext_lazy("Used only if the rule shows a salt."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None, obj: IdRule | IdCounter) -> None:
@@ -188,10 +206,10 @@ class NumberForm(forms.Form):
     """A number to set a counter to."""
 
     to = forms.IntegerField(
-        label="Next number",
+        label=gettext_lazy("Next number"),
         min_value=0,
         max_value=MAX_NUMBER + 1,
-        help_text="The counter continues at this number, or at the node’s next number after it.",
+        help_text=gettext_lazy("The counter continues at this number, or at the node’s next number after it."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
@@ -208,25 +226,28 @@ class _TypedForm(NumberForm):
     """A number that must be typed a second time, after the counter's name."""
 
     confirmation = forms.CharField(
-        label="Confirm", strip=False, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+        label=gettext_lazy("Confirm"),
+        strip=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         self.fields["confirmation"].help_text = format_html(
-            "Type the counter’s name, a space and the number, as in <code>{} 123</code>", self.name
+            _("Type the counter’s name, a space and the number, as in <code>{} 123</code>"), self.name
         )
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean() or self.cleaned_data
         number, typed = cleaned.get("to"), cleaned.get("confirmation")
         if number is not None and typed is not None and typed != f"{self.name} {number}":
-            raise ValidationError({"confirmation": f"The text is not “{self.name} {number}”. Nothing was changed."})
+            problem = _("The text is not “%(text)s”. Nothing was changed.") % {"text": f"{self.name} {number}"}
+            raise ValidationError({"confirmation": problem})
         return cleaned
 
 
 class LowerForm(_TypedForm):
-    cycle_back = forms.BooleanField(label="Also set the cycle back to now", required=False)
+    cycle_back = forms.BooleanField(label=gettext_lazy("Also set the cycle back to now"), required=False)
 
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
@@ -238,19 +259,21 @@ class LowerForm(_TypedForm):
 class StepForm(_TypedForm):
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
-        self.fields["to"].label = "Floor"
+        self.fields["to"].label = _("Floor")
         self.fields["to"].initial = operations.highest_bound(counter)
-        self.fields["to"].help_text = (
-            "Every number that any node has issued in this cycle, on this database or another, must be below this "
-            f"one. All nodes of step {conf.ids.step} continue at or above it."
-        )
+        self.fields["to"].help_text = _(
+            "Every number that any node has issued in this cycle, on this database or another, must be below this one. "
+            "All nodes of step %(step)s continue at or above it."
+        ) % {"step": conf.ids.step}
 
 
 class DeleteForm(forms.Form):
     """The confirmation for deleting a rule that has counters: the user types the rule's name."""
 
     confirmation = forms.CharField(
-        label="Name", strip=False, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+        label=gettext_lazy("Name"),
+        strip=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
     def __init__(self, data: Mapping[str, Any] | None, rule: IdRule) -> None:
@@ -260,5 +283,5 @@ class DeleteForm(forms.Form):
     def clean_confirmation(self) -> str:
         typed: str = self.cleaned_data["confirmation"]
         if typed != self.rule.name:
-            raise ValidationError("The text is not the rule’s name. Nothing was deleted.")
+            raise ValidationError(_("The text is not the rule’s name. Nothing was deleted."))
         return typed

@@ -16,6 +16,8 @@ from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 
@@ -36,11 +38,11 @@ HARMLESS = {"name", "description", "max_names", "seen_version"}
 
 
 class ResetFilter(admin.SimpleListFilter):
-    title = "reset"
+    title = gettext_lazy("reset")
     parameter_name = "reset"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("never", "never"), ("seconds", "fixed interval"), ("calendar", "month or year")]
+        return [("never", _("never")), ("seconds", _("fixed interval")), ("calendar", _("month or year"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
@@ -58,7 +60,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     list_display = ("name", "kind", "example", "reset", "numbers", "names", "enabled")
     list_filter = ("kind", "enabled", "gapless", ResetFilter)
     search_fields = ("name", "description", "source")
-    search_help_text = "Name, description or source of a rule"
+    search_help_text = gettext_lazy("Name, description or source of a rule")
     list_per_page = 50
     actions = None
     save_on_top = False
@@ -69,18 +71,20 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
 
     fieldsets: ClassVar = [
         (None, {"fields": ["name", "description", "enabled"]}),
-        ("Format", {"fields": ["kind", "source"]}),
+        (gettext_lazy("Format"), {"fields": ["kind", "source"]}),
         (
-            "Numbers",
+            gettext_lazy("Numbers"),
             {"fields": [("min_counter", "max_counter"), ("reset_seconds", "reset_calendar"), "timezone", "gapless"]},
         ),
-        ("Service", {"fields": ["segment_size", "max_names"]}),
+        (gettext_lazy("Service"), {"fields": ["segment_size", "max_names"]}),
         (
-            "Lua and Python rules",
+            gettext_lazy("Lua and Python rules"),
             {
                 "fields": ["salt_length", "fixed_length"],
                 "classes": ["collapse"],
-                "description": "The format of these IDs is not visible from the source, so describe it here.",
+                "description": gettext_lazy(
+                    "The format of these IDs is not visible from the source, so describe it here."
+                ),
             },
         ),
     ]
@@ -100,33 +104,39 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[IdRule]:
         return super().get_queryset(request).annotate(names_used=Count("counters__app_name", distinct=True))
 
-    @admin.display(description="example")
+    @admin.display(description=gettext_lazy("example"))
     def example(self, rule: IdRule) -> SafeString:
         text = example(rule)
         if not text:
-            return format_html('<span class="resty-alarm">{}</span>', "does not work")
+            return format_html('<span class="resty-alarm">{}</span>', _("does not work"))
         return format_html('<code class="resty-id">{}</code>', text)
 
-    @admin.display(description="reset", ordering="reset_seconds")
+    @admin.display(description=gettext_lazy("reset"), ordering="reset_seconds")
     def reset(self, rule: IdRule) -> str:
         if rule.reset_calendar:
-            return f"each {rule.reset_calendar}"
-        periods = {0: "never", 60: "each minute", 3600: "each hour", DAY: "each day", WEEK: "each Monday"}
-        return periods.get(rule.reset_seconds) or f"each {rule.reset_seconds:,} s"
+            return _("each month") if rule.reset_calendar == "month" else _("each year")
+        periods = {
+            0: _("never"),
+            60: _("each minute"),
+            3600: _("each hour"),
+            DAY: _("each day"),
+            WEEK: _("each Monday"),
+        }
+        return periods.get(rule.reset_seconds) or _("each %(seconds)s s") % {"seconds": f"{rule.reset_seconds:,}"}
 
-    @admin.display(description="range", ordering="max_counter")
+    @admin.display(description=gettext_lazy("range"), ordering="max_counter")
     def numbers(self, rule: IdRule) -> str:
         return f"{rule.min_counter:,} – {rule.max_counter:,}"
 
-    @admin.display(description="names in use", ordering="names_used")
+    @admin.display(description=gettext_lazy("names in use"), ordering="names_used")
     def names(self, rule: Any) -> str:
         return f"{rule.names_used:,} / {rule.max_names:,}"
 
-    @admin.display(description="declared in")
+    @admin.display(description=gettext_lazy("declared in"))
     def origin(self, rule: IdRule) -> str:
         if declared.is_declared(rule):
-            return "RESTY_DJANGO['IDS']['RULES']. Change it there; it is read-only here."
-        return "the admin"
+            return _("RESTY_DJANGO['IDS']['RULES']. Change it there; it is read-only here.")
+        return _("the admin")
 
     # --- form ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +177,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         key = request.GET.get("rule", "")
         rule = self.get_object(request, key) if key else None
         if key and rule is None:
-            return HttpResponse("This rule no longer exists.", status=404, content_type="text/plain")
+            return HttpResponse(_("This rule no longer exists."), status=404, content_type="text/plain")
         sample = SampleForm(request.POST, rule)
         allowed = self.has_add_permission(request) if rule is None else self.has_change_permission(request, rule)
         if allowed:
@@ -197,8 +207,8 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             object_id,
             permission="issue_id",
             form=IssueForm,
-            title="Issue one ID now",
-            button="Issue",
+            title=_("Issue one ID now"),
+            button=_("Issue"),
             perform=lambda req, rule, given: self.issue_one(req, rule, rule, given["app"], given["salt"]),
             template="admin/resty_ids/issue.html",
         )

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
+from django.utils.translation import gettext as _
 
 from resty_django.admin.formatting import free_space_bar
 
@@ -127,32 +128,35 @@ class CounterStatistics:
     @property
     def head_room(self) -> SafeString:
         """A bar for the share left, with the count next to it."""
-        return free_space_bar(1 - self.used, f"{self.left:,} left", low=0.1, high=0.25)
+        return free_space_bar(1 - self.used, _("%(count)s left") % {"count": f"{self.left:,}"}, low=0.1, high=0.25)
 
     @property
     def outlook(self) -> SafeString:
         """The forecast in words; the exact time is the element's title."""
         forecast = self.forecast
-        pace = f"{forecast.pace:,.3g} numbers per second" if forecast.pace else ""
+        pace = _("%(count)s numbers per second") % {"count": f"{forecast.pace:,.3g}"} if forecast.pace else ""
         match forecast.outlook:
             case Outlook.TURNED:
                 return format_html(
-                    '<span class="resty-quiet" title="{}">{}</span>', "The next ID begins a new cycle.", "restarts"
+                    '<span class="resty-quiet" title="{}">{}</span>',
+                    _("The next ID begins a new cycle."),
+                    _("restarts"),
                 )
             case Outlook.USED_UP:
-                return format_html('<strong class="resty-alarm">{}</strong>', "used up")
+                return format_html('<strong class="resty-alarm">{}</strong>', _("used up"))
             case Outlook.UNKNOWN:
-                return format_html('<span class="resty-quiet">{}</span>', "not known yet")
+                return format_html('<span class="resty-quiet">{}</span>', _("not known yet"))
             case Outlook.LASTS:
-                title = f"The cycle ends {self.clock(self.counter.cycle_end)}" if not self.counter.endless else ""
-                return format_html('<span title="{}">{}</span>', f"{title}; {pace}".lstrip("; "), "lasts")
+                end = self.clock(self.counter.cycle_end)
+                title = "" if self.counter.endless else _("The cycle ends %(time)s") % {"time": end}
+                return format_html('<span title="{}">{}</span>', f"{title}; {pace}".lstrip("; "), _("lasts"))
         at = datetime.fromtimestamp(forecast.at or self.now, self.zone)
         return format_html(
-            '<time class="{}" datetime="{}" title="{}">in {}</time>',
+            '<time class="{}" datetime="{}" title="{}">{}</time>',
             "resty-alarm" if (forecast.at or 0) - self.now < 7 * DAY else "",
             at.isoformat(timespec="seconds"),
             f"{at:%Y-%m-%d %H:%M:%S %Z}; {pace}",
-            timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1),
+            _("in %(time)s") % {"time": timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1)},
         )
 
     @property
@@ -160,9 +164,9 @@ class CounterStatistics:
         """The time since the row was written; the exact time is the element's title."""
         at = self.counter.updated_at.astimezone(self.zone)
         if self.now - at.timestamp() < 60:
-            text = "just now"
+            text = _("just now")
         else:
-            text = f"{timesince(at, datetime.fromtimestamp(self.now, self.zone), depth=1)} ago"
+            text = _("%(time)s ago") % {"time": timesince(at, datetime.fromtimestamp(self.now, self.zone), depth=1)}
         return format_html(
             '<time datetime="{}" title="{}">{}</time>',
             at.isoformat(timespec="seconds"),
@@ -175,10 +179,10 @@ class CounterStatistics:
         """The stored cycle: as dates if it begins and ends at midnight, else with times."""
         counter = self.counter
         if counter.endless:
-            return format_html('<span class="resty-quiet">{}</span>', "never resets")
+            return format_html('<span class="resty-quiet">{}</span>', _("never resets"))
         end = self.clock(counter.cycle_end)
         if counter.cycle_start <= -FOREVER:
-            return format_html("until {}", end)
+            return format_html(_("until {}"), end)
         start = self.clock(counter.cycle_start)
         if counter.cycle_start % DAY == 0 == counter.cycle_end % DAY:
             last = f"{datetime_of(counter.cycle_end) - timedelta(days=1):%Y-%m-%d}"

@@ -124,7 +124,7 @@ def _rule(original: IdServerRule, config: Config, update: bool, notices: list[st
         "segment_size": original.segment_size,
         "fixed_length": True,
     }
-    rule = IdRule(name=name, description="Imported from id_server.")
+    rule = IdRule(name=name, description="Imported from id_server.")  # gettext: keep
     if stored is not None:
         rule = IdRule.objects.using(database()).get(pk=stored.pk)
         if (rule.spec().anchor - script.min_counter) % config.step:

@@ -177,13 +177,14 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             try:
                 ban = registry.add(entered["key"], entered["length"], entered["reason"], entered["limit"])
             except SharedDictError as error:
-                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             else:
                 row = Row.of(ban)
-                text = f"Banned by {row.limit} for {entered['length']:g} s. {row.reason}".strip()
-                self.log_addition(request, _model(ban), text)
+                self.log_addition(
+                    request, _model(ban), f"Banned by {row.limit} for {entered['length']:g} s. {row.reason}".strip()
+                )
                 self.message_user(
-                    request, format_html('Banned <code class="resty-id">{}</code>.', row.key), messages.SUCCESS
+                    request, format_html(_('Banned <code class="resty-id">{}</code>.'), row.key), messages.SUCCESS
                 )
                 return HttpResponseRedirect(reverse(self.url_name("changelist")))
         context = {"title": _("Ban a key"), "object": None, "form": form, "button": _("Ban")}
@@ -208,7 +209,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             raise NotFound(f"the key “{obj}” is no longer banned.")
         registry.lift(ban.key, ban.limit)
         self.log_change(request, obj, f"Lifted the ban by {Row.of(ban).limit}.")
-        return format_html('Lifted the ban of <code class="resty-id">{}</code>.', str(obj))
+        return format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))
 
 
 def _sheet(bans: Sequence[Ban]) -> Sheet:

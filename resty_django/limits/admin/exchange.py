@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
@@ -38,7 +40,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
             raise PermissionDenied
         return download(self.get_queryset(request))
 
-    @admin.action(description="Export the selected policies", permissions=["view"])
+    @admin.action(description=gettext_lazy("Export the selected policies"), permissions=["view"])
     def export_selected(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse:
         return download(queryset)
 
@@ -65,9 +67,11 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
                     cleaned["content"], prune=prune, prune_overrides=prune and _may_delete_overrides(request)
                 )
             except DatabaseError as error:
-                self.message_user(request, format_html("The database did not answer: {}", str(error)), messages.ERROR)
+                self.message_user(
+                    request, format_html(_("The database did not answer: {}"), str(error)), messages.ERROR
+                )
         context = {
-            "title": "Import policies",
+            "title": _("Import policies"),
             "object": None,
             "form": form,
             "plan": plan,
@@ -79,10 +83,11 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
     def _import(self, request: HttpRequest, content: files.Content, prune: bool) -> HttpResponse:
         applied = files.apply(content, prune=prune, prune_overrides=prune and _may_delete_overrides(request))
         for change, row in applied:
-            text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
+            text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()  # gettext: keep
             LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
-        names = ", ".join(f"{change.name} ({change.what})" for change, _ in applied)
-        self.message_user(request, f"Imported: {names or 'nothing has changed'}.", messages.SUCCESS)
+        names = ", ".join(f"{change.name} ({change.what})" for change, _row in applied)
+        text = _("Imported: %(names)s.") % {"names": names} if names else _("Imported: nothing has changed.")
+        self.message_user(request, text, messages.SUCCESS)
         return HttpResponseRedirect(reverse(self.url_name("changelist")))
 
 

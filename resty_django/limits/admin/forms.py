@@ -10,6 +10,8 @@ from django import forms
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
@@ -80,9 +82,13 @@ class LimitPolicyForm(VersionedForm):
 
     def _check_names(self, field: str, unknown: list[str]) -> None:
         if unknown:
-            kind = field.removeprefix("exempt_").removesuffix("s")
             names = ", ".join(f"“{shown(name)}”" for name in unknown[:MOST_NAMES])
-            self.add_error(field, f"There is no {kind} {names}. Correct the name, or remove it.")
+            template = (
+                _("There is no user %(names)s. Correct the name, or remove it.")
+                if field == "exempt_users"
+                else _("There is no group %(names)s. Correct the name, or remove it.")
+            )
+            self.add_error(field, template % {"names": names})
 
     def clean_methods(self) -> str:
         return " ".join(self.cleaned_data["methods"].upper().replace(",", " ").split())
@@ -130,7 +136,8 @@ class LimitOverrideForm(VersionedForm):
         key = cleaned.get("key", "")
         user = _user_named(key) if cleaned.get("kind") == "user" else None
         if user is not None:
-            self.add_error("key", f"The user “{shown(key)}” has the ID {user.pk}. Enter the ID.")
+            text = _("The user “%(name)s” has the ID %(id)s. Enter the ID.") % {"name": shown(key), "id": user.pk}
+            self.add_error("key", text)
         return cleaned
 
     def clean_limit(self) -> str:
@@ -138,7 +145,8 @@ class LimitOverrideForm(VersionedForm):
         limit = str(self.cleaned_data["limit"])
         if limit and limit != self.instance.limit and not is_known(limit):
             raise ValidationError(
-                f"There is no limit {limit!r}. Copy its name from its figures, or leave this empty for all limits."
+                _("There is no limit %(name)s. Copy its name from its figures, or leave this empty for all limits.")
+                % {"name": repr(limit)}
             )
         return limit
 
@@ -159,7 +167,9 @@ class SpanField(forms.CharField):
         except ValueError as error:
             raise ValidationError(str(error)) from error
         if seconds > self.most:
-            raise ValidationError(f"The duration is too long. Enter at most {self.most:,.0f} seconds.")
+            raise ValidationError(
+                _("The duration is too long. Enter at most %(seconds)s seconds.") % {"seconds": f"{self.most:,.0f}"}
+            )
         return seconds
 
 
@@ -169,16 +179,23 @@ class TrialForm(forms.Form):
     `specs`: the limits of a policy to choose from, by their names.
     """
 
-    limit = forms.ChoiceField(label="Limit", help_text="Several rates decide together.")
-    key = forms.CharField(label="Key", max_length=200, required=False, help_text="The key of all requests.")
-    arrivals = forms.IntegerField(label="Requests", min_value=1, max_value=simulation.MOST, initial=20)
-    interval = SpanField(most=LONGEST_INTERVAL, label="Interval", initial="100ms", help_text="0s: all at once.")
+    limit = forms.ChoiceField(label=gettext_lazy("Limit"), help_text=gettext_lazy("Several rates decide together."))
+    key = forms.CharField(
+        label=gettext_lazy("Key"), max_length=200, required=False, help_text=gettext_lazy("The key of all requests.")
+    )
+    arrivals = forms.IntegerField(label=gettext_lazy("Requests"), min_value=1, max_value=simulation.MOST, initial=20)
+    interval = SpanField(
+        most=LONGEST_INTERVAL,
+        label=gettext_lazy("Interval"),
+        initial="100ms",
+        help_text=gettext_lazy("0s: all at once."),
+    )
     lasts = SpanField(
         most=LONGEST_INTERVAL,
-        label="Duration of each",
+        label=gettext_lazy("Duration of each"),
         initial="500ms",
         required=False,
-        help_text="Starts after the delay.",
+        help_text=gettext_lazy("Starts after the delay."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None, specs: Mapping[str, PolicySpec]) -> None:
@@ -195,10 +212,10 @@ class ResetForm(forms.Form):
     """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(
-        label="Key",
+        label=gettext_lazy("Key"),
         strip=False,
         max_length=1000,
-        help_text="As shown in the statistics, without the name of the policy. Case-sensitive.",
+        help_text=gettext_lazy("As shown in the statistics, without the name of the policy. Case-sensitive."),
     )
 
     def __init__(self, data: Any, token: str) -> None:
@@ -218,18 +235,20 @@ class ImportForm(forms.Form):
     """
 
     file = forms.FileField(
-        label="File", required=False, help_text="A file that was exported from this page or by limits_export."
+        label=gettext_lazy("File"),
+        required=False,
+        help_text=gettext_lazy("A file that was exported from this page or by limits_export."),
     )
     text = forms.CharField(
-        label="or paste its text",
+        label=gettext_lazy("or paste its text"),
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"class": "resty-source", "rows": 12, "cols": 80, "spellcheck": "false"}),
     )
     prune = forms.BooleanField(
-        label="Delete policies and overrides that are not in the file",
+        label=gettext_lazy("Delete policies and overrides that are not in the file"),
         required=False,
-        help_text="Off: keep them. A file without overrides changes none of them.",
+        help_text=gettext_lazy("Off: keep them. A file without overrides changes none of them."),
     )
 
     def __init__(self, *args: Any, may_override: bool = True, **kwargs: Any) -> None:
@@ -242,18 +261,22 @@ class ImportForm(forms.Form):
         text = cleaned.get("text", "")
         if file is not None:
             if file.size > 4 * export.LONGEST:
-                raise ValidationError({"file": f"The file is too long. Use at most {export.LONGEST:,} characters."})
+                problem = _("The file is too long. Use at most %(count)s characters.") % {
+                    "count": f"{export.LONGEST:,}"
+                }
+                raise ValidationError({"file": problem})
             try:
                 text = file.read().decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                raise ValidationError({"file": f"The file is not UTF-8 text: {error}. Convert it."}) from error
+                problem = _("The file is not UTF-8 text: %(reason)s. Convert it.") % {"reason": error}
+                raise ValidationError({"file": problem}) from error
         if not text.strip():
-            raise ValidationError("The file is missing. Choose a file or paste its text.")
+            raise ValidationError(_("The file is missing. Choose a file or paste its text."))
         try:
             content = cleaned["content"] = files.read(text)
         except export.BadFile as error:
             raise ValidationError({"file" if file is not None else "text": error.problems[: export.SHOWN]}) from error
         if content.overrides is not None and not self._may_override:
-            raise ValidationError("The file contains overrides, which you may not add and change. Remove them.")
+            raise ValidationError(_("The file contains overrides, which you may not add and change. Remove them."))
         cleaned["text"] = text
         return cleaned

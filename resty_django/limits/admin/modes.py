@@ -9,30 +9,32 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import PageAdmin
 
 from ..models import LimitPolicy
 
 EFFECTS = {
-    "enforce": "Requests over the limit are refused from now on.",
-    "shadow": "Requests over the limit pass. Decisions are made and counted.",
-    "off": "All requests pass. Decisions are neither made nor counted.",
+    "enforce": gettext_lazy("Requests over the limit are refused from now on."),
+    "shadow": gettext_lazy("Requests over the limit pass. Decisions are made and counted."),
+    "off": gettext_lazy("All requests pass. Decisions are neither made nor counted."),
 }
 
 
 class ModesAdmin(PageAdmin[LimitPolicy]):
     actions = ["enforce", "shadow", "off", "export_selected"]
 
-    @admin.action(description="Enforce the selected policies", permissions=["change"])
+    @admin.action(description=gettext_lazy("Enforce the selected policies"), permissions=["change"])
     def enforce(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "enforce")
 
-    @admin.action(description="Set the selected policies to shadow mode", permissions=["change"])
+    @admin.action(description=gettext_lazy("Set the selected policies to shadow mode"), permissions=["change"])
     def shadow(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "shadow")
 
-    @admin.action(description="Turn off the selected policies", permissions=["change"])
+    @admin.action(description=gettext_lazy("Turn off the selected policies"), permissions=["change"])
     def off(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:
         return self._change_mode(request, queryset, "off")
 
@@ -40,11 +42,11 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
         rows = list(queryset.order_by("order", "name"))
         changing = [row for row in rows if row.mode != mode]
         if not changing:
-            self.message_user(request, "All selected policies already have this mode. Nothing was changed.")
+            self.message_user(request, _("All selected policies already have this mode. Nothing was changed."))
             return None
         if "confirmed" not in request.POST:
             context: dict[str, Any] = {
-                "title": f"Change to “{mode}”",
+                "title": _("Change to “%(mode)s”") % {"mode": mode},
                 "object": None,
                 "mode": mode,
                 "effect": EFFECTS[mode],
@@ -57,5 +59,6 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
                 before, row.mode = row.mode, mode
                 row.save(update_fields=["mode"])
                 self.log_change(request, row, f"Changed the mode from {before} to {mode}.")
-        self.message_user(request, f"Changed to {mode}: {', '.join(row.name for row in changing)}.")
+        names = ", ".join(row.name for row in changing)
+        self.message_user(request, _("Changed to %(mode)s: %(names)s.") % {"mode": mode, "names": names})
         return None

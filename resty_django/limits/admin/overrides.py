@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
@@ -82,16 +83,16 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     list_display = ("shown_key", "kind", "shown_limit", "rate", "state", "starts_at", "ends_at", "shown_reason")
     list_filter = (TimeFilter, EffectFilter, "kind")
     search_fields = ("key", "limit", "rate", "reason")
-    search_help_text = "Key, limit, rate or reason"
+    search_help_text = _("Key, limit, rate or reason")
     list_per_page = 50
     actions = ("export_selected",)
     readonly_fields = ("version", "created_at", "updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     change_list_template = f"{TEMPLATES}/change_list.html"
     fieldsets: ClassVar = [
-        ("Requests", {"fields": ["kind", "key", "limit"]}),
-        ("Limit", {"fields": ["rate", "reason"]}),
-        ("Time", {"fields": ["starts_at", "ends_at"]}),
+        (_("Requests"), {"fields": ["kind", "key", "limit"]}),
+        (_("Limit"), {"fields": ["rate", "reason"]}),
+        (_("Time"), {"fields": ["starts_at", "ends_at"]}),
     ]
     written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
 
@@ -111,29 +112,29 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
         context = {"policies_only": conf.limits.overrides != EVERYWHERE, **(extra_context or {})}
         return super().changelist_view(request, context)
 
-    @admin.display(description="key", ordering="key")
+    @admin.display(description=_("key"), ordering="key")
     def shown_key(self, row: LimitOverride) -> str:
         return printable(row.key, LONGEST_TEXT)
 
-    @admin.display(description="limit", ordering="limit")
+    @admin.display(description=_("limit"), ordering="limit")
     def shown_limit(self, row: LimitOverride) -> str:
-        return printable(row.limit, LONGEST_TEXT) or "all limits"
+        return printable(row.limit, LONGEST_TEXT) or gettext("all limits")
 
-    @admin.display(description="reason")
+    @admin.display(description=_("reason"))
     def shown_reason(self, row: LimitOverride) -> str:
         return printable(row.reason, LONGEST_TEXT)
 
-    @admin.display(description="state")
+    @admin.display(description=_("state"))
     def state(self, row: LimitOverride) -> SafeString | str:
         problems = find_problems(row.spec())
         if problems:
-            return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(problems.values()))
+            return format_html(gettext('<span class="resty-alarm">Not valid.</span> {}'), " ".join(problems.values()))
         if is_missing_policy(row.limit):
-            return format_html('<span class="resty-alarm">{}</span>', "no such policy")
+            return format_html('<span class="resty-alarm">{}</span>', gettext("no such policy"))
         now = timezone.now()
         if row.ends_at is not None and row.ends_at <= now:
-            return "ended"
-        return "not yet" if row.starts_at is not None and row.starts_at > now else "in force"
+            return gettext("ended")
+        return gettext("not yet") if row.starts_at is not None and row.starts_at > now else gettext("in force")
 
     @method_decorator(require_safe)
     def export_view(self, request: HttpRequest) -> HttpResponse:
@@ -142,7 +143,7 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
             raise PermissionDenied
         return _download(self.get_queryset(request))
 
-    @admin.action(description="Export the selected overrides", permissions=["view"])
+    @admin.action(description=_("Export the selected overrides"), permissions=["view"])
     def export_selected(self, request: HttpRequest, queryset: QuerySet[LimitOverride]) -> HttpResponse:
         return _download(queryset)
 

@@ -17,6 +17,8 @@ from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import NONE
@@ -49,7 +51,7 @@ from .policy_test import TEST, run_test
 from .statistics import figures, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
-OWN_NUMBERS: Final = "The policy's own"
+OWN_NUMBERS: Final = gettext_lazy("The policy's own")
 SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
 
@@ -60,7 +62,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
     list_filter = ("mode", "algorithm")
     search_fields = ("name", "description", "path", "route", "view", *LINE_FIELDS)
-    search_help_text = "Name, description, path, route, view, tier or exemption"
+    search_help_text = gettext_lazy("Name, description, path, route, view, tier or exemption")
     list_per_page = 50
     readonly_fields = ("in_words", "version", "created_at", "updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
@@ -68,7 +70,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
     fieldsets: ClassVar = [
         (None, {"fields": ["name", "description", "mode"]}),
         (
-            "Limit",
+            gettext_lazy("Limit"),
             {
                 "fields": [
                     "algorithm",
@@ -84,28 +86,34 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
                     "lease",
                     "tiers",
                 ],
-                "description": "Write times and rates with their unit: 200/s, 30/min, 1h, 500ms. Numbers of other "
-                "algorithms are removed.",
+                "description": gettext_lazy(
+                    "Write times and rates with their unit: 200/s, 30/min, 1h, 500ms. Numbers of other "
+                    "algorithms are removed."
+                ),
             },
         ),
-        ("Grouping", {"fields": ["key", "cost"]}),
+        (gettext_lazy("Grouping"), {"fields": ["key", "cost"]}),
         (
-            "Requests",
+            gettext_lazy("Requests"),
             {
                 "fields": ["path", "route", "view", "methods"],
-                "description": "The policy applies to requests that match all of these conditions. Without path, route "
-                "and view it applies only where code names it.",
+                "description": gettext_lazy(
+                    "The policy applies to requests that match all of these conditions. Without path, route "
+                    "and view it applies only where code names it."
+                ),
             },
         ),
         (
-            "Exemptions",
+            gettext_lazy("Exemptions"),
             {
                 "fields": ["exempt_networks", "exempt_users", "exempt_groups", "exempt_paths"],
-                "description": "Requests to which one of these entries applies are neither counted nor limited.",
+                "description": gettext_lazy(
+                    "Requests to which one of these entries applies are neither counted nor limited."
+                ),
             },
         ),
-        ("Bans", {"fields": ["ban", "ban_after"]}),
-        ("Else", {"fields": ["on_error", "status", "order"]}),
+        (gettext_lazy("Bans"), {"fields": ["ban", "ban_after"]}),
+        (gettext_lazy("Else"), {"fields": ["on_error", "status", "order"]}),
     ]
     written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
 
@@ -158,23 +166,23 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             if name not in stored
         ]
 
-    @admin.display(description="limit")
+    @admin.display(description=gettext_lazy("limit"))
     def words(self, row: LimitPolicy) -> SafeString:
         return in_words(row.spec())
 
-    @admin.display(description="in words")
+    @admin.display(description=gettext_lazy("in words"))
     def in_words(self, row: LimitPolicy) -> SafeString:
         return in_words(row.spec())
 
-    @admin.display(description="applies to")
+    @admin.display(description=gettext_lazy("applies to"))
     def applies_to(self, row: LimitPolicy) -> SafeString:
         return applies_to(row.spec())
 
-    @admin.display(description="mode", ordering="mode")
+    @admin.display(description=gettext_lazy("mode"), ordering="mode")
     def mode_now(self, row: LimitPolicy) -> str:
         return row.mode
 
-    @admin.display(description="last hour")
+    @admin.display(description=gettext_lazy("last hour"))
     def last_hour(self, row: Any) -> SafeString | str:
         if row.figures.error:
             return NONE
@@ -229,7 +237,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         (row_figures,) = figures([row.name], top=True, days=True)
         context = {
-            "title": "Figures",
+            "title": _("Figures"),
             "subtitle": str(row),
             "object": row,
             "words": in_words(row.spec()),
@@ -264,7 +272,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             )
         outcomes = [step.outcome for step in steps]
         context = {
-            "title": "Try it",
+            "title": _("Try it"),
             "subtitle": str(row),
             "object": row,
             "words": in_words(spec),
@@ -284,8 +292,8 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             object_id,
             permission="reset_key",
             form=lambda data, row: ResetForm(data, token),
-            title="Reset a key",
-            button="Reset",
+            title=_("Reset a key"),
+            button=_("Reset"),
             perform=self._reset_key,
             explain=lambda row: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
             template=f"{TEMPLATES}/reset_key.html",
@@ -302,7 +310,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         if not any(reset):
             raise LimitError(f"The key “{key}” has no stored state. It may have expired, or the key is misspelt.")
         self.log_change(request, row, f"Reset the key “{key}”.")
-        return format_html('Reset the key <code class="resty-id">{}</code>.', key)
+        return format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
 
 
 def in_words(spec: PolicySpec) -> SafeString:
@@ -312,14 +320,14 @@ def in_words(spec: PolicySpec) -> SafeString:
         tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
         return format_html("{}{}{}", describe_rates(spec), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
     texts = [f"{name}: {text}" for name, text in problems.items()]
-    return format_html('<span class="resty-alarm">Not valid.</span> {}', " ".join(texts))
+    return format_html(_('<span class="resty-alarm">Not valid.</span> {}'), " ".join(texts))
 
 
 def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
     """Return the limits of a valid policy, with names for a list of choices: its own numbers first, then its tiers."""
     limited = [tier for tier, specs in tier_specs(spec).items() if specs]
     words = describe_tiers(spec)
-    return {OWN_NUMBERS: spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
+    return {str(OWN_NUMBERS): spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
 
 
 def applies_to(spec: PolicySpec) -> SafeString:
@@ -331,7 +339,7 @@ def applies_to(spec: PolicySpec) -> SafeString:
 
 def _conditions(spec: PolicySpec) -> SafeString:
     if not spec.matches_requests:
-        return format_html('<span class="resty-quiet">{}</span>', "where code names it")
+        return format_html('<span class="resty-quiet">{}</span>', _("where code names it"))
     parts = [
         (name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if is_set(getattr(spec, name))
     ]

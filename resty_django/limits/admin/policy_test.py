@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
@@ -89,7 +91,7 @@ def run_test(form: Any) -> PolicyTest:
     edited = form.instance.spec()
     saved = _saved(form)
     if saved is None:
-        return PolicyTest(problem=_nothing_recorded(f"No policy has the name {edited.name} yet."))
+        return PolicyTest(problem=_nothing_recorded(_("No policy has the name %(name)s yet.") % {"name": edited.name}))
     try:
         recorder.flush()
         recording = recorder.read(recording_name(saved))
@@ -101,7 +103,7 @@ def run_test(form: Any) -> PolicyTest:
     except NotReplayable as error:
         return PolicyTest(problem=str(error))
     except Exception as error:  # the store may raise anything; the form has to be shown
-        return PolicyTest(problem=f"The recorded requests cannot be read: {why(error)}")
+        return PolicyTest(problem=_("The recorded requests cannot be read: %(reason)s") % {"reason": why(error)})
     changed = {name for name in (*CONDITIONS, *IGNORED) if getattr(edited, name) != getattr(saved, name)}
     ignored: list[str] = [name for name in IGNORED if name in changed]
     recorded = tier_specs(saved)
@@ -112,11 +114,13 @@ def run_test(form: Any) -> PolicyTest:
 
 def _nothing_recorded(reason: str = "") -> str:
     if not conf.limits.record_requests:
-        return "Requests are not recorded, because the setting RECORD_REQUESTS is off. Nothing can be tested."
+        return _("Requests are not recorded, because the setting RECORD_REQUESTS is off. Nothing can be tested.")
     parts = [
         reason,
-        "No request of this policy was recorded in the last hour. Save the policy in shadow mode: it then decides and "
-        "counts, but lets all requests pass, and its requests are recorded.",
+        _(
+            "No request of this policy was recorded in the last hour. Save the policy in shadow mode: it then decides "
+            "and counts, but lets all requests pass, and its requests are recorded."
+        ),
     ]
     return " ".join(part for part in parts if part)
 

@@ -252,7 +252,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
                 row = _row_of(entered["quota"], entered["key"])
                 message = self._grant(request, row, entered)
             except (NotPossible, DatabaseError) as error:
-                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             else:
                 self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(reverse(self.url_name("change"), args=[row.pk]))
@@ -274,14 +274,18 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             f"Granted {units:+,} units, from {granted.before:,} to {granted.after:,}, until {_time(row.ends_at):%c}. "
             f"Reason: {entered['reason']}",
         )
-        return format_html("Granted {} units: {} in total in this period.", f"{units:+,}", f"{granted.after:,}")
+        return format_html(
+            _("Granted {units} units: {total} in total in this period."),
+            units=f"{units:+,}",
+            total=f"{granted.after:,}",
+        )
 
     def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
         used = changes.reset(row.quota, row.key, _period(_current(row)))
         if used is None:
             raise NotPossible("the row was deleted.")
         self.log_change(request, row, f"Reset the used units from {used:,} to 0. Reason: {entered['reason']}")
-        return format_html("Reset the used units of {} from {} to 0.", str(row), f"{used:,}")
+        return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=f"{used:,}")
 
 
 def _stored_keys(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.translation import gettext as _
 
 from resty_django.alerts import store
 from resty_django.alerts.delivery import channels, send_notices
@@ -59,7 +60,7 @@ class Command(BaseCommand):
         now = time.time()
         notice = Notice(
             rule="test",
-            title="Test",
+            title=_("Test"),
             subject="",
             state="firing",
             value=1.0,

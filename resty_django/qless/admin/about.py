@@ -43,6 +43,7 @@ PAGES: Final = {
     "job": gettext_lazy("All jobs, with filters and search; each job has its own page."),
     "failuregroup": gettext_lazy("Failed jobs by group, to retry or cancel."),
     "jobgroup": gettext_lazy("Groups of jobs with their progress and members."),
+    "jobclass": gettext_lazy("Classes of jobs with their counts and durations over time."),
     "worker": gettext_lazy("Workers with their queues, states and jobs."),
     "tag": gettext_lazy("Tags that at least two jobs have."),
     "recurringjob": gettext_lazy("Jobs that are created at an interval, with their next times."),

@@ -15,6 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.charts import Chart
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
@@ -33,6 +34,7 @@ NAV_ITEMS: Final = (
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
     ("jobgroup", _("Groups")),
+    ("jobclass", _("Classes")),
     ("worker", _("Workers")),
     ("tag", _("Tags")),
     ("recurringjob", _("Recurring")),
@@ -70,6 +72,9 @@ class ListContext(TypedDict, total=False):
     hints: Sequence[tuple[str, Any]]
     facts: Sequence[tuple[Any, Any]]
     extra_tables: Sequence[Table]
+    periods: Sequence[tuple[str, Any, bool]]
+    """Links to other periods of the charts: URL, text, and whether it is the current one."""
+    charts: Sequence[Chart]
     row_form: str
     """The ID of a form to which buttons in the rows belong."""
     actions: Sequence[tuple[str, Any, bool]]

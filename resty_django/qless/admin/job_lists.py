@@ -244,6 +244,14 @@ def failed_jids(client: Any, group: str, start: int, count: int) -> tuple[int, l
     return reply["total"], as_list(reply["jobs"])
 
 
+def failed_jids_of(client: Any, groups: Sequence[str], count: int) -> list[str]:
+    """Return the jids of the latest `count` jobs of each failure group."""
+    replies = client.call_many([("failed", group, 0, count) for group in groups]) if groups else []
+    return [
+        jid for reply in replies if not isinstance(reply, Exception) for jid in as_list(decode(text(reply))["jobs"])
+    ]
+
+
 def queue_counts(client: Any) -> list[QueueCounts]:
     """Return all queues' job counts by state: one call per queue, so that a thousand queues do not block the server."""
     names = redis_command(client, "ZRANGE", "queues", 0, -1)

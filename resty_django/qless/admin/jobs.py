@@ -220,7 +220,7 @@ def _empty_text(job_filter: JobFilter) -> str:
 
 def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
     facts: list[tuple[Any, Any]] = [
-        (_("Class"), formatting.name(job.klass)),
+        (_("Class"), formatting.link("jobclass", job.klass)),
         (_("Queue"), formatting.link("queue", job.queue_name)),
         (_("Priority"), formatting.number(job.priority)),
         (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),

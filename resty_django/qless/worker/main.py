@@ -18,6 +18,7 @@ from django.db import connections
 from resty_django import events
 from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
+from resty_django.timeline import autostart as timeline
 
 from ..clients.client import Client
 from ..clients.default import default_client
@@ -98,6 +99,7 @@ def serve(
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
     alerts = start_in_worker()
+    timeline.start_in_worker()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()

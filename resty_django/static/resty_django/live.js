@@ -20,6 +20,7 @@
   const selector = () => ["[id][data-resty-live]", status()?.dataset.restyParts].filter(Boolean).join(", ");
   const parts = () => [...document.querySelectorAll(selector())];
   const seconds = () => Math.min(...parts().map((part) => Number(part.dataset.restyLive || status()?.dataset.restyEvery) || 10));
+  /* On pages without the status element, texts are English. */
   const text = (name, fallback) => status()?.dataset[name] || fallback;
 
   /* --- patching ------------------------------------------------------------------------------------------------- */
@@ -139,11 +140,11 @@
   function say() {
     const stale = failures > 0 || signedOut;
     const pattern = signedOut
-      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s")
+      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s") // gettext: keep
       : stale
-        ? text("restyDown", "Not updated: the server does not respond. Last update: %s")
+        ? text("restyDown", "Not updated: the server does not respond. Last update: %s") // gettext: keep
         : text("restyUpdated", "Updated %s");
-    button.textContent = running ? text("restyStop", "Stop reloading") : text("restyGo", "Resume");
+    button.textContent = running ? text("restyStop", "Stop reloading") : text("restyGo", "Resume"); // gettext: keep
     age.textContent = pattern.replace("%s", ago());
     age.classList.toggle("resty-alarm", stale);
     for (const part of parts()) part.toggleAttribute("data-resty-stale", stale);

@@ -16,7 +16,8 @@ from django.test.utils import CaptureQueriesContext
 
 from resty_django.limits import Quota, bans, limit_window
 from resty_django.limits.admin import key_usage
-from resty_django.limits.models import QuotaUsage
+from resty_django.limits.models import LimitOverride, QuotaUsage
+from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
@@ -239,3 +240,56 @@ def test_refused_keys_lead_to_their_page(admin_client: Client) -> None:
         assert f'href="{KEY}?key=a%26b+c"' in html
     assert f'href="{KEY}">Find a key' in admin_client.get(f"{POLICIES}limits/").content.decode()
     assert [row.split()[0] for row in rows(page(admin_client, "a&b c"), "resty-refusals")] != []
+
+
+# --- what the next request gets --------------------------------------------------------------------------------------
+
+
+def outcomes(html: str) -> dict[str, str]:
+    """Return the outcome of the next request by limit."""
+    cells = re.findall(
+        r'<tr><th scope="row">([^<]*)</th>.*?resty-swatch resty-is-(\w+)"></span> ([^<]*)</td>', html, re.DOTALL
+    )
+    return {name: f"{outcome}: {label}" for name, outcome, label in cells}
+
+
+def test_a_banned_key_is_not_said_to_pass(admin_client: Client) -> None:
+    make_policy(key="ip", ban="1h")
+    make_policy("free", key="ip")
+    make_policy("lifted", key="ip", ban="1h")
+    search = limit_window(9, per="1h", key="ip", ban="1h", name="search")(lambda request: HttpResponse("found"))
+    view = limit_window(9, per="1h", key="ip", name="searching")(lambda request: HttpResponse("found"))
+    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
+    search(request)
+    view(request)
+    bans.add("192.0.2.7", for_="1h")
+    LimitOverride.objects.create(kind="address", key="192.0.2.7", rate="none", limit="lifted")
+    registry.refresh_policies()
+    assert outcomes(page(admin_client, "192.0.2.7")) == {
+        "pay": "refused: banned",
+        "lifted": "passed: passed",
+        "search:window": "refused: banned",
+        "searching:window": "passed: passed",
+    }
+    assert search(request).status_code == 429
+    assert view(request).status_code == 200
+    bans.lift("192.0.2.7", "")
+    bans.add("192.0.2.7", for_="1h", limit="search")
+    html = page(person("view_limitpolicy"), "192.0.2.7")
+    assert outcomes(html)["search:window"] == "refused: banned"
+    assert "pay" not in outcomes(html)
+    assert re.search(r"banned</td>.*?3[56]\d\d", html)
+
+
+def test_limits_that_refuse_nothing_are_not_said_to_refuse(admin_client: Client) -> None:
+    make_policy(key="ip", limit=1, mode="shadow")
+    view = limit_window(1, per="1h", key="ip", dry_run=True, name="search")(lambda request: HttpResponse("found"))
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    policy.limiter.hit("192.0.2.7")
+    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
+    assert [view(request).status_code for _ in range(2)] == [200, 200]
+    label = "shadowed: would be refused"
+    assert outcomes(page(admin_client, "192.0.2.7")) == {"pay": label, "search:window": label}
+    limit_window(1, per="1h", key="ip", name="search")(lambda request: HttpResponse("found"))
+    assert outcomes(page(admin_client, "192.0.2.7"))["search:window"] == "refused: refused"

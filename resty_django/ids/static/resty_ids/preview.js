@@ -33,13 +33,13 @@
         const text = await reply.text();
         if (turn !== running) return;
         if (!reply.ok || reply.redirected) {
-          say(reply.redirected ? "You are no longer logged in. Log in again." : `The preview failed (${reply.status}). Reload the page.`);
+          say(reply.redirected ? panel.dataset.signedOut : panel.dataset.failed.replace("%s", reply.status));
         } else {
           const page = new DOMParser().parseFromString(text, "text/html");
           result.replaceChildren(...page.body.childNodes);
         }
       } catch (error) {
-        if (error.name !== "AbortError") say("The server did not answer. The preview may be outdated.");
+        if (error.name !== "AbortError") say(panel.dataset.down);
       } finally {
         if (turn === running) result.removeAttribute("aria-busy");
       }

@@ -1,0 +1,126 @@
+"""Translations: tests/gettext_check.py finds texts that gettext does not see, and calls of gettext that cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import gettext_check
+
+
+def check(name: str, text: str) -> list[str]:
+    """Return the texts that the check finds in a module of an admin page, a template or a script."""
+    path = gettext_check.ROOT / name
+    if path.suffix == ".py":
+        return [words for _line, words, _reason in gettext_check._python(path, text)]
+    find = gettext_check._template if path.suffix == ".html" else gettext_check._script
+    return [words for _line, words, _reason in find(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'name = models.CharField("name", help_text=_("The name."))',
+        'name = models.CharField(_("name"), help_text="The name.")',
+        'class Meta:\n    verbose_name = "rule"',
+        'fieldsets = [("Numbers", {"fields": []})]',
+        'choices = [("a", "first"), ("b", _("second"))]',
+        'def column(self): ...\ncolumn.short_description = "state"',
+        'messages.success(request, "Saved.")',
+        'self.message_user(request, f"Saved {name}")',
+        'raise ValidationError("Too long")',
+        'context = {"title": "Figures"}',
+        'context = {"title": _("Figures") if x else "Keys"}',
+        'def lookups(self, request, model_admin):\n    return [("a", "ahead")]',
+        'return format_html("Not done: {}", error)',
+        'return "used up" if x else ""',
+        '_(f"Saved {name}.")',
+        '_("Saved %s." % name)',
+        '_("Saved {}.".format(name))',
+        '_("Moved %s from %s")',
+        'ngettext("%s of %s", "%(count)s of all", 2)',
+    ],
+)
+def test_unwrapped_texts_of_admin_modules_are_found(text: str) -> None:
+    assert check("resty_django/ids/admin/rules.py", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""A docstring. It has sentences."""',
+        'def f():\n    "Return what is asked for."',
+        'name = models.CharField(_("name"), help_text=gettext_lazy("The name."))',
+        'messages.success(request, _("Saved %(name)s.") % {"name": name})',
+        'self.log_change(request, obj, "Deleted the key.")',
+        'LogEntry.objects.create(change_message="Reset the key.")',
+        'return _("Paused."), "Paused for everyone."',
+        'log.warning("The store is down.")',
+        'raise ValueError("The number is too low.")',
+        'def families():\n    yield Family("x", "gauge", "Age of the job.")',
+        'template = "admin/resty_ids/rule.html"',
+        'pattern = re.compile(r"Line (?P<number>\\d+), at")',
+        "return format_html('<span class=\"resty-quiet resty-wide\">{}</span>', text)",
+    ],
+)
+def test_other_strings_are_left_out(text: str) -> None:
+    assert check("resty_django/ids/admin/rules.py", text) == []
+
+
+def test_outside_of_admin_modules_only_labels_and_messages_count() -> None:
+    text = 'raise ValidationError("Too long")\nx = "A sentence of the core."'
+    assert check("resty_django/ids/models.py", text) == ["Too long"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>Words</p>",
+        '<input aria-label="Search">',
+        '<p data-resty-down="The server is down.">',
+        '{% include "x.html" with title="Figures" %}',
+        '{{ name|default:"Not known yet" }}',
+        '{% translate "row" %}{{ count|pluralize }}',
+    ],
+)
+def test_unwrapped_texts_of_templates_are_found(text: str) -> None:
+    assert check("x.html", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<p class="resty-quiet" id="x">{% translate "Words" %} {{ name }}</p>',
+        "{% blocktranslate count n=n %}One row{% plural %}{{ n }} rows{% endblocktranslate %}",
+        "{# A comment #}{% comment %}Words{% endcomment %}<script>const words = 1;</script>",
+        "<code>next_id()</code> &nbsp; 12 {{ a }}, {{ b }}",
+        '{% block bodyclass %}{{ block.super }} app-x model-y{% endblock %}<a href="{% url "x" %}">{{ y }}</a>',
+        '<div data-resty-parts="#a, #b" data-resty-live="2">',
+    ],
+)
+def test_other_parts_of_templates_are_left_out(text: str) -> None:
+    assert check("x.html", text) == []
+
+
+def test_texts_of_scripts_are_found_and_comments_are_not() -> None:
+    assert check("x.js", 'say("The server is down.");') == ["The server is down."]
+    assert check("x.js", "say(`The preview failed (${status}).`);") != []
+    assert (
+        check(
+            "x.js", '// "The server is down."\n/* "The server." */ find("input[name=pick]"); say(panel.dataset.down);'
+        )
+        == []
+    )
+
+
+def test_lines_may_keep_their_text(tmp_path: Path) -> None:
+    path = gettext_check.ROOT / "resty_django" / "limits" / "admin" / "exchange.py"
+    kept = [line for line in path.read_text().split("\n") if gettext_check.KEEP in line]
+    assert kept
+    assert not list(gettext_check.findings(path))
+
+
+def test_files_that_are_named_are_checked_even_if_they_are_to_do() -> None:
+    for name in gettext_check.TO_DO:
+        assert gettext_check.main(name) == 1
