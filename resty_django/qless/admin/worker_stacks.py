@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +16,7 @@ from resty_django.text import printable
 
 from ..clients.worker_reports import STACKS, Frame, JobStack, WorkerReport
 from . import formatting
-from .tracebacks import Location, is_library
+from .tracebacks import Line, Location, is_library
 
 PATIENCE: Final = 10.0
 """Seconds after which the page says that the worker does not answer."""
@@ -33,7 +34,7 @@ class Stack:
 
     title: Any
     location: Location | None
-    frames: Sequence[Location]
+    lines: Sequence[Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _stack(stack: JobStack) -> Stack:
     return Stack(
         _title(stack),
         candidates[-1] if candidates else None,
-        frames,
+        [_line(frame) for frame in frames],
     )
 
 
@@ -108,6 +109,12 @@ def _title(stack: JobStack) -> Any:
         formatting.name(stack.klass),
         formatting.duration(stack.seconds),
     )
+
+
+def _line(location: Location) -> Line:
+    """Return a frame as in a traceback."""
+    text = traceback.format_list([(location.path, location.number, location.function, location.source)])[0]
+    return Line(text.rstrip("\n"), location.library)
 
 
 def _location(frame: Frame) -> Location:

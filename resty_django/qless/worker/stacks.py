@@ -57,9 +57,9 @@ def of_dump(text: str) -> list[Frame]:
 
 
 def of_blocked_worker(text: str) -> list[JobStack]:
-    """Return the stacks of the threads that run jobs, as `faulthandler` has written those of all threads.
+    """Return the stacks of the threads that run jobs, from the stacks of all threads that `faulthandler` has written.
 
-    Which job a thread runs is unknown. Threads that wait for a job are left out.
+    The result does not say which job a thread runs. Threads that wait for a job are left out.
     """
     stacks = [of_dump(part) for part in _THREAD.split(text)]
     return [JobStack(jid="", klass="", seconds=0.0, frames=frames) for frames in stacks if _runs_jobs(frames)]

@@ -213,8 +213,8 @@ def test_stacks_show_the_line_of_the_site(operator: Browser, jobs_site: Client, 
     text = text_of(operator, path("worker", worker))
     assert "Stacks were requested" not in text
     assert "<code>/srv/shop/tasks.py:12</code> in send" in text
-    assert '<span class="resty-library">  File "/usr/lib/python3.13/socket.py", line 99, in recv' in text
-    assert '<span>  File "/srv/shop/tasks.py", line 12, in send' in text
+    assert '<span class="resty-library">  File &quot;/usr/lib/python3.13/socket.py&quot;, line 99, in recv' in text
+    assert "<strong>  File &quot;/srv/shop/tasks.py&quot;, line 12, in send" in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "No stack: the job has not begun" in text
     assert "\u202e" not in text
