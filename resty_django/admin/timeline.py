@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -27,7 +27,7 @@ from resty_django.text import printable
 from resty_django.timeline import HOUR, MINUTE, Chapter, Entry, Span, chapters, contributors
 
 from .base import ReadOnlyAdmin
-from .chart_axes import local, time_axis
+from .chart_axes import Axis, local, time_axis, time_marks
 from .charts import Chart, Series
 from .export import Sheet
 from .formatting import duration
@@ -39,6 +39,8 @@ AROUND: Final = 30 * MINUTE
 LONGEST: Final = 7 * 24 * HOUR
 DEFAULT: Final = HOUR
 PRESETS: Final = (HOUR, 6 * HOUR, 24 * HOUR, 48 * HOUR)
+MARKS: Final = (10 * MINUTE, 30 * MINUTE, 6 * HOUR, 24 * HOUR)
+"""Seconds between two marks of the time axis of a chart."""
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -129,7 +131,10 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             "link": _query(span.start, span.end),
             "earlier": _query(span.start - length, span.start),
             "later": "" if is_recent else _query(span.end, min(now, span.end + length)),
-            "presets": [(f"?hours={seconds // HOUR}", duration(seconds)) for seconds in PRESETS],
+            "presets": [
+                (f"?hours={seconds // HOUR}", _("The last %(time)s") % {"time": duration(seconds)})
+                for seconds in PRESETS
+            ],
             "rows": rows,
             "charts": charts,
             "errors": [
@@ -187,13 +192,19 @@ def _chart(chapter: Chapter) -> Chart | None:
     return Chart(
         str(chapter.contributor.title),
         [Series(bars.kind, bars.label, bars.counts) for bars in story.bars],
-        time_axis(story.starts, story.step),
+        _axis(story.starts, story.step),
         y_label=_("%(what)s per minute") % {"what": story.y_label}
         if story.step == MINUTE
         else _("%(what)s per hour") % {"what": story.y_label},
         summary=f"{story.bars[0].label}: {total:g}",
         name=f"{chapter.contributor.name}-chart",
     )
+
+
+def _axis(starts: Sequence[float], step: int) -> Axis:
+    """Return the axis with about eight marks, also for other numbers of columns than 60 minutes."""
+    every = next((each for each in MARKS if len(starts) * step <= 8 * each), MARKS[-1])
+    return replace(time_axis(starts, step), marks=time_marks(starts, every))
 
 
 def _omitted(chapter: Chapter) -> list[str]:

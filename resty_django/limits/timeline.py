@@ -38,7 +38,7 @@ def contribution(span: Span) -> Story:
                 text = _("%(count)d decisions without the store: %(limit)s")
                 values = {"count": totals.failed, "limit": name}
                 entries.append(Entry(start, text % values, _span(step), None, "error", url))
-    bars = [Bars("refused", _("Refused requests"), [refused[at] if at in known else None for at in columns])]
+    bars = [Bars("bar", _("Refused requests"), [refused[at] if at in known else None for at in columns])]
     notes = [_("Limits have figures by minute for the last hour, and by hour for two days.")]
     return story(entries, starts=columns, step=step, bars=bars, y_label=_("refused requests"), notes=notes)
 

@@ -148,9 +148,11 @@ def _server_facts(client: Any) -> Iterator[Fact]:
 
 def _lease_facts(config: Mapping[str, Any]) -> list[Fact]:
     queue_options = sorted((option, value) for option, value in config.items() if option.endswith("-heartbeat"))
-    queue_leases = "".join(f"; {option.removesuffix('-heartbeat')}: {value} s" for option, value in queue_options)
-    lease = formatting.name(f"{config.get('heartbeat')} s{queue_leases}", 1000)
-    grace = formatting.name(f"{config.get('grace-period')} s")
+    queue_leases = "".join(
+        f"; {option.removesuffix('-heartbeat')}: {formatting.seconds(value)}" for option, value in queue_options
+    )
+    lease = formatting.name(f"{formatting.seconds(config.get('heartbeat'))}{queue_leases}", 1000)
+    grace = formatting.seconds(config.get("grace-period"))
     return [
         (formatting.link("option", "heartbeat", _("Job lease")), lease),
         (formatting.link("option", "grace-period", _("Grace period")), grace),

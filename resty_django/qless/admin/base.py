@@ -23,6 +23,7 @@ from .. import audit
 from ..clients.default import default_client
 from ..errors import QlessError
 from ..models import Named, name_of, token
+from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
 from .operations import OPERATIONS, Operation
 from .tables import Table
@@ -66,6 +67,8 @@ class ListContext(TypedDict, total=False):
     """The filters; `filter_button`: the text of their button, `hidden_filters`: names and values of hidden fields."""
     filter_button: Any
     hidden_filters: Sequence[tuple[str, str]]
+    search: Mapping[str, Any]
+    """The search box: completions, examples and the error of its text."""
     tiles: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
     shortcuts: Sequence[tuple[str, Any]]
@@ -197,6 +200,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             "exports": [*(table.export for table in tables if table and table.export), *context.get("charts", ())],
             "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in NAV_ITEMS],
             "jobs_url": list_url("job"),
+            "search": {"suggestions": FIELD_SUGGESTIONS},
             "live": self.live and request.method == "GET",
             "every": REFRESH_SECONDS,
             "may": self.permissions_of(request),

@@ -297,8 +297,8 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
             {"label": _("Still failed"), "value": formatting.number(today["failed"])},
             {"label": _("Retries today"), "value": formatting.number(today["retries"])},
             {"label": _("Latency"), "value": formatting.age(latency)},
-            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60, " s")},
-            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
+            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60)},
+            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
         ],
         "charts": [
             *charts.figures_charts(
@@ -319,9 +319,11 @@ def _exists(client: Any, name: str) -> bool:
     return redis_command(client, "ZSCORE", "queues", name) is not None
 
 
-def _limit_text(config: dict[str, Any], queue: str, option: str, default: int, unit: str) -> str:
+def _limit_text(config: dict[str, Any], queue: str, option: str, default: int) -> str:
     value = config.get(f"{queue}-{option}", config.get(option, default))
-    return _("unlimited") if option == "max-concurrency" and not value else f"{value}{unit}"
+    if option == "heartbeat":
+        return formatting.seconds(value)
+    return formatting.name(str(value)) if value else _("unlimited")
 
 
 def _empty_text(tab: str, name: str) -> str:

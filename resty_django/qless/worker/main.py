@@ -23,6 +23,7 @@ from resty_django.timeline import autostart as timeline
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
+from ..search.index import Indexer
 from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
 from .executor import Pool
@@ -94,6 +95,8 @@ def serve(
     listener.start()
     scheduler.start()
     liveness.start()
+    indexer = Indexer(client)
+    indexer.start()
     threading.Thread(target=_read_commands, args=(commands, loop, actions), name="qless-parent", daemon=True).start()
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
@@ -106,6 +109,7 @@ def serve(
     finally:
         scheduler.stop()
         liveness.stop()
+        indexer.stop()
         listener.stop()
         if alerts is not None:
             alerts.stop()

@@ -342,7 +342,7 @@ def test_job_page_shows_arguments_graph_result_and_failure(admin_client: Browser
     assert path("failuregroup", "mail-Timeout") in broken
     running = jobs_site.jobs.multiget("running-1")[0]
     running.progress(0.25, "a quarter")
-    assert "25% a quarter" in text_of(admin_client, path("job", "running-1"))
+    assert "25 % a quarter" in text_of(admin_client, path("job", "running-1"))
 
 
 def test_queue_page_has_charts_with_tables(admin_client: Browser, jobs_site: Client) -> None:
