@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
@@ -30,13 +31,14 @@ from ..models import LimitOverride, LimitPolicy
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
-from ..overrides.spec import ALL_LIMITS
+from ..overrides.spec import ALL_LIMITS, EVERYWHERE
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
 from .key_forms import stored_forms
+from .key_override_rows import override_rows_context
 from .key_overrides import add_query, subject, subject_of
 from .key_refusals import refusals_of
 from .key_usage import usage_context
@@ -146,6 +148,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "incomplete": len(limiters) > MOST_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
+            **override_rows_context(self.admin_site, request, key),
             **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
         return self.page(request, f"{TEMPLATES}/key.html", context)
@@ -155,6 +158,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         return {
             "may_see_override": overrides.has_view_or_change_permission(request),
             "may_override": overrides.has_add_permission(request),
+            "policies_only": conf.limits.overrides != EVERYWHERE,
             "override_query": add_query(ALL_LIMITS, *subject_of(key)) if key else "",
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from resty_django.limits import Quota, bans, limit_window
 from resty_django.limits.admin import key_usage
@@ -293,3 +295,36 @@ def test_limits_that_refuse_nothing_are_not_said_to_refuse(admin_client: Client)
     assert outcomes(page(admin_client, "192.0.2.7")) == {"pay": label, "search:window": label}
     limit_window(1, per="1h", key="ip", name="search")(lambda request: HttpResponse("found"))
     assert outcomes(page(admin_client, "192.0.2.7"))["search:window"] == "refused: refused"
+
+
+# --- overrides -----------------------------------------------------------------------------------------------------
+
+
+def test_all_overrides_of_a_key_are_listed(admin_client: Client) -> None:
+    later = timezone.now() + timedelta(days=1)
+    for fields in (
+        {"kind": "address", "key": "192.0.2.7", "rate": "none", "limit": "pay", "reason": "partner <i>"},
+        {"kind": "network", "key": "192.0.2.0/24", "rate": "blocked", "limit": "ban:login-address"},
+        {"kind": "key", "key": "192.0.2.7", "rate": "5/m", "limit": "function:unknown", "starts_at": later},
+        {"kind": "address", "key": "192.0.2.8", "rate": "none"},
+        {"kind": "address", "key": "192.0.2.7", "rate": "none", "ends_at": timezone.now()},
+        {"kind": "user", "key": "7", "rate": "blocked"},
+        {"kind": "network", "key": "2001:db8::/48", "rate": "none"},
+    ):
+        LimitOverride.objects.create(**fields)
+    registry.refresh_policies()
+    html = page(admin_client, "192.0.2.7")
+    texts = rows(html, "resty-key-overrides")
+    assert [text.split(" 12/")[0].split(" 11/")[0] for text in texts] == [
+        "pay IP address 192.0.2.7 none partner <i>",
+        "function:unknown Key or API key 192.0.2.7 5/m",
+        "ban:login-address Network 192.0.2.0/24 blocked",
+    ]
+    assert "<i>" not in html
+    assert "Overrides apply only to policies" in html
+    assert rows(page(admin_client, "7"), "resty-key-overrides") == ["all limits User 7 blocked"]
+    for key in ("2001:db8::1", "2001:db8::/64", "ip:2001:db8::/64"):
+        expected = [] if key.startswith("ip:") else ["all limits Network 2001:db8::/48 none"]
+        assert rows(page(admin_client, key), "resty-key-overrides") == expected
+    assert "resty-key-overrides" not in page(person("view_limitpolicy"), "192.0.2.7")
+    assert "resty-key-overrides" in page(person("view_limitpolicy", "view_limitoverride"), "192.0.2.7")
