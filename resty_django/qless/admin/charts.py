@@ -16,7 +16,12 @@ from resty_django.admin.formatting import duration, number, percent
 from ..clients.replies import QueueStats, Throughput
 from .formatting import job_count
 
-PERIODS: Final = {"hour": "Last hour", "day": "Last day", "week": "Last week", "month": "Last 30 days"}
+PERIODS: Final[dict[str, str | Promise]] = {
+    "hour": gettext_lazy("Last hour"),
+    "day": gettext_lazy("Last day"),
+    "week": gettext_lazy("Last week"),
+    "month": gettext_lazy("Last 30 days"),
+}
 _PER: Final[dict[int, str | Promise]] = {
     MINUTE: gettext_lazy("jobs per minute"),
     HOUR: gettext_lazy("jobs per hour"),

@@ -290,7 +290,7 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
     today, latency = charts.totals(days[:1]), queue.latency()
     config = client.config.all()
     return {
-        "periods": [(f"?tab=stats&period={key}", _(label), key == period) for key, label in charts.PERIODS.items()],
+        "periods": [(f"?tab=stats&period={key}", str(label), key == period) for key, label in charts.PERIODS.items()],
         "tiles": [
             {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
             {"label": _("Still failed"), "value": formatting.number(today["failed"])},
