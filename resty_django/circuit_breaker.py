@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from .forks import after_fork
@@ -18,6 +19,10 @@ PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
 
 B = TypeVar("B", bound="CircuitBreaker")
+
+on_recovery: Callable[[str, float, str], object] | None = None
+"""Called at the end of an outage, with the store's name, the beginning in epoch seconds, and the error. It must neither
+wait nor raise."""
 
 
 class Outage(NamedTuple):
@@ -78,6 +83,8 @@ class CircuitBreaker(ABC):
             self.down = False
             lasted = time.monotonic() - self._failed_at
         self.log_recovery(lasted)
+        if on_recovery is not None:
+            on_recovery(self.name, self._since, self._error)
 
     def outage(self) -> Outage | None:
         """Return the current outage, or None."""
@@ -90,6 +97,11 @@ _breakers: Final[weakref.WeakSet[CircuitBreaker]] = weakref.WeakSet()
 def breakers_of(kind: type[B]) -> list[B]:
     """Return the breakers of this class in this process."""
     return [breaker for breaker in list(_breakers) if isinstance(breaker, kind)]
+
+
+def outages() -> list[Outage]:
+    """Return the current outages of all stores in this process."""
+    return [outage for breaker in list(_breakers) if (outage := breaker.outage()) is not None]
 
 
 _lock = threading.Lock()

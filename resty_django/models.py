@@ -79,3 +79,22 @@ class Alert(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Timeline(models.Model):
+    """The page "What happened", for the admin's app list and for the permission to see it."""
+
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
+
+    objects: ClassVar[NoRows[Self]] = NoRows()
+
+    class Meta:
+        app_label = "resty_django"
+        managed = False
+        base_manager_name = "objects"
+        verbose_name = _("what happened")
+        verbose_name_plural = _("what happened")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return self.name

@@ -22,6 +22,7 @@ from resty_django.shdict import NotFound, SharedDictError, shdicts
 
 from .base import ReadOnlyAdmin
 from .export import Sheet
+from .formatting import number
 from .forms import DeleteForm, FlushForm
 from .statistics import Figures, Key, figures, find_item, key_of, search, why
 
@@ -150,7 +151,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
         if is_limited:
             message = _("Freed %(count)s expired items. There may be more.")
-        return message % {"count": f"{freed:,}"}
+        return message % {"count": number(freed)}
 
     def flush_all_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(

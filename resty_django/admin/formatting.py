@@ -1,51 +1,88 @@
-"""Formatting of figures for the admin."""
+"""Formatting of figures for the admin: all pages write numbers, shares, durations and times with these functions.
+
+Numbers have the separators of the user's language, times its date format and the current time zone.
+"""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
+from typing import Final
 
+from django.utils import timezone
+from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import pgettext_lazy
 
-NONE = "–"
+NONE: Final = "–"
+_UNITS: Final = (
+    (86400, pgettext_lazy("unit of time", "d"), 3600, pgettext_lazy("unit of time", "h")),
+    (3600, pgettext_lazy("unit of time", "h"), 60, pgettext_lazy("unit of time", "min")),
+    (60, pgettext_lazy("unit of time", "min"), 1, pgettext_lazy("unit of time", "s")),
+)
 
 
 def percent(share: float) -> str:
     """Return a share as text, such as "10 %" or "99.9 %"; it is never rounded up to 100 % or down to 0 %."""
     if 0 < share < 0.001:
-        return "< 0.1 %"
+        return f"< {_localized(0.1, 1)} %"
     if 0.999 < share < 1:
-        return "99.9 %"
-    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+        return f"{_localized(99.9, 1)} %"
+    return f"{_rounded(100 * share)} %"
 
 
 def number(value: float | None) -> str:
     """Return a number with thousands separators; two decimals only if it has a fraction."""
     if value is None:
         return NONE
+    if isinstance(value, int):
+        return str(number_format(value, 0, force_grouping=True))
     if not math.isfinite(value) or abs(value) >= 1e15:
         return f"{value:g}"
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+    return _localized(value, 0 if value == int(value) else 2)
 
 
 def duration(value: float) -> str:
     """Return a duration in its one or two largest units: "2 min 5 s"."""
     value = abs(value)
     if value < 1:
-        return f"{value * 1000:.0f} ms"
+        return f"{_localized(value * 1000, 0)} {pgettext_lazy('unit of time', 'ms')}"
     if value < 10:
-        return f"{value:.1f}".removesuffix(".0") + " s"
-    for unit, length, lower_unit, lower_length in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
+        return f"{_rounded(value)} {pgettext_lazy('unit of time', 's')}"
+    for length, unit, lower_length, lower_unit in _UNITS:
         if value >= length:
             count, remainder = divmod(int(value), length)
-            return f"{count:,} {unit}" + (
-                f" {remainder // lower_length} {lower_unit}" if remainder // lower_length else ""
-            )
-    return f"{value:.0f} s"
+            text = f"{_localized(count, 0)} {unit}"
+            lower_count = remainder // lower_length
+            return f"{text} {lower_count} {lower_unit}" if lower_count else text
+    return f"{_localized(value, 0)} {pgettext_lazy('unit of time', 's')}"
+
+
+def date_time(moment: datetime | float | None) -> str:
+    """Return a datetime, or epoch seconds, as date and time of day with seconds, in the current time zone.
+
+    A naive datetime is shown as it is. A dash for None, and for seconds that are not a date.
+    """
+    if moment is None:
+        return NONE
+    if not isinstance(moment, datetime):
+        try:
+            moment = datetime.fromtimestamp(moment, UTC)
+        except (OverflowError, OSError, ValueError):
+            return NONE
+    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{date_format(local, 'DATE_FORMAT')}, {local:%H:%M:%S}"
+
+
+def _rounded(value: float) -> str:
+    """Return a number with one decimal, or none if it would be 0."""
+    text = f"{value:.1f}"
+    return _localized(value, 0 if text.endswith(".0") else 1)
+
+
+def _localized(value: float, decimals: int) -> str:
+    return str(number_format(f"{value:.{decimals}f}", decimals, force_grouping=True))
 
 
 def free_space_bar(share: float, text: str, *, low: float = 0.0, high: float = 0.0) -> SafeString:

@@ -24,7 +24,7 @@ from resty_django.text import printable
 
 from .base import ReadOnlyAdmin
 from .charts import Series, sparkline
-from .formatting import NONE, free_space_bar, percent
+from .formatting import NONE, duration, free_space_bar, number, percent
 
 REFRESH_SECONDS: Final = 10
 """Seconds between automatic refreshes of the page."""
@@ -134,8 +134,8 @@ def _text(figure: Figure) -> str | SafeString:
     if figure.unit == "bytes":
         return filesizeformat(value)
     if figure.unit == "seconds":
-        return f"{value * 1000:,.1f} ms" if value < 1 else f"{value:,.1f} s"
-    return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
+        return duration(value)
+    return number(round(value, 1))
 
 
 class OverviewAdmin(ReadOnlyAdmin[Overview]):

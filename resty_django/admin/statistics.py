@@ -7,7 +7,6 @@ import binascii
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pprint import pformat
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from resty_django.conf import conf
 from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind, shdicts
 from resty_django.text import printable
 
-from .formatting import NONE, free_space_bar
+from .formatting import NONE, duration, free_space_bar, number
 
 LONGEST_VALUE: Final = 4000
 LONGEST_KEY: Final = 200
@@ -74,10 +73,6 @@ class Figures:
         if not self.stats.capacity:
             return text
         return free_space_bar(min(1.0, self.stats.free_space / self.stats.capacity), text)
-
-
-def number(value: int | None) -> str:
-    return NONE if value is None else f"{value:,}"
 
 
 def figures(name: str, *, count: bool = False) -> Figures:
@@ -157,7 +152,7 @@ def find_item(dictionary: SharedDict, key: str) -> ItemView | None:
 
 
 def _list_view(length: int, life: float | None) -> ItemView:
-    text = ngettext("%(count)s item", "%(count)s items", length) % {"count": f"{length:,}"}
+    text = ngettext("%(count)s item", "%(count)s items", length) % {"count": number(length)}
     return ItemView(_("list"), text, life_text(life))
 
 
@@ -166,15 +161,15 @@ def life_text(ttl: float | None) -> str:
         return _("has expired")
     if not ttl:
         return _("for ever")
-    return f"{ttl:.3f} s" if ttl < 60 else str(timedelta(seconds=int(ttl)))
+    return duration(ttl)
 
 
 def size_of(value: Any) -> str:
     if isinstance(value, str):
-        return f"{len(value):,} characters"
+        return f"{number(len(value))} characters"
     if isinstance(value, bytes):
-        return f"{len(value):,} bytes"
-    return f"{len(value):,} entries" if isinstance(value, list | dict) else ""
+        return f"{number(len(value))} bytes"
+    return f"{number(len(value))} entries" if isinstance(value, list | dict) else ""
 
 
 def value_text(value: Any) -> str:

@@ -25,6 +25,7 @@ class CacheConfig(appconfig.RestyAppConfig):
             page="resty_cache_cache_changelist",
             order=30,
             erases=True,
+            tells=True,
         ),
     )
 

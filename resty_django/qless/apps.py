@@ -20,5 +20,6 @@ class QlessConfig(appconfig.RestyAppConfig):
             permissions=("resty_qless.view_job",),
             page="resty_qless_queue_changelist",
             order=40,
+            tells=True,
         ),
     )

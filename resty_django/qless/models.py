@@ -77,6 +77,13 @@ class JobGroup(Named):
         verbose_name_plural = _("job groups")
 
 
+class JobClass(Named):
+    class Meta(Named.Meta):
+        managed = False
+        verbose_name = _("job class")
+        verbose_name_plural = _("classes")
+
+
 class Worker(Named):
     class Meta(Named.Meta):
         managed = False

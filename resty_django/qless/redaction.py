@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -76,7 +77,7 @@ def _by_position(klass: str, args: list[Any], first: int, of_task: bool) -> Any:
         return args
     secret_words = _words()
     return [
-        HIDDEN if any(word in _plain(names[min(position, len(names) - 1)]) for word in secret_words) else argument
+        HIDDEN if _is_secret(names[min(position, len(names) - 1)], secret_words) else argument
         for position, argument in enumerate(args, first)
     ]
 
@@ -87,7 +88,17 @@ def without_secrets(value: Any) -> Any:
 
 
 def _words() -> tuple[str, ...]:
-    return tuple(_plain(word) for word in conf.qless.redact)
+    return _plain_words(tuple(conf.qless.redact))
+
+
+@functools.cache
+def _plain_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_plain, words))
+
+
+def _is_secret(name: object, secret_words: tuple[str, ...]) -> bool:
+    plain = _plain(name)
+    return any(word in plain for word in secret_words)
 
 
 def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
@@ -95,9 +106,7 @@ def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
         return HIDDEN
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN
-            if any(word in _plain(key) for word in secret_words)
-            else _without(child, secret_words, depth + 1)
+            key: HIDDEN if _is_secret(key, secret_words) else _without(child, secret_words, depth + 1)
             for key, child in value.items()
         }
     return [_without(child, secret_words, depth + 1) for child in value] if isinstance(value, list | tuple) else value

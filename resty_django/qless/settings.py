@@ -53,6 +53,7 @@ class QlessSettings:
     - `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all queues).
     - `redact`: words; a value whose name contains one of them is never shown.
     - `redactor`: dotted path of a function that takes the arguments of a job and returns what may be shown.
+    - `search_arguments`: whether the index of the job search contains words of arguments.
     - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
     - `release`: text that workers report as the release of the site, such as a commit (None: none).
     - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
@@ -74,6 +75,7 @@ class QlessSettings:
         check=validators.no_empty_texts,
     )
     redactor: str | None = setting(None, check=validators.dotted_path)
+    search_arguments: bool = setting(True)
     links: str | None = setting(None, check=validators.dotted_path)
     release: str | None = setting(None, check=validators.not_blank)
     max_latency: float | None = setting(None, check=above(0))

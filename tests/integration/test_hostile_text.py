@@ -263,7 +263,22 @@ class exits:
 
 # --- every page ---
 
-PARAMETERS: Final = ("q", "name", "key", "find", "tag", "queue", "klass", "on", "t", "state", "cursor", "page", "sort")
+PARAMETERS: Final = (
+    "at",
+    "q",
+    "name",
+    "key",
+    "find",
+    "tag",
+    "queue",
+    "klass",
+    "on",
+    "t",
+    "state",
+    "cursor",
+    "page",
+    "sort",
+)
 OURS: Final = ("resty_django", "resty_ids", "resty_limits", "resty_cache", "resty_qless")
 
 

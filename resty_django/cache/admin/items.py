@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from resty_django.admin.formatting import duration, number
 from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
@@ -18,7 +19,7 @@ from ..mlcache import records
 from ..mlcache.cache import MLCache
 from ..statistics.reporter import OWN
 from ..tags.versions import ITEMS as TAG_ITEMS
-from .statistics import dictionary_text, seconds
+from .statistics import dictionary_text
 
 LOOKED_AT: Final = 10_000
 """Maximum number of keys that a search examines."""
@@ -148,7 +149,7 @@ def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where:
     if record is None:
         return _foreign(item, size, life, levels, where)
     note = _("Shown as encoded by the cache's serializer.") if cache.serializer and record.value is not None else ""
-    age = seconds(max(0.0, cache.clock() - record.stored))
+    age = duration(max(0.0, cache.clock() - record.stored))
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
 
@@ -163,9 +164,9 @@ def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, wher
         entry = entries.inspect(tagged.split(raw).entry if tagged.is_tagged(raw) else raw, _limit(cache))
     except entries.Foreign:
         return _foreign(item, size, life, levels, where)
-    age = seconds(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
+    age = duration(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
     if entry.pickled:
-        note = _("A signed pickle of %(size)s bytes. The admin does not load it.") % {"size": f"{entry.pickled:,}"}
+        note = _("A signed pickle of %(size)s bytes. The admin does not load it.") % {"size": number(entry.pickled)}
         return Details("pickle", size, life, levels, where, age, note=note)
     return Details(_kind(entry.value), size, life, levels, where, age, value_text(entry.value))
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
-from resty_django.admin.formatting import NONE, number, percent
+from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.statistics import Key, why
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
@@ -64,7 +64,7 @@ class SlowKey:
     def of(cls, slow: Slow) -> SlowKey:
         key = Key.of(slow.key)
         token = "" if slow.key.endswith("…") or "\ufffd" in slow.key else key.token
-        return cls(key.text, token, seconds(slow.seconds), moment(slow.when), slow.times)
+        return cls(key.text, token, duration(slow.seconds), moment(slow.when), slow.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Callbacks:
 
     @property
     def saved(self) -> str:
-        return f"{self.stats.saved:,}"
+        return number(self.stats.saved)
 
     @property
     def saved_time(self) -> str:
@@ -101,7 +101,7 @@ class Figures:
 
     @property
     def calls(self) -> str:
-        return f"{self.hour.calls:,}"
+        return number(self.hour.calls)
 
     @property
     def hits(self) -> str:
@@ -115,9 +115,9 @@ class Figures:
                 kind,
                 str(label),
                 str(help),
-                f"{getattr(hour, kind):,}",
+                number(getattr(hour, kind)),
                 share(hour, kind),
-                f"{getattr(total, kind):,}",
+                number(getattr(total, kind)),
                 share(total, kind),
             )
             for kind, (label, help) in LEVELS.items()
@@ -249,19 +249,7 @@ def share(stats: Stats, kind: str) -> str:
 
 
 def mean(stats: Stats) -> str:
-    return seconds(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
-
-
-def seconds(time: float) -> str:
-    return f"{time:,.2f} s" if time >= 1 else f"{time * 1000:.1f} ms"
-
-
-def duration(time: float) -> str:
-    """Return a long duration in its largest unit."""
-    for unit, length in (("h", 3600.0), ("min", 60.0)):
-        if time >= 2 * length:
-            return f"{time / length:,.0f} {unit}"
-    return seconds(time)
+    return duration(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
 
 
 def moment(epoch: float) -> datetime:
@@ -286,7 +274,7 @@ def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
         yield "shm_miss", dictionary_text(dictionary)
     yield "shm_locks", dictionary_text(cache.locks)
     yield "shm_stats", dictionary_text(cache.counter.dictionary)
-    yield "lru_size", f"{cache.lru.max_items:,}"
+    yield "lru_size", number(cache.lru.max_items)
     yield "ipc", "events" if isinstance(cache.channel, EventChannel) else value_text(cache.channel)
     for name, value in cache.compression.items():
         yield name, value_text(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from resty_django.admin.formatting import NONE
+from resty_django.admin.formatting import NONE, number
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
@@ -57,7 +57,7 @@ def statuses(info: CacheInfo) -> list[StoreStatus]:
 def _status(breaker: StoreBreaker, uses: str) -> StoreStatus:
     outage = breaker.outage()
     trouble = None if outage is None else Trouble.of(outage)
-    waiting = f"{len(breaker.pending):,}" if breaker.pending else NONE
+    waiting = number(len(breaker.pending)) if breaker.pending else NONE
     return StoreStatus(breaker.name, uses, trouble, not breaker.reads_down, waiting)
 
 

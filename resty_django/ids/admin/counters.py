@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.export import moment, plain_text
-from resty_django.admin.formatting import NONE, percent
+from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -41,7 +41,7 @@ class RoomFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", _("near exhaustion (%(share)s used)") % {"share": f"{NEAR:.0%}"}),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(NEAR)}),
             ("used_up", _("used up")),
             ("ahead", _("ahead of the clock")),
             ("step", _("step to confirm")),
@@ -147,7 +147,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     @admin.display(description=gettext_lazy("position"), ordering="bound")
     def position(self, counter: IdCounter) -> str:
         position = CounterStatistics.of(counter).position
-        return NONE if position is None else f"{position:,}"
+        return NONE if position is None else number(position)
 
     @admin.display(description=gettext_lazy("numbers left"), ordering=F("used") * -1)
     def head_room(self, counter: IdCounter) -> SafeString:
@@ -177,7 +177,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     @admin.display(description=gettext_lazy("next number"))
     def next_number(self, counter: IdCounter) -> str:
         statistics = CounterStatistics.of(counter)
-        return f"{statistics.next:,}" if statistics.left else _("none left")
+        return number(statistics.next) if statistics.left else _("none left")
 
     @admin.display(description=gettext_lazy("time zone"))
     def zone(self, counter: IdCounter) -> str:
@@ -201,10 +201,10 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         if statistics.ahead > 60:
             states.append(
                 _(
-                    "The counter’s time is %(seconds)s s ahead of this clock and stays there until the clock catches "
+                    "The counter’s time is %(time)s ahead of this clock and stays there until the clock catches "
                     "up. If a wrong clock was the cause, lower the counter and set its cycle back."
                 )
-                % {"seconds": f"{statistics.ahead:,}"}
+                % {"time": duration(statistics.ahead)}
             )
         if not statistics.left:
             states.append(_("All numbers of this cycle are reserved."))

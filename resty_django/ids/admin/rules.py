@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 
+from resty_django.admin.formatting import duration, number
 from resty_django.admin.versions import save_changes
 
 from .. import declared, store
@@ -122,15 +123,15 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             DAY: _("each day"),
             WEEK: _("each Monday"),
         }
-        return periods.get(rule.reset_seconds) or _("each %(seconds)s s") % {"seconds": f"{rule.reset_seconds:,}"}
+        return periods.get(rule.reset_seconds) or _("each %(time)s") % {"time": duration(rule.reset_seconds)}
 
     @admin.display(description=gettext_lazy("range"), ordering="max_counter")
     def numbers(self, rule: IdRule) -> str:
-        return f"{rule.min_counter:,} – {rule.max_counter:,}"
+        return f"{number(rule.min_counter)} – {number(rule.max_counter)}"
 
     @admin.display(description=gettext_lazy("names in use"), ordering="names_used")
     def names(self, rule: Any) -> str:
-        return f"{rule.names_used:,} / {rule.max_names:,}"
+        return f"{number(rule.names_used)} / {number(rule.max_names)}"
 
     @admin.display(description=gettext_lazy("declared in"))
     def origin(self, rule: IdRule) -> str:

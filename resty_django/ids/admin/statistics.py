@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import free_space_bar
+from resty_django.admin.formatting import date_time, free_space_bar, number
 
 from .. import operations
 from ..engine import segment
@@ -128,7 +128,7 @@ class CounterStatistics:
     @property
     def head_room(self) -> SafeString:
         """A bar for the share left, with the count next to it."""
-        return free_space_bar(1 - self.used, _("%(count)s left") % {"count": f"{self.left:,}"}, low=0.1, high=0.25)
+        return free_space_bar(1 - self.used, _("%(count)s left") % {"count": number(self.left)}, low=0.1, high=0.25)
 
     @property
     def outlook(self) -> SafeString:
@@ -155,7 +155,7 @@ class CounterStatistics:
             '<time class="{}" datetime="{}" title="{}">{}</time>',
             "resty-alarm" if (forecast.at or 0) - self.now < 7 * DAY else "",
             at.isoformat(timespec="seconds"),
-            f"{at:%Y-%m-%d %H:%M:%S %Z}; {pace}",
+            f"{date_time(at.replace(tzinfo=None))} {at:%Z}; {pace}",
             _("in %(time)s") % {"time": timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1)},
         )
 
@@ -170,7 +170,7 @@ class CounterStatistics:
         return format_html(
             '<time datetime="{}" title="{}">{}</time>',
             at.isoformat(timespec="seconds"),
-            f"{at:%Y-%m-%d %H:%M:%S %Z}",
+            f"{date_time(at.replace(tzinfo=None))} {at:%Z}",
             text,
         )
 

@@ -23,6 +23,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import Sheet
+from resty_django.admin.formatting import duration
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
@@ -180,9 +181,8 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
                 self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             else:
                 row = Row.of(ban)
-                self.log_addition(
-                    request, _model(ban), f"Banned by {row.limit} for {entered['length']:g} s. {row.reason}".strip()
-                )
+                length = duration(entered["length"])
+                self.log_addition(request, _model(ban), f"Banned by {row.limit} for {length}. {row.reason}".strip())
                 self.message_user(
                     request, format_html(_('Banned <code class="resty-id">{}</code>.'), row.key), messages.SUCCESS
                 )

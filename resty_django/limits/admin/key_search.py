@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
@@ -30,12 +31,14 @@ from ..models import LimitOverride, LimitPolicy
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
-from ..overrides.spec import ALL_LIMITS
+from ..overrides.spec import ALL_LIMITS, EVERYWHERE
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_bans import KeyBans, bans_of
 from .key_forms import stored_forms
+from .key_override_rows import override_rows_context
 from .key_overrides import add_query, subject, subject_of
 from .key_refusals import refusals_of
 from .key_usage import usage_context
@@ -44,6 +47,13 @@ from .statistics import RefusedKey, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 LONGEST_KEY: Final = 500
+OUTCOMES: Final = {
+    "unknown": _("the store is down"),
+    "refused": _("refused"),
+    "shadowed": _("would be refused"),
+    "delayed": _("delayed"),
+    "passed": _("passed"),
+}
 MOST_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
 
@@ -53,7 +63,8 @@ class KeyState:
     """The state of a key in a limit. `decision`: the next request's, or None if the store does not answer.
 
     `refused`: the refusals in the last hour as text, "" if the key is not among the most refused ones. `override`: the
-    override that applies, or None. `add_query`: the query of the form that adds one, "" if it cannot apply.
+    override that applies, or None. `add_query`: the query of the form that adds one, "" if it cannot apply. `banned`:
+    whether a ban refuses the key. `enforced`: whether the limit refuses requests.
     """
 
     series: str
@@ -63,6 +74,8 @@ class KeyState:
     refused: str = ""
     override: Override | None = None
     add_query: str = ""
+    banned: bool = False
+    enforced: bool = True
 
     @property
     def kind_label(self) -> Any:
@@ -82,8 +95,12 @@ class KeyState:
         if self.decision is None or self.decision.failed:
             return "unknown"
         if not self.decision.allowed:
-            return "refused"
+            return "refused" if self.enforced else "shadowed"
         return "delayed" if self.decision.delay >= 0.001 else "passed"
+
+    @property
+    def outcome_label(self) -> Any:
+        return _("banned") if self.banned else OUTCOMES[self.outcome]
 
     @property
     def query(self) -> str:
@@ -108,12 +125,15 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         key = request.GET.get("key", "").strip()[:LONGEST_KEY]
         states: list[KeyState] = []
         refusals = None
+        bans = KeyBans()
         error = ""
         limiters = list(_limiters())
         if key:
             try:
-                states = list(_states(key, limiters[:MOST_LIMITERS]))
+                stats.flush()
                 refusals = refusals_of(key)
+                bans = bans_of(key, refusals.keys)
+                states = list(_states(key, limiters[:MOST_LIMITERS], bans))
             except SharedDictError as fault:
                 error = why(fault)
         context = {
@@ -128,7 +148,8 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "incomplete": len(limiters) > MOST_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
-            **(usage_context(self.admin_site, request, key, refusals.keys) if refusals is not None else {}),
+            **override_rows_context(self.admin_site, request, key),
+            **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
@@ -137,6 +158,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         return {
             "may_see_override": overrides.has_view_or_change_permission(request),
             "may_override": overrides.has_add_permission(request),
+            "policies_only": conf.limits.overrides != EVERYWHERE,
             "override_query": add_query(ALL_LIMITS, *subject_of(key)) if key else "",
         }
 
@@ -205,14 +227,13 @@ def _limiters() -> Iterator[tuple[str, Any]]:
             yield series, limiter
 
 
-def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
+def _states(key: str, limiters: list[tuple[str, Any]], bans: KeyBans) -> Iterator[KeyState]:
     """Yield the states of a key, in each form in which limits store it. Raise `SharedDictError`."""
-    stats.flush()
     keys = stored_forms(key)
     names = dict.fromkeys(series for series, _ in limiters)
     refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
     for series, original in limiters:
-        roles = _roles(series)
+        roles, enforced = _roles(series), _is_enforced(series)
         for form in keys:
             refused = refusals[series].get(form, "")
             override = current.find(series, form, roles)
@@ -227,11 +248,40 @@ def _states(key: str, limiters: list[tuple[str, Any]]) -> Iterator[KeyState]:
                 decision = override.refusal(limiter.shown_limit, now())
             elif override is not None and override.lifts:
                 decision = Decision.passed(limit=0, remaining=0)
-            if override is not None or refused or decision is None or decision.failed or _is_used(decision, fresh):
+            ban = bans.find(series, form) if enforced and (override is None or has_rate) else None
+            if ban is not None and decision is not None:
+                decision = Decision.refused(limit=limiter.shown_limit, retry_after=max(ban.until - now(), 0.0))
+            if (
+                override is not None
+                or ban is not None
+                or refused
+                or decision is None
+                or decision.failed
+                or _is_used(decision, fresh)
+            ):
                 query = add_query(series, *subject(form, roles))
-                yield KeyState(series, form, limiter.describe(), decision, refused, override, query)
+                yield KeyState(
+                    series,
+                    form,
+                    limiter.describe(),
+                    decision,
+                    refused,
+                    override,
+                    query,
+                    banned=ban is not None,
+                    enforced=enforced,
+                )
             if decision is None or decision.failed:
                 break  # the store does not answer for the other forms either
+
+
+def _is_enforced(series: str) -> bool:
+    """Return whether a limit refuses requests: a policy in shadow mode, for example, lets them pass."""
+    if catalog.kind_and_name(series)[0] == catalog.POLICY:
+        policy = registry.get_policy(series)
+        return policy is None or policy.mode == "enforce"
+    limit = catalog.counted_limit(series)
+    return limit is None or limit.enforced
 
 
 def _is_used(decision: Decision, fresh: Decision) -> bool:

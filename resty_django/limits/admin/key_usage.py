@@ -1,9 +1,9 @@
-"""The rows of quotas and the bans of one key, for the search for a key."""
+"""The rows of quotas that have counted one key, for the search for a key."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,30 +13,21 @@ from django.contrib.admin import AdminSite, ModelAdmin
 from django.db import router
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import number
-from resty_django.admin.statistics import Key, why
-from resty_django.sansio import run
-from resty_django.shdict import SharedDictError
+from resty_django.admin.statistics import Key
 from resty_django.text import printable
 
-from ..bans import registry as bans
-from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
-from ..enforcement.names import LOGIN_BANS
-from ..login import guard
 from ..models import KeyBan, QuotaUsage
 from ..overrides.current import current
 from ..overrides.override_set import Override
 from ..overrides.rates import units_of
-from ..overrides.spec import LOGIN_SERIES
-from ..policies import registry as policies
 from ..quotas import changes, registry
 from ..quotas.periods import Period
 from ..quotas.quota import row_key
 from ..statistics import catalog
-from ..statistics.reporter import stats
+from .key_bans import KeyBanned, KeyBans
 from .key_forms import stored_forms
 from .key_overrides import add_query, subject
 
@@ -111,49 +102,14 @@ class KeyQuota:
         return datetime.fromtimestamp(self.row.ends_at, timezone.get_current_timezone())
 
 
-@dataclass(frozen=True, slots=True)
-class KeyBanned:
-    """A ban in force. `limit`: "" for all limits. `token`: identifies it in URLs; "" if its key is too long.
-
-    `override`, `add_query`: as for `KeyQuota`, for bans of the login guard.
-    """
-
-    token: str
-    limit: str
-    key: str
-    until: datetime
-    number: int
-    reason: str
-    override: Override | None
-    add_query: str
-
-    @classmethod
-    def of(cls, ban: Ban) -> Self:
-        setting = next((setting for setting, name in LOGIN_BANS.items() if name == ban.limit), None)
-        parts = () if setting is None else guard.identifying_parts(setting, ban.key)
-        kind, key = parts[0] if setting == "address" else ("key", ban.key)
-        kind = "network" if kind == "address" and "/" in key else kind
-        return cls(
-            token=Key.of(ban.name).token,
-            limit=printable(ban.limit, LONGEST_TEXT),
-            key=Key.of(ban.key).text,
-            until=datetime.fromtimestamp(ban.until, timezone.get_current_timezone()),
-            number=ban.number,
-            reason=printable(ban.reason, LONGEST_REASON),
-            override=None if setting is None else run(guard.overriding(setting, ban.key)),
-            add_query="" if setting is None else add_query(LOGIN_SERIES[setting], kind, key),
-        )
-
-
 def usage_context(
-    site: AdminSite, request: HttpRequest, key: str, refused: Iterable[tuple[str, str]]
+    site: AdminSite, request: HttpRequest, key: str, refused: Sequence[tuple[str, str]], bans: KeyBans
 ) -> dict[str, Any]:
     """Return the context with the quotas and the bans of a key that the user may view, and the permitted actions.
 
     `refused`: the names of series and the keys of stored refusals, which also find keys that contain the key.
     """
     context: dict[str, Any] = {"may_see_quotas": False, "may_see_bans": False}
-    refused = list(refused)
     quotas = _viewable(site, request, QuotaUsage)
     if quotas is not None:
         rows = _quotas_of(key, refused)
@@ -166,17 +122,11 @@ def usage_context(
         }
     banned = _viewable(site, request, KeyBan)
     if banned is not None:
-        listed: list[KeyBanned] = []
-        error: str | Promise = ""
-        try:
-            listed = _bans_of(key, refused)
-        except SharedDictError as fault:
-            error = why(fault)
         context |= {
             "may_see_bans": True,
-            "bans": listed[:SHOWN],
-            "more_bans": len(listed) > SHOWN,
-            "bans_error": error,
+            "bans": [KeyBanned.of(ban) for ban in bans.in_force[:SHOWN]],
+            "more_bans": len(bans.in_force) > SHOWN,
+            "bans_error": bans.error,
             "may_lift": banned.may(request, "lift_keyban"),
         }
     return context
@@ -196,24 +146,3 @@ def _quotas_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyQuota]:
     keys = dict.fromkeys(row_key(form) for form in (*stored_forms(key), *composed))
     rows = QuotaUsage.objects.using(router.db_for_write(QuotaUsage)).filter(key__in=keys, ends_at__gt=time.time())
     return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: SHOWN + 1]]
-
-
-def _bans_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyBanned]:
-    """Return bans in force, those that end last first. Raise `SharedDictError`."""
-    forms, limits = stored_forms(key), _limits_with_bans()
-    composed = ((catalog.kind_and_name(series), own) for series, own in refused)
-    names = dict.fromkeys(
-        [
-            *((limit, form) for limit in limits for form in forms),
-            *((limit, own) for (kind, limit), own in composed if kind == catalog.BAN),
-        ]
-    )
-    in_force = sorted(bans.in_force(names), key=lambda ban: (-ban.until, ban.limit, ban.key))
-    return [KeyBanned.of(ban) for ban in in_force]
-
-
-def _limits_with_bans() -> list[str]:
-    """Return the names of limits that may have bans: also those that other processes have counted."""
-    series = dict.fromkeys((*catalog.counted_limits(), *stats.names()))
-    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.BAN)
-    return list(dict.fromkeys((ALL_LIMITS, *LOGIN_BANS.values(), *policies.all_policies(), *counted)))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.versions import stored_row
 from resty_django.conf import conf
@@ -45,10 +46,10 @@ class TestedKey:
     def of(cls, counts: KeyReplay) -> TestedKey:
         return cls(
             Key.of(counts.key).text,
-            f"{counts.requests:,}",
-            f"{counts.refused_then:,}",
-            f"{counts.refused:,}",
-            f"{counts.delayed:,}",
+            number(counts.requests),
+            number(counts.refused_then),
+            number(counts.refused),
+            number(counts.delayed),
             counts.refused != counts.refused_then,
         )
 
@@ -77,7 +78,7 @@ class PolicyTest:
     @property
     def numbers(self) -> dict[str, str]:
         """The counts of the replay, with separators."""
-        return {} if self.replay is None else {name: f"{getattr(self.replay, name):,}" for name in COUNTS}
+        return {} if self.replay is None else {name: number(getattr(self.replay, name)) for name in COUNTS}
 
     @property
     def percent(self) -> str:

@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.formatting import date_time, number
 from resty_django.text import printable
 
 from ..models import QuotaUsage
@@ -271,21 +272,22 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         self.log_change(
             request,
             row,
-            f"Granted {units:+,} units, from {granted.before:,} to {granted.after:,}, until {_time(row.ends_at):%c}. "
+            f"Granted {units:+,} units, from {number(granted.before)} to {number(granted.after)}, until "
+            f"{date_time(row.ends_at)}. "
             f"Reason: {entered['reason']}",
         )
         return format_html(
             _("Granted {units} units: {total} in total in this period."),
             units=f"{units:+,}",
-            total=f"{granted.after:,}",
+            total=number(granted.after),
         )
 
     def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
         used = changes.reset(row.quota, row.key, _period(_current(row)))
         if used is None:
             raise NotPossible("the row was deleted.")
-        self.log_change(request, row, f"Reset the used units from {used:,} to 0. Reason: {entered['reason']}")
-        return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=f"{used:,}")
+        self.log_change(request, row, f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}")
+        return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=number(used))
 
 
 def _stored_keys(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.export import Exportable, Sheet
+from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
 from resty_django.text import printable
 
@@ -51,7 +52,7 @@ class RefusedKey:
         key = Key.of(entry.key)
         shortened = entry.key.endswith("…")
         least = entry.times - entry.error
-        count = f"{entry.times:,}" if not entry.error else f"{least:,} to {entry.times:,}"
+        count = number(entry.times) if not entry.error else f"{number(least)} to {number(entry.times)}"
         search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
         return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times), search)
 
@@ -169,12 +170,12 @@ def troubles() -> list[Trouble]:
 
 
 def in_words(totals: Totals) -> str:
-    text = f"{totals.passed:,} passed, {totals.delayed:,} delayed, {totals.refused:,} refused"
-    return f"{text}, {totals.shadowed:,} would have been refused" if totals.shadowed else text
+    text = f"{number(totals.passed)} passed, {number(totals.delayed)} delayed, {number(totals.refused)} refused"
+    return f"{text}, {number(totals.shadowed)} would have been refused" if totals.shadowed else text
 
 
 def in_digits(totals: Totals) -> dict[str, str]:
-    return {kind: f"{count:,}" for kind, count in totals._asdict().items()}
+    return {kind: number(count) for kind, count in totals._asdict().items()}
 
 
 def series_of(spans: Sequence[Minute]) -> list[Series]:

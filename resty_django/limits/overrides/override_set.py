@@ -103,6 +103,18 @@ class OverrideSet:
                     return override
         return None
 
+    def of_key(self, keys: Iterable[str]) -> list[Override]:
+        """Return the overrides of a key, in all limits and in force or not. `keys`: its forms, as limits store them.
+
+        A text that is an address is also looked for in the networks.
+        """
+        matching: dict[Override, None] = {}
+        for key in keys:
+            for kind in (_USER, _ADDRESS, _KEY):
+                matching |= dict.fromkeys(self._exact.get((kind, key), {}).values())
+            matching |= dict.fromkeys(override for by_limit in self._containing(key) for override in by_limit.values())
+        return list(matching)
+
     def _candidates(self, key: str, identifying: Iterable[tuple[str, str]]) -> Iterator[ByLimit]:
         exact = self._exact
         if (by_limit := exact.get((_KEY, key))) is not None:
@@ -113,12 +125,17 @@ class OverrideSet:
                 if own == kind and (by_limit := exact.get((kind, value))) is not None:
                     yield by_limit
         for own, value in parts:
-            address = _parsed(value) if own == _ADDRESS else None
-            if address is not None:
-                version, number = address
-                for shift, starts in self._networks[version]:
-                    if (by_limit := starts.get(number >> shift)) is not None:
-                        yield by_limit
+            if own == _ADDRESS:
+                yield from self._containing(value)
+
+    def _containing(self, name: str) -> Iterator[ByLimit]:
+        """Yield the overrides of the networks that contain an address, the smallest network first."""
+        address = _parsed(name)
+        if address is not None:
+            version, number = address
+            for shift, starts in self._networks[version]:
+                if (by_limit := starts.get(number >> shift)) is not None:
+                    yield by_limit
 
 
 def _forms(override: Override) -> Iterable[str]:

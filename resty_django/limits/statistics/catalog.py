@@ -54,13 +54,14 @@ class CountedLimit:
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
     can be read. `roles`: of the parts of its keys, see `resty_django.limits.enforcement.keys.Key`; empty if its keys
-    are any texts.
+    are any texts. `enforced`: whether it refuses requests anywhere.
     """
 
-    __slots__ = ("described", "limiters", "locations", "roles", "series")
+    __slots__ = ("described", "enforced", "limiters", "locations", "roles", "series")
 
     def __init__(self, series: str) -> None:
         self.roles: tuple[str, ...] = ()
+        self.enforced = False
         self.series = series
         self.locations: dict[str, None] = {}
         self.described: dict[str, Any] = {}
@@ -99,11 +100,13 @@ def kind_and_name(series: str) -> tuple[str, str]:
     return (kind, name) if colon and kind in KINDS else (POLICY, series)
 
 
-def add_limit(kind: str, name: str, limiter: Any, location: str, roles: tuple[str, ...] = ()) -> str:
+def add_limit(
+    kind: str, name: str, limiter: Any, location: str, roles: tuple[str, ...] = (), enforced: bool = True
+) -> str:
     """Add a limiter, a quota or a rule of bans to the catalog. Return the name of its series.
 
-    `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code. `roles`: see
-    `CountedLimit`.
+    `name`: limits with the same kind and name are counted together. `location`: a dotted name in the code. `roles`,
+    `enforced`: see `CountedLimit`.
     """
     series = series_name(kind, name)
     with _lock:
@@ -113,6 +116,7 @@ def add_limit(kind: str, name: str, limiter: Any, location: str, roles: tuple[st
         if limit is not None:
             limit.add(limiter, location)
             limit.roles = roles
+            limit.enforced = limit.enforced or enforced
     return series
 
 

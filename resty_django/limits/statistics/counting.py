@@ -29,7 +29,7 @@ class DecisionCounter:
         nodelay: bool = False,
         roles: tuple[str, ...] = (),
     ) -> None:
-        self.series = add_limit(kind, name, limiter, location, roles)
+        self.series = add_limit(kind, name, limiter, location, roles, not shadow)
         """The name under which decisions are counted."""
         self.roles = roles
         self._shadow = shadow

@@ -10,7 +10,7 @@ from django.contrib import admin
 from resty_django import extras
 from resty_django.admin.deferred import DeferredAdmin
 
-from ..models import About, FailureGroup, Job, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
+from ..models import About, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     Queue: ("queues.QueueAdmin", ("pause", "unpause", "forget")),
@@ -24,6 +24,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ()),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
+    JobClass: ("classes.JobClassAdmin", ()),
     Worker: ("workers.WorkerAdmin", ("deregister", "quiet", "resume", "stop", "scale", "stacks")),
     Tag: ("workers.TagAdmin", ()),
     RecurringJob: ("recurring.RecurringJobAdmin", ("run_now", "pause", "resume", "edit", "cancel", "tag", "untag")),

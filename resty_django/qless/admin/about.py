@@ -43,6 +43,7 @@ PAGES: Final = {
     "job": gettext_lazy("All jobs, with filters and search; each job has its own page."),
     "failuregroup": gettext_lazy("Failed jobs by group, to retry or cancel."),
     "jobgroup": gettext_lazy("Groups of jobs with their progress and members."),
+    "jobclass": gettext_lazy("Classes of jobs with their counts and durations over time."),
     "worker": gettext_lazy("Workers with their queues, states and jobs."),
     "tag": gettext_lazy("Tags that at least two jobs have."),
     "recurringjob": gettext_lazy("Jobs that are created at an interval, with their next times."),
@@ -147,9 +148,11 @@ def _server_facts(client: Any) -> Iterator[Fact]:
 
 def _lease_facts(config: Mapping[str, Any]) -> list[Fact]:
     queue_options = sorted((option, value) for option, value in config.items() if option.endswith("-heartbeat"))
-    queue_leases = "".join(f"; {option.removesuffix('-heartbeat')}: {value} s" for option, value in queue_options)
-    lease = formatting.name(f"{config.get('heartbeat')} s{queue_leases}", 1000)
-    grace = formatting.name(f"{config.get('grace-period')} s")
+    queue_leases = "".join(
+        f"; {option.removesuffix('-heartbeat')}: {formatting.seconds(value)}" for option, value in queue_options
+    )
+    lease = formatting.name(f"{formatting.seconds(config.get('heartbeat'))}{queue_leases}", 1000)
+    grace = formatting.seconds(config.get("grace-period"))
     return [
         (formatting.link("option", "heartbeat", _("Job lease")), lease),
         (formatting.link("option", "grace-period", _("Grace period")), grace),

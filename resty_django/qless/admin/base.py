@@ -15,6 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.charts import Chart
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
@@ -22,6 +23,7 @@ from .. import audit
 from ..clients.default import default_client
 from ..errors import QlessError
 from ..models import Named, name_of, token
+from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
 from .operations import OPERATIONS, Operation
 from .tables import Table
@@ -33,6 +35,7 @@ NAV_ITEMS: Final = (
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
     ("jobgroup", _("Groups")),
+    ("jobclass", _("Classes")),
     ("worker", _("Workers")),
     ("tag", _("Tags")),
     ("recurringjob", _("Recurring")),
@@ -64,12 +67,17 @@ class ListContext(TypedDict, total=False):
     """The filters; `filter_button`: the text of their button, `hidden_filters`: names and values of hidden fields."""
     filter_button: Any
     hidden_filters: Sequence[tuple[str, str]]
+    search: Mapping[str, Any]
+    """The search box: completions, examples and the error of its text."""
     tiles: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
     shortcuts: Sequence[tuple[str, Any]]
     hints: Sequence[tuple[str, Any]]
     facts: Sequence[tuple[Any, Any]]
     extra_tables: Sequence[Table]
+    periods: Sequence[tuple[str, Any, bool]]
+    """Links to other periods of the charts: URL, text, and whether it is the current one."""
+    charts: Sequence[Chart]
     row_form: str
     """The ID of a form to which buttons in the rows belong."""
     actions: Sequence[tuple[str, Any, bool]]
@@ -192,6 +200,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             "exports": [*(table.export for table in tables if table and table.export), *context.get("charts", ())],
             "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in NAV_ITEMS],
             "jobs_url": list_url("job"),
+            "search": {"suggestions": FIELD_SUGGESTIONS},
             "live": self.live and request.method == "GET",
             "every": REFRESH_SECONDS,
             "may": self.permissions_of(request),

@@ -28,6 +28,7 @@ from resty_django.text import printable
 from ..clients.job import Job
 from ..models import FailureGroup, Named, Queue, Tag, name_of, token
 from ..models import Job as JobRow
+from ..search.query import QueryError
 from . import formatting, operations
 from .base import TEMPLATES, ActionContext, JobsAdmin
 from .forms import OperationForm, queues_of
@@ -154,7 +155,11 @@ class BulkAdmin(JobsAdmin[JobRow]):
         if not self.may(request, operation.permission):
             raise PermissionDenied
         client = self.client()
-        job_list = JobList(client, JobFilter.from_query(request.GET))
+        try:
+            job_list = JobList(client, JobFilter.from_query(request.GET))
+        except QueryError as error:
+            self.message_user(request, str(error), messages.WARNING)
+            return HttpResponseRedirect(list_address)
         if all_selected and not job_list.countable:
             self.message_user(
                 request, _("This list is too broad for a bulk action. Select jobs or add a filter."), messages.WARNING
@@ -186,7 +191,8 @@ class BulkAdmin(JobsAdmin[JobRow]):
         progress = Progress.from_post(request.POST)
         progress.total = progress.total or job_list.total()
         errors = bulk_operation.run_step(progress)
-        text = f"{operation.done_label} {progress.done:,} of {formatting.job_count(progress.total)}."  # gettext: keep
+        counts = f"{formatting.number(progress.done)} of {formatting.job_count(progress.total)}"
+        text = f"{operation.done_label} {counts}."
         self.add_history(request, text, _list_row(job_list.job_filter))
         if progress.seen < progress.total and job_list.total() > bulk_operation.list_index(progress):
             context = _progress_context(request, operation, progress, errors, list_address)

@@ -1,18 +1,20 @@
-"""Charts of a queue: throughput and durations."""
+"""Charts of queues and classes: jobs completed and failed, and durations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, time_axis
-from resty_django.admin.charts import Chart, Series
+from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, Unit, time_axis
+from resty_django.admin.charts import LINE, TABLE, Chart, Series
 from resty_django.admin.formatting import duration, number, percent
 
+from ..clients.figures import UNITS, Durations, Span, Totals
 from ..clients.replies import QueueStats, Throughput
 from .formatting import job_count
 
@@ -22,6 +24,8 @@ PERIODS: Final[dict[str, str | Promise]] = {
     "week": gettext_lazy("Last week"),
     "month": gettext_lazy("Last 30 days"),
 }
+SPANS: Final = {"hour": ("minute", 60), "day": ("hour", 24), "week": ("day", 7), "month": ("day", 30)}
+"""Unit and number of the spans of a period."""
 _PER: Final[dict[int, str | Promise]] = {
     MINUTE: gettext_lazy("jobs per minute"),
     HOUR: gettext_lazy("jobs per hour"),
@@ -32,23 +36,82 @@ BOUNDS: Final = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600,
 """Lower bounds of the bars of a histogram, in seconds."""
 
 
-def throughput_chart(throughput: Throughput, period: str, now: float) -> Chart:
-    """Return the jobs completed in each minute, hour or day of a period; the current one is the last."""
-    counts, seconds = {
-        "hour": (throughput.minutes, MINUTE),
-        "day": (throughput.hours[-24:], HOUR),
-        "week": (throughput.days[-7:], DAY),
-    }.get(period, (throughput.days, DAY))
-    present = now - now % seconds
-    starts = [present - (len(counts) - 1 - index) * seconds for index in range(len(counts))]
-    maximum = number(max(counts, default=0))
+def period_of(request: HttpRequest, default: str = "hour") -> str:
+    """Return the period in the URL parameter `period`: one of `PERIODS`."""
+    period = request.GET.get("period", "")
+    return period if period in PERIODS else default
+
+
+def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
+    """Return links to all periods: URL, text, and whether it is `period`. `query`: other parameters, such as "q=x&"."""
+    return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
+
+
+def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
+    """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
+    unit, count = SPANS[period]
+    return client.figures.spans(unit, count, queue=queue, klass=klass)  # type: ignore[no-any-return]
+
+
+def figures_charts(spans: Sequence[Span], period: str, completed: Sequence[int] | None = None) -> list[Chart]:
+    """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times.
+
+    `completed`: the jobs completed in each span, if they are known for longer than the other figures.
+    """
+    totals = [span.totals for span in spans]
+    axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
+    return [
+        _outcomes_chart([each.completed for each in totals] if completed is None else completed, totals, axis, period),
+        _percentiles_chart(_("Waiting time"), [each.waits for each in totals], axis, "waiting-times"),
+        _percentiles_chart(_("Running time"), [each.runs for each in totals], axis, "running-times"),
+    ]
+
+
+def completed_in(throughput: Throughput, period: str) -> Sequence[int]:
+    """Return the jobs completed in each span of a period; the current one is the last."""
+    unit, count = SPANS[period]
+    return {"minute": throughput.minutes, "hour": throughput.hours, "day": throughput.days}[unit][-count:]
+
+
+def _outcomes_chart(completed: Sequence[int], totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
+    failed = [each.failed for each in totals]
     return Chart(
-        _("Completed"),
-        [Series("completed", _("Completed"), counts)],
-        time_axis(starts, seconds),
-        y_label=str(_PER[seconds]),
-        summary=_("%(jobs)s completed; maximum: %(maximum)s") % {"jobs": job_count(sum(counts)), "maximum": maximum},
+        _("Completed and failed"),
+        [Series("failed", _("Failed"), failed), Series("completed", _("Completed"), completed)],
+        axis,
+        y_label=str(_PER[UNITS[SPANS[period][0]]]),
+        summary=_("%(jobs)s completed, %(failed)s failed; most completed: %(maximum)s")
+        % {
+            "jobs": job_count(sum(completed)),
+            "failed": number(sum(failed)),
+            "maximum": number(max(completed, default=0)),
+        },
         name="completed",
+    )
+
+
+def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, name: str) -> Chart:
+    total = sum(durations, Durations())
+    summary = _("no jobs")
+    if total.count:
+        summary = _("%(jobs)s, p50 %(p50)s, p95 %(p95)s") % {
+            "jobs": job_count(total.count),
+            "p50": duration(total.percentile(0.5) or 0),
+            "p95": duration(total.percentile(0.95) or 0),
+        }
+    return Chart(
+        title,
+        [
+            Series("p50", _("p50: half of the jobs"), [each.percentile(0.5) for each in durations], LINE),
+            Series("p95", _("p95: 95 % of the jobs"), [each.percentile(0.95) for each in durations], LINE),
+            Series("jobs", _("Jobs"), [each.count for each in durations], TABLE, Unit.COUNT),
+        ],
+        axis,
+        y_label=_("duration"),
+        unit=Unit.SECONDS,
+        summary=summary,
+        height=120,
+        name=name,
     )
 
 

@@ -15,7 +15,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import ngettext
 
-from resty_django.admin.formatting import NONE
+from resty_django.admin.formatting import NONE, date_time
 from resty_django.admin.formatting import duration as duration
 from resty_django.admin.formatting import number as number
 from resty_django.text import printable
@@ -56,6 +56,14 @@ def age(seconds: float | None) -> str:
     return NONE if seconds is None else duration(seconds)
 
 
+def seconds(value: Any) -> str:
+    """Return an option in seconds as a duration; as it is if it is not a number."""
+    try:
+        return duration(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return name(str(value))
+
+
 def relative_time(timestamp: float | None, now: float) -> SafeString | str:
     """Return the time relative to `now`, with the exact time as a tooltip."""
     if not timestamp or not math.isfinite(timestamp):
@@ -71,7 +79,7 @@ def relative_time(timestamp: float | None, now: float) -> SafeString | str:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         exact.isoformat(timespec="seconds"),
-        local.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        f"{date_time(exact)} {local:%Z}",
         relative,
     )
 

@@ -145,7 +145,7 @@ def progress_bar(group: Group) -> Any:
         max(1, group.total),
         ended if group.total else int(group.state in ("complete", "failed")),
         _("Members that have ended"),
-        _("%(ended)s of %(total)s") % {"ended": f"{ended:,}", "total": f"{group.total:,}"},
+        _("%(ended)s of %(total)s") % {"ended": formatting.number(ended), "total": formatting.number(group.total)},
     )
 
 

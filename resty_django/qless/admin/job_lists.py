@@ -6,7 +6,8 @@ Each call of the core handles one page of jobs at most, so that no list blocks t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,12 +15,15 @@ from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
 from ..clients.serialization import as_list, decode, read, reader, scores, text
 from ..clients.transport import RedisCommand, Steps
-from ..errors import QlessError
 from ..models import name_of
+from ..search.query import Term, first, parse
+from ..search.terms import Fragment, match_all
 from .formatting import QUEUE_STATES
+from .job_search import FEW, MAX_EXAMINED, IndexLookup, age_of, document_of, is_index_cursor
 from .tables import PAGE_SIZE
 
 _COUNTS: Final = reader(QueueCounts)
+_SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
 
 MAX_SCANNED: Final = 500
 """Maximum number of jobs that a search scans for one page."""
@@ -29,7 +33,8 @@ MAX_SORTED: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The filter of a list. `state` is one of `formatting.STATES` or empty."""
+    """The filter of a list. `state` is one of `formatting.STATES` or empty. `terms`: of the search text; `inside`: also
+    in the middle of words, without the index."""
 
     state: str = ""
     queue: str = ""
@@ -38,17 +43,27 @@ class JobFilter:
     group: str = ""
     worker: str = ""
     tracked: bool = False
-    q: str = ""
+    terms: tuple[Term, ...] = ()
+    inside: bool = False
 
     @classmethod
     def from_query(cls, query: Any) -> JobFilter:
-        """Return the filter of a URL query; names are tokens."""
+        """Return the filter of a URL query; names are tokens. Raises `QueryError` for a search text.
+
+        Fields of the search text come before parameters of the same name.
+        """
         names = {key: name_of(query.get(key, "")) for key in ("queue", "tag", "group", "worker")}
+        terms = parse(query.get("q", "").strip())
+        for name in ("queue", "tag"):
+            names[name] = first(terms, name) or names[name]
+        kept = [term for term in terms if term.field not in ("state", "queue")]
+        tag_terms = [term for term in kept if term.field == "tag"]
         return cls(
-            state=query.get("state", ""),
+            state=first(terms, "state") or query.get("state", ""),
             klass=query.get("klass", "").strip(),
             tracked="tracked" in query,
-            q=query.get("q", "").strip(),
+            terms=tuple(term for term in kept if term not in tag_terms[:1]),
+            inside=bool(kept) and "inside" in query,
             **names,
         )
 
@@ -71,8 +86,13 @@ class JobFilter:
             and (not self.worker or job.worker_name == self.worker)
             and (not self.group or job.failure.get("group") == self.group)
             and (not self.tracked or job.tracked)
-            and (not self.q or _contains_text(self.q.casefold(), job))
         )
+
+    def fragments(self, job: Job, now: float) -> list[Fragment] | None:
+        """Return where the job matches the terms, or None if it does not match the filter."""
+        if not self.matches(job, now):
+            return None
+        return match_all(self.terms, document_of(job), age_of(job, now), self.inside) if self.terms else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,10 @@ class Page:
     scanned: int = 0
     gone: Sequence[str] = field(default_factory=tuple)
     """Jids in the list whose jobs no longer exist."""
+    candidates: int | None = None
+    """The number of jobs that a search has to examine, if known."""
+    fragments: Sequence[Sequence[Fragment]] = field(default_factory=tuple)
+    """Where each job matches the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +131,8 @@ class JobList:
         self.client = client
         self.job_filter = job_filter
         self._source = _source_of(client, job_filter)
+        self.lookup: IndexLookup | None = None
+        """How the latest `scan` has searched the index."""
         self.exact = self._source is not None and job_filter.only(*self._source.fields)
 
     @property
@@ -135,16 +161,51 @@ class JobList:
         return fetch_jobs(self.client, jids)[0]
 
     def scan(self, cursor: str) -> Page:
-        """Search a list from a cursor until a page is full or `MAX_SCANNED` jobs were scanned."""
+        """Search from a cursor until a page is full, or enough jobs were examined.
+
+        Uses the index, unless the list without it is shorter.
+        """
         jobs: list[Job] = []
-        now, scanned = self.client.clock(), 0
-        while scanned < MAX_SCANNED and len(jobs) < PAGE_SIZE:
-            jids, cursor, chunk_size = self._next_chunk(cursor)
+        fragments: list[list[Fragment]] = []
+        now, scanned, fetched = self.client.clock(), 0, 0
+        self.lookup = self._lookup(cursor)
+        limit = MAX_EXAMINED if self.lookup else MAX_SCANNED
+        while scanned < limit and fetched < MAX_SCANNED and len(jobs) < PAGE_SIZE:
+            if self.lookup:
+                jids, cursor, chunk_size = self.lookup.chunk(cursor, PAGE_SIZE)
+            else:
+                jids, cursor, chunk_size = self._next_chunk(cursor)
             scanned += chunk_size
-            jobs += [job for job in fetch_jobs(self.client, jids)[0] if self.job_filter.matches(job, now)]
+            fetched += len(jids)
+            for job in fetch_jobs(self.client, jids)[0]:
+                places = self.job_filter.fragments(job, now)
+                if places is not None:
+                    jobs.append(job)
+                    fragments.append(places)
             if not cursor:
                 break
-        return Page(jobs, None, cursor, scanned)
+        return Page(jobs, None, cursor, scanned, candidates=self._candidates(), fragments=fragments)
+
+    def _lookup(self, cursor: str) -> IndexLookup | None:
+        """Return how to search the index; None if the list is shorter, or the index is of no use."""
+        wanted, reads_list = self.job_filter, bool(cursor) and not is_index_cursor(cursor)
+        if wanted.inside or reads_list or not (wanted.terms or wanted.klass):
+            return None
+        state = {"stalled": ""}.get(wanted.state, wanted.state)  # jobs with lost locks are in two states
+        lookup = IndexLookup.build(self.client, wanted.terms, wanted.klass, state, wanted.queue)
+        if lookup is None or cursor or lookup.total <= FEW:
+            return lookup
+        total = self._list_total()
+        return None if total is not None and total < lookup.total else lookup
+
+    def _list_total(self) -> int | None:
+        """Return the length of the list that is searched without the index, if it is known."""
+        if self._source:
+            return self.total()
+        return sum(self.client.jobs.failed().values()) if self.job_filter.state == "failed" else None
+
+    def _candidates(self) -> int | None:
+        return self.lookup.total if self.lookup else self._list_total() if self.job_filter.terms else None
 
     def _next_chunk(self, cursor: str) -> tuple[list[str], str, int]:
         if self._source:
@@ -158,7 +219,7 @@ class JobList:
             queue=self.job_filter.queue or None,
             count=PAGE_SIZE,
             scan=MAX_SCANNED // 2,
-            cursor=cursor,
+            cursor=cursor if _SCAN_CURSOR.fullmatch(cursor) else "",  # another one, if the index was turned off
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
         return (
@@ -244,6 +305,14 @@ def failed_jids(client: Any, group: str, start: int, count: int) -> tuple[int, l
     return reply["total"], as_list(reply["jobs"])
 
 
+def failed_jids_of(client: Any, groups: Sequence[str], count: int) -> list[str]:
+    """Return the jids of the latest `count` jobs of each failure group."""
+    replies = client.call_many([("failed", group, 0, count) for group in groups]) if groups else []
+    return [
+        jid for reply in replies if not isinstance(reply, Exception) for jid in as_list(decode(text(reply))["jobs"])
+    ]
+
+
 def queue_counts(client: Any) -> list[QueueCounts]:
     """Return all queues' job counts by state: one call per queue, so that a thousand queues do not block the server."""
     names = redis_command(client, "ZRANGE", "queues", 0, -1)
@@ -269,16 +338,3 @@ def _run(client: Any, command: str, key: str, *args: Any) -> Any:
         return (yield RedisCommand((command, client.prefix + key, *args)))
 
     return client.run(steps())
-
-
-def _contains_text(text: str, job: Job) -> bool:
-    return any(text in field.casefold() for field in _searched_fields(job))
-
-
-def _searched_fields(job: Job) -> Iterator[str]:
-    yield from (job.jid, job.klass, job.txid or "", *map(str, job.tags))
-    try:
-        failure = job.failure
-    except QlessError:
-        return
-    yield from (str(failure.get("group", "")), str(failure.get("message", "")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypedDict
 
 from django.contrib.admin.utils import unquote
@@ -14,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.formatting import percent
 from resty_django.text import printable
 
 from ..clients.graph import groups_of
@@ -24,6 +26,7 @@ from ..clients.replies import Result
 from ..clients.serialization import encode
 from ..errors import QlessError
 from ..models import name_of, token
+from ..search.query import QueryError
 from . import formatting, job_graph, operations
 from .arguments import display_json
 from .base import TEMPLATES
@@ -34,10 +37,11 @@ from .job_actions import EditorContext, editor_context
 from .job_export import with_export
 from .job_history import History, history
 from .job_lists import JobFilter, JobList
+from .job_search import EXAMPLES, notes, suggestions
 from .links import links
 from .new_job import NewJob
 from .rows import jobs_table, state_of
-from .tables import Table
+from .tables import Table, changed
 
 MAX_GROUPS: Final = 100
 """Maximum number of dependencies that are recognized as groups."""
@@ -49,6 +53,14 @@ class ProgressContext(TypedDict):
     value: str
     text: str
     at: str
+
+
+class SearchContext(TypedDict, total=False):
+    """The search box. `error`: why its text cannot be understood; `examples`: pairs of text and URL."""
+
+    suggestions: Sequence[str]
+    examples: Sequence[tuple[str, str]]
+    error: str
 
 
 class JobContext(TypedDict):
@@ -87,22 +99,33 @@ class JobAdmin(NewJob):
         """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
         `cursor`; a `q` that is a jid redirects to its job."""
         self.check_view_permission(request)
-        client, job_filter = self.client(), JobFilter.from_query(request.GET)
-        job = client.jobs.get(job_filter.q) if job_filter.q else None
+        client, text = self.client(), request.GET.get("q", "").strip()
+        job = client.jobs.get(text) if text else None
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
-            return HttpResponseRedirect(formatting.url(model, job_filter.q))
+            return HttpResponseRedirect(formatting.url(model, text))
+        queues = queues_of(client)
+        search: SearchContext = {"suggestions": suggestions(client, queues), "examples": _examples()}
+        try:
+            job_filter = JobFilter.from_query(request.GET)
+        except QueryError as error:
+            search["error"] = str(error)
+            return self.page(
+                request, f"{TEMPLATES}/list.html", {"title": _("Jobs"), "filters": {"q": text}, "search": search}
+            )
         if job_filter.state and job_filter.state not in formatting.STATES:
-            job_filter = JobFilter.from_query({**request.GET.dict(), "state": ""})
+            job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
         table = with_export(table, job_list)
         return self.list_page(
             request,
             table,
-            filters={"q": printable(job_filter.q, 200)},
-            form=FilterForm(request.GET, queues_of(client)),
+            filters={"q": printable(text, 500)},
+            search=search,
+            notes=notes(job_list.lookup),
+            form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
-            hints=_tag_hints(client, job_filter.q),
+            hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list)],
             operations=self.operations_for(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
@@ -188,13 +211,28 @@ def _list_facts(job_list: JobList) -> list[tuple[Any, Any]]:
     return facts
 
 
-def _tag_hints(client: Any, query: str) -> list[tuple[str, str]]:
+def _tag_hints(client: Any, job_filter: JobFilter) -> list[tuple[str, str]]:
     """Return a link to the jobs whose tag is the search text, if there are any."""
-    count = client.jobs.tagged(query, 0, 1).total if query else 0
+    if len(job_filter.terms) != 1 or job_filter.terms[0].field:
+        return []
+    tag = job_filter.terms[0].value
+    count = client.jobs.tagged(tag, 0, 1).total
     if not count:
         return []
     text = _("%(jobs)s with this tag") % {"jobs": formatting.job_count(count)}
-    return [(formatting.list_url("job", tag=token(query)), text)]
+    return [(formatting.list_url("job", tag=token(tag)), text)]
+
+
+def _inside_hints(request: HttpRequest, job_list: JobList) -> list[tuple[str, str]]:
+    """Return a link that repeats a search of the index without it."""
+    if job_list.lookup is None or not job_list.job_filter.terms:
+        return []
+    url = changed(request, inside="1", cursor=None, examined=None, p=None)
+    return [(url, _("Examine all jobs instead, also for parts of words"))]
+
+
+def _examples() -> list[tuple[str, str]]:
+    return [(example, formatting.list_url("job", q=example)) for example in EXAMPLES]
 
 
 def _state_counts(job_list: JobList) -> str:
@@ -220,7 +258,7 @@ def _empty_text(job_filter: JobFilter) -> str:
 
 def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
     facts: list[tuple[Any, Any]] = [
-        (_("Class"), formatting.name(job.klass)),
+        (_("Class"), formatting.link("jobclass", job.klass)),
         (_("Queue"), formatting.link("queue", job.queue_name)),
         (_("Priority"), formatting.number(job.priority)),
         (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),
@@ -251,7 +289,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     share = max(0.0, min(1.0, result.progress))
     return {
         "value": f"{share:.3f}",
-        "text": f"{share:.0%} {printable(result.message, 200)}",
+        "text": f"{percent(share)} {printable(result.message, 200)}",
         "at": formatting.relative_time(result.at, now),
     }
 

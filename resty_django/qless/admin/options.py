@@ -118,6 +118,12 @@ CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "server-time": OptionSpec(
         "off", gettext_lazy("With 1, the server's clock is used instead of the clients' clocks."), 0, 1
     ),
+    "max-index": OptionSpec(
+        "2000000",
+        gettext_lazy("Maximum number of entries of the index of jobs, about 150 bytes each; 0: no index."),
+        0,
+        1_000_000_000,
+    ),
     "max-payload": OptionSpec("0", gettext_lazy("Maximum bytes of arguments and results; 0: unlimited."), 0),
     "fixes": OptionSpec(
         "shared",
@@ -157,7 +163,7 @@ def option_spec(option: str) -> OptionSpec:
 
 
 def _grouped(value: str) -> str:
-    return f"{int(value):,}" if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
+    return formatting.number(int(value)) if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
 
 
 class OptionForm(SeenForm):

@@ -131,9 +131,12 @@ class QueueAdmin(JobsAdmin[Queue]):
             else _("No matching queues. Remove the filter."),
             export="queues",
         )
+        period = charts.period_of(request, "day")
         return self.list_page(
             request,
             queues_table,
+            periods=charts.period_links(period),
+            charts=charts.figures_charts(charts.spans_of(client, period), period),
             form=NameForm(request.GET),
             tiles=overview.tiles(client, counts, groups, workers, lives, ages),
             notes=notes_of(unserved),
@@ -282,25 +285,25 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
 
 
 def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
-    period = request.GET.get("period", "hour")
-    period = period if period in charts.PERIODS else "hour"
-    now = client.clock()
+    period, now = charts.period_of(request), client.clock()
     queue = client.queues[name]
     days = [queue.stats(day) for day in charts.days_of_period(period, now)]
     today, latency = charts.totals(days[:1]), queue.latency()
     config = client.config.all()
     return {
-        "periods": [(f"?tab=stats&period={key}", str(label), key == period) for key, label in charts.PERIODS.items()],
+        "periods": charts.period_links(period, "tab=stats&"),
         "tiles": [
             {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
             {"label": _("Still failed"), "value": formatting.number(today["failed"])},
             {"label": _("Retries today"), "value": formatting.number(today["retries"])},
             {"label": _("Latency"), "value": formatting.age(latency)},
-            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60, " s")},
-            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0, "")},
+            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60)},
+            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
         ],
         "charts": [
-            charts.throughput_chart(queue.throughput(), period, now),
+            *charts.figures_charts(
+                charts.spans_of(client, period, queue=name), period, charts.completed_in(queue.throughput(), period)
+            ),
             charts.durations_chart(_("Waited"), [day.wait for day in days], "waited"),
             charts.durations_chart(_("Ran"), [day.run for day in days], "ran"),
         ],
@@ -316,9 +319,11 @@ def _exists(client: Any, name: str) -> bool:
     return redis_command(client, "ZSCORE", "queues", name) is not None
 
 
-def _limit_text(config: dict[str, Any], queue: str, option: str, default: int, unit: str) -> str:
+def _limit_text(config: dict[str, Any], queue: str, option: str, default: int) -> str:
     value = config.get(f"{queue}-{option}", config.get(option, default))
-    return _("unlimited") if option == "max-concurrency" and not value else f"{value}{unit}"
+    if option == "heartbeat":
+        return formatting.seconds(value)
+    return formatting.name(str(value)) if value else _("unlimited")
 
 
 def _empty_text(tab: str, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -13,7 +15,8 @@ from ..errors import QlessError
 from ..models import token
 from . import formatting
 from .job_lists import MAX_SORTED, JobFilter, JobList
-from .tables import PAGE_SIZE, Column, Pager, Row, Table, changed, order_of, page_of, pager, sort, table
+from .job_search import fragments_html
+from .tables import PAGE_SIZE, Column, Pager, Row, Table, changed, number_of, order_of, page_of, pager, sort, table
 
 COLUMNS: Final = (
     Column("job", _("Job")),
@@ -25,6 +28,8 @@ COLUMNS: Final = (
     Column("changed", _("Last change")),
     Column("about", _("About"), sorts=False),
 )
+MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
+"""The column of a search: where a job matches."""
 
 
 def job_row(job: Job, now: float) -> Row:
@@ -112,14 +117,30 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
     page = job_list.scan(request.GET.get("cursor", ""))
     note, next_url = "", ""
     if page.cursor:
-        next_url = changed(request, cursor=page.cursor)
-        if len(page.jobs) < PAGE_SIZE:
-            note = str(_("Examined {}.")).format(formatting.job_count(page.scanned))
+        examined = number_of(request, "examined") + page.scanned
+        next_url = changed(request, cursor=page.cursor, examined=examined)
+        note = _examined(examined, page.candidates)
         if not page.jobs:
             empty = _("No matches so far. Continue with the next page.")
     rows = [job_row(job, now) for job in page.jobs]
+    columns: Sequence[Column] = COLUMNS
+    if job_list.job_filter.terms:
+        columns = (*COLUMNS, MATCH_COLUMN)
+        rows = [
+            replace(row, cells={**row.cells, "match": fragments_html(places)})
+            for row, places in zip(rows, page.fragments, strict=True)
+        ]
     position = Pager(next=next_url, note=note)
-    return table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    return table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+
+
+def _examined(examined: int, candidates: int | None) -> str:
+    """Return the progress of a search."""
+    if candidates is None or candidates < examined:
+        return str(_("Examined {}.")).format(formatting.job_count(examined))
+    return str(_("Examined {examined} of about {jobs}.")).format(
+        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
+    )
 
 
 def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:

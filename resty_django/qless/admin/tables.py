@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.http import HttpRequest, QueryDict
 
 from resty_django.admin.export import Sheet, moment, plain_text
+from resty_django.admin.formatting import number
 
 PAGE_SIZE: Final = 25
 """Rows per page."""
@@ -58,15 +59,15 @@ class Pager:
 
     @property
     def shown_first(self) -> str:
-        return f"{self.first:,}"
+        return number(self.first)
 
     @property
     def shown_last(self) -> str:
-        return f"{self.last:,}"
+        return number(self.last)
 
     @property
     def shown_total(self) -> str:
-        return f"{self.total or 0:,}"
+        return number(self.total or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,13 @@ class Table:
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
+    return max(1, number_of(request, key))
+
+
+def number_of(request: HttpRequest, key: str) -> int:
+    """Return a whole number from the URL; 0 if there is none."""
     text = request.GET.get(key, "")
-    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def changed(request: HttpRequest, **changes: Any) -> str:

@@ -29,7 +29,7 @@ SCRIPT_FILES: Final = (
         "fail",
     ),
     *("job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
-    *("reports", "recur", "groups", "epilogue"),
+    *("reports", "recur", "groups", "index", "epilogue"),
 )
 """The Lua files in order. The most frequent commands come first: a call creates the functions of all files up to its
 command's file."""

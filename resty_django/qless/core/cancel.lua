@@ -63,6 +63,7 @@ if command == 'cancel' then
     if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
       ended[#ended + 1] = outcomes().before_cancel(jid)
     end
+    lazy_helpers().unindex(jid)
     call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
   end
   local jids = {}

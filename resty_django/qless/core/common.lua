@@ -1,13 +1,14 @@
 -- Helpers for all commands: configuration and arguments.
 
-local max_payload, max_history, fixes, moment
+local max_payload, max_history, fixes, moment, max_index
 -- The profile `shared`: the fixes that no client of qless can depend on. It is the default of the option `fixes`.
 local SHARED = 'keep-text cancel-unknown stats-expiry history-limit expired-keys pop-count recur-fraction spawn-jid'
 
 -- Return the values of the named options, false for those not set. Commands that change data call this first: it sets
 -- `now` to the effective time and `moment` to its whole seconds.
 local function settings(...)
-  local values = call('HMGET', prefix .. 'config', 'server-time', 'max-payload', 'max-job-history', 'fixes', ...)
+  local values = call('HMGET', prefix .. 'config', 'server-time', 'max-payload', 'max-job-history', 'fixes',
+    'max-index', ...)
   if values[1] and values[1] ~= '0' then
     local time = call('TIME')
     now = time[1] + time[2] / 1000000
@@ -17,7 +18,8 @@ local function settings(...)
   if not fixes or fixes == 'shared' then
     fixes = SHARED
   end
-  return unpack(values, 5)
+  max_index = tonumber(values[5]) or 2000000
+  return unpack(values, 6)
 end
 
 -- Return whether the named flaw of qless-core is fixed.
@@ -56,4 +58,12 @@ local function need(title, name, argument, kind)
     error(subject .. 'longer than max-payload, ' .. max_payload .. ': ' .. #argument)
   end
   return value
+end
+
+-- Note that a job is to be indexed, see index.lua. The list is bounded; a pass over all jobs finds those that it omits.
+local MAX_UNINDEXED = 100000
+local function note_job(jid)
+  if max_index > 0 and call('RPUSH', prefix .. 'unindexed', jid) > MAX_UNINDEXED then
+    call('LPOP', prefix .. 'unindexed')
+  end
 end

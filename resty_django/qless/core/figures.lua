@@ -3,8 +3,8 @@
 -- `b:<unit><n>` is a hash of the n-th minute, hour or day since the epoch (units m, h, d): a bucket. Its fields are
 -- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a pop,
 -- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. A bucket holds at
--- most 1000 fields (minute) or 2000 (hour, day), and one more for each kind and bin: further combinations of queue and
--- class count under two empty names, and so do names that are longer than 300 bytes together.
+-- most 1000 fields, and one more for each kind and bin: further combinations of queue and class count under two empty
+-- names, and so do names that are longer than 300 bytes together.
 --
 -- A call writes to the bucket of its minute alone, with one HINCRBY. The first call of a minute adds at most two buckets
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
@@ -28,16 +28,16 @@ local function record_figure(kind, queue, klass, seconds)
     return
   end
 
-  -- Let a bucket have at most `limit` fields, after a new one was added. Return their number.
-  local function limit_fields(bucket, limit, new_field, value)
+  -- Let a bucket have at most 1000 fields, after a new one was added. Return their number.
+  local function limit_fields(bucket, new_field, value)
     local size = call('HLEN', bucket)
-    if size > limit and not find(new_field, '^%a%d*\n\n$') then
+    if size > 1000 and not find(new_field, '^%a%d*\n\n$') then
       call('HDEL', bucket, new_field)
       call('HINCRBY', bucket, string.match(new_field, '^%a%d*') .. '\n\n', value)
     end
     return size
   end
-  if limit_fields(key, 1000, field, 1) > 1 then
+  if limit_fields(key, field, 1) > 1 then
     return
   end
 
@@ -64,7 +64,7 @@ local function record_figure(kind, queue, klass, seconds)
       for at = 1, #fields, 2 do
         local value = tonumber(fields[at + 1])
         if call('HINCRBY', buckets .. target, fields[at], value) == value then
-          limit_fields(buckets .. target, 2000, fields[at], value)
+          limit_fields(buckets .. target, fields[at], value)
         end
       end
       call('EXPIRE', buckets .. target, life)
@@ -84,21 +84,22 @@ if command == 'figures' then
   for _, name in ipairs(names) do
     pattern = pattern .. '\n' .. (name == '' and '*' or string.gsub(name, '[%[%]*?\\]', '\\%0'))
   end
-  local buckets, reply = {unit .. format('%.0f', n)}, {}
+  local all, buckets, reply = pattern == '*\n*\n*', {unit .. format('%.0f', n)}, nil
   for _, name in ipairs(call('ZRANGE', prefix .. 'b:open', 0, 9)) do
-    local start = tonumber(string.sub(name, 2)) * ({m = 60, h = 3600})[string.sub(name, 1, 1)]
-    if name ~= buckets[1] and floor(start / length) == n then
+    local seconds = string.sub(name, 1, 1) == 'm' and 60 or 3600
+    if seconds < length and floor(tonumber(string.sub(name, 2)) * seconds / length) == n then
       buckets[#buckets + 1] = name
     end
   end
   for _, bucket in ipairs(buckets) do
-    local cursor = '0'
+    local cursor, key = '0', prefix .. 'b:' .. bucket
     repeat
-      local part = call('HSCAN', prefix .. 'b:' .. bucket, cursor, 'MATCH', pattern, 'COUNT', 4000)
+      local part = all and {'0', call('HGETALL', key)} or call('HSCAN', key, cursor, 'MATCH', pattern, 'COUNT', 4000)
       cursor = part[1]
-      for _, text in ipairs(part[2]) do
-        reply[#reply + 1] = text
+      for at = 1, reply and #part[2] or 0 do
+        reply[#reply + 1] = part[2][at]
       end
+      reply = reply or part[2]
     until cursor == '0'
   end
   return reply

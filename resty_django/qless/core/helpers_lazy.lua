@@ -1,6 +1,6 @@
 -- Helpers that few calls need. They are created when the first of them is used:
 --   lock_lost  tag  link  refuse_cycle  unmark_failed  remove_from_groups  expire_stats  count  failure  mark_failed
---   enqueue_due
+--   enqueue_due  unindex
 lazy_helpers = function()
   if lazy_helpers_made then
     return lazy_helpers_made
@@ -209,6 +209,7 @@ lazy_helpers = function()
       end
     end
     trimmed[jid] = nil
+    note_job(jid)
     call('SADD', prefix .. 'failures', group)
     call('LPUSH', prefix .. 'f:' .. group, jid)
     count(queue, 'failures')
@@ -219,6 +220,20 @@ lazy_helpers = function()
     end
     if tied then
       outcomes().ended(jid, 'failed')
+    end
+  end
+
+  -- Remove a job from the index. `member`: one of its members there, in case the list of its terms is lost.
+  local function unindex(jid, member)
+    local key = prefix .. 'i:' .. jid
+    local age, terms = string.match(call('GET', key) or '', '^%d+f?\n(%x+)\n(.*)$')
+    local members = {member}
+    for term in string.gmatch(terms or '', '(.-)%z\n') do
+      members[#members + 1] = term .. '\0' .. age .. jid
+    end
+    if members[1] then
+      call('ZREM', prefix .. 'index', unpack(members))
+      call('DEL', key)
     end
   end
 
@@ -256,6 +271,7 @@ lazy_helpers = function()
             'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'retries', job[7], 'remaining', job[7],
             'time', format('%.20f', due), 'spawned_from_jid', parent)
           append_history(jid, floor(due), '"put"', '"q":' .. encode(queue), true)
+          note_job(jid)
           call('ZADD', work, (tonumber(job[5]) or 0) - due / 10000000000, jid)
           due = due + interval
           call('ZADD', schedule_key, due, parent)
@@ -278,6 +294,7 @@ lazy_helpers = function()
 
   lazy_helpers_made = {lock_lost = lock_lost, tag = tag, link = link, refuse_cycle = refuse_cycle,
     unmark_failed = unmark_failed, trimmed = trimmed, remove_from_groups = remove_from_groups,
-    expire_stats = expire_stats, count = count, failure = failure, mark_failed = mark_failed, enqueue_due = enqueue_due}
+    expire_stats = expire_stats, count = count, failure = failure, mark_failed = mark_failed, enqueue_due = enqueue_due,
+    unindex = unindex}
   return lazy_helpers_made
 end

@@ -63,6 +63,46 @@ if command == 'jobs' then
   return offset >= 0 and final > first + offset and call('ZRANGE', key, first + offset, final - 1) or {}
 end
 
+-- Return the number of lists of jobs in a state and a queue (nil: any), and a function that returns one: the command that
+-- reads it, its key, the prefix of its jobs' hashes, and their state. Nil: there is no such state.
+local function lists_of(wanted_state, queue)
+  local states = {{'waiting', '-work'}, {'running', '-locks'}, {'scheduled', '-scheduled'}, {'depends', '-depends'},
+    {'recurring', '-recur'}, {'failed'}, {'complete'}}
+  local queues = queue and {queue} or call('ZRANGE', prefix .. 'queues', 0, -1)
+  local groups, valid_state, sources = {}, not wanted_state, 0
+  for _, state in ipairs(states) do
+    local name, suffix = unpack(state)
+    valid_state = valid_state or name == wanted_state
+    if wanted_state and name ~= wanted_state then
+      state[3] = 0
+    elseif name == 'complete' then
+      state[3] = queue and 0 or 1
+    elseif suffix then
+      state[3] = #queues
+    else
+      groups = call('SMEMBERS', prefix .. 'failures')
+      table.sort(groups)
+      state[3] = #groups
+    end
+    sources = sources + state[3]
+  end
+  local function source(number)
+    for _, state in ipairs(states) do
+      local name, suffix, size = unpack(state, 1, 3)
+      if number > size then
+        number = number - size
+      elseif name == 'complete' then
+        return 'ZREVRANGE', prefix .. 'completed', JOB, name
+      elseif suffix then
+        return 'ZRANGE', QUEUE .. queues[number] .. suffix, name == 'recurring' and prefix .. 'r:' or JOB, name
+      else
+        return 'LRANGE', prefix .. 'f:' .. groups[number], JOB, name
+      end
+    end
+  end
+  return valid_state and sources, source
+end
+
 if command == 'search' then
   local title, options = 'Search', {}
   for n = 3, #ARGV, 2 do
@@ -77,42 +117,9 @@ if command == 'search' then
   elseif limit < 1 or scan < 1 then
     error('Search(): Args "count" and "scan" must be 1 or more')
   end
-  local states = {{'waiting', '-work'}, {'running', '-locks'}, {'scheduled', '-scheduled'}, {'depends', '-depends'},
-    {'recurring', '-recur'}, {'failed'}, {'complete'}}
-  local queues = options.queue and {options.queue} or call('ZRANGE', prefix .. 'queues', 0, -1)
-  local groups, valid_state, sources = {}, not options.state, 0
-  for _, state in ipairs(states) do
-    local name, suffix = unpack(state)
-    valid_state = valid_state or name == options.state
-    if options.state and name ~= options.state then
-      state[3] = 0
-    elseif name == 'complete' then
-      state[3] = options.queue and 0 or 1
-    elseif suffix then
-      state[3] = #queues
-    else
-      groups = call('SMEMBERS', prefix .. 'failures')
-      table.sort(groups)
-      state[3] = #groups
-    end
-    sources = sources + state[3]
-  end
-  if not valid_state then
+  local sources, source = lists_of(options.state, options.queue)
+  if not sources then
     error('Search(): Unknown state "' .. options.state .. '"')
-  end
-  local function source(number)
-    for _, state in ipairs(states) do
-      local name, suffix, size = unpack(state, 1, 3)
-      if number > size then
-        number = number - size
-      elseif name == 'complete' then
-        return 'ZREVRANGE', prefix .. 'completed', JOB
-      elseif suffix then
-        return 'ZRANGE', QUEUE .. queues[number] .. suffix, name == 'recurring' and prefix .. 'r:' or JOB
-      else
-        return 'LRANGE', prefix .. 'f:' .. groups[number], JOB
-      end
-    end
   end
   local jids_found = {}
   while at <= sources and scan > 0 and #jids_found < limit do

@@ -237,6 +237,7 @@ local function later()
         if tags and #tags > 2 then
           lazy_helpers().tag(jid, tags, -1)
         end
+        lazy_helpers().unindex(jid)
         call('DEL', JOB .. jid, JOB .. jid .. '-history', prefix .. 'x:' .. jid)
         if fixed('expired-keys') then
           call('DEL', JOB .. jid .. '-dependencies')

@@ -14,7 +14,8 @@ local COMMANDS = [[ put put.many requeue pop peek take complete fail retry heart
 priority depends log get multiget jobs search result track tag failed unfail queues length pause unpause
 queue.forget due latency stats throughput figures workers worker.deregister worker.alive workers.alive config.get
 config.set config.unset recur recur.get recur.update recur.tag recur.untag unrecur page tidy stage outcome stuck
-group.open group.close group.get group.jobs groups worker.report worker.reports worker.request worker.stacks ]]
+group.open group.close group.get group.jobs groups worker.report worker.reports worker.request worker.stacks
+index.take index.put index.sweep index.count index.classes index.find ]]
 
 if KEYS[1] and (KEYS[2] or KEYS[1] ~= prefix or not find(prefix, '{.+}')) then
   error('No Keys should be provided')

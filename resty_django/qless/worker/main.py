@@ -18,10 +18,12 @@ from django.db import connections
 from resty_django import events
 from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
+from resty_django.timeline import autostart as timeline
 
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
+from ..search.index import Indexer
 from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
 from .executor import Pool
@@ -87,21 +89,27 @@ def serve(
     dead = (*dead, loop.name)  # a worker of the same name, in a container, may have left requests
     liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.control = RemoteControl(client, loop, options, wake=liveness.wake, keep=parent.keep)
+    if shared is not None:
+        liveness.on_round = shared.record_report
     listener.on_request = liveness.wake
     listener.start()
     scheduler.start()
     liveness.start()
+    indexer = Indexer(client)
+    indexer.start()
     threading.Thread(target=_read_commands, args=(commands, loop, actions), name="qless-parent", daemon=True).start()
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
     alerts = start_in_worker()
+    timeline.start_in_worker()
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
     finally:
         scheduler.stop()
         liveness.stop()
+        indexer.stop()
         listener.stop()
         if alerts is not None:
             alerts.stop()

@@ -252,7 +252,7 @@ def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Cli
     callback_took(counter, "quick", 0.01)
     text = html(admin_client, PAGE)
     visible = plain(text).partition("Slowest callbacks")[2]
-    assert re.search(r"slow 3\.50 s .* 1 .*2\.00 s .* 1 quick 20\.0 ms .* 2 ", visible)
+    assert re.search(r"slow 3.5 s .* 1 .*2 s .* 1 quick 20 ms .* 2 ", visible)
     assert SHOWN in text
     assert "<script>alert" not in text
     assert 'href="?k=cXVpY2s%3D#items"' in text
@@ -312,7 +312,7 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     assert 'href="?find=a&amp;page=2#items"' in last
     assert "Next" not in last
     visible = plain(first)
-    assert re.search(r"a0 0:01:39 L1 of this process, L2 \d+ bytes a1 0:01:39 L2 ", visible)
+    assert re.search(r"a0 1 min \d+ s L1 of this process, L2 \d+ bytes a1 1 min \d+ s L2 ", visible)
     everything = html(admin_client, f"{PAGE}?find=&page=99")
     assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
     assert "for ever" in everything
@@ -333,7 +333,7 @@ def test_an_item(admin_client: Client) -> None:
     visible = plain(text)
     assert "Type dict" in visible
     assert "Levels L1 of this process, L2 default (lmdb)" in visible
-    assert re.search(r"Time to live 0:01:(39|40) ", visible)
+    assert re.search(r"Time to live 1 min \d+ s ", visible)
     assert re.search(r"Stored [\d.]+ m?s ago", visible)
     assert "{&#x27;name&#x27;: &#x27;tea&#x27;, &#x27;list&#x27;: [1, 2]}" in text
     assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=K")
@@ -530,7 +530,7 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
     assert "7 calls in the last hour" in row(html(admin_client, LIST), "wide")
     assert "dictionary wide (redis)" in plain(html(admin_client, page))
     visible = plain(html(admin_client, f"{page}?find="))
-    assert re.search(r"k 29\.\d+ s L1 of this process, L2 \d+ bytes l [\d.]+ s ", visible)
+    assert re.search(r"k (29|30) s L1 of this process, L2 \d+ bytes l [\d.]+ s ", visible)
     assert "Page 1 of 1, 2 keys" in visible
     assert re.search(r"Stored [\d.]+ m?s ago Value v", plain(html(admin_client, f"{page}?key=k")))
     admin_client.post(f"{LIST}wide/delete-key/", {"key": "k"})

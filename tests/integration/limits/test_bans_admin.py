@@ -61,7 +61,7 @@ def test_a_key_is_banned() -> None:
     assert (ban.limit, ban.reason, ban.until - ban.since) == ("", "scans", 3600)
     (entry,) = LogEntry.objects.all()
     assert (entry.action_flag, entry.object_repr) == (ADDITION, "192.0.2.7")
-    assert logged() == ["Banned by all limits for 3600 s. scans"]
+    assert logged() == ["Banned by all limits for 1 h. scans"]
 
 
 @pytest.mark.parametrize(

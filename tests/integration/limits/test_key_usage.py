@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -13,10 +14,12 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from resty_django.limits import Quota, bans, limit_window
 from resty_django.limits.admin import key_usage
-from resty_django.limits.models import QuotaUsage
+from resty_django.limits.models import LimitOverride, QuotaUsage
+from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
@@ -239,3 +242,89 @@ def test_refused_keys_lead_to_their_page(admin_client: Client) -> None:
         assert f'href="{KEY}?key=a%26b+c"' in html
     assert f'href="{KEY}">Find a key' in admin_client.get(f"{POLICIES}limits/").content.decode()
     assert [row.split()[0] for row in rows(page(admin_client, "a&b c"), "resty-refusals")] != []
+
+
+# --- what the next request gets --------------------------------------------------------------------------------------
+
+
+def outcomes(html: str) -> dict[str, str]:
+    """Return the outcome of the next request by limit."""
+    cells = re.findall(
+        r'<tr><th scope="row">([^<]*)</th>.*?resty-swatch resty-is-(\w+)"></span> ([^<]*)</td>', html, re.DOTALL
+    )
+    return {name: f"{outcome}: {label}" for name, outcome, label in cells}
+
+
+def test_a_banned_key_is_not_said_to_pass(admin_client: Client) -> None:
+    make_policy(key="ip", ban="1h")
+    make_policy("free", key="ip")
+    make_policy("lifted", key="ip", ban="1h")
+    search = limit_window(9, per="1h", key="ip", ban="1h", name="search")(lambda request: HttpResponse("found"))
+    view = limit_window(9, per="1h", key="ip", name="searching")(lambda request: HttpResponse("found"))
+    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
+    search(request)
+    view(request)
+    bans.add("192.0.2.7", for_="1h")
+    LimitOverride.objects.create(kind="address", key="192.0.2.7", rate="none", limit="lifted")
+    registry.refresh_policies()
+    assert outcomes(page(admin_client, "192.0.2.7")) == {
+        "pay": "refused: banned",
+        "lifted": "passed: passed",
+        "search:window": "refused: banned",
+        "searching:window": "passed: passed",
+    }
+    assert search(request).status_code == 429
+    assert view(request).status_code == 200
+    bans.lift("192.0.2.7", "")
+    bans.add("192.0.2.7", for_="1h", limit="search")
+    html = page(person("view_limitpolicy"), "192.0.2.7")
+    assert outcomes(html)["search:window"] == "refused: banned"
+    assert "pay" not in outcomes(html)
+    assert re.search(r"banned</td>.*?3[56]\d\d", html)
+
+
+def test_limits_that_refuse_nothing_are_not_said_to_refuse(admin_client: Client) -> None:
+    make_policy(key="ip", limit=1, mode="shadow")
+    view = limit_window(1, per="1h", key="ip", dry_run=True, name="search")(lambda request: HttpResponse("found"))
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    policy.limiter.hit("192.0.2.7")
+    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
+    assert [view(request).status_code for _ in range(2)] == [200, 200]
+    label = "shadowed: would be refused"
+    assert outcomes(page(admin_client, "192.0.2.7")) == {"pay": label, "search:window": label}
+    limit_window(1, per="1h", key="ip", name="search")(lambda request: HttpResponse("found"))
+    assert outcomes(page(admin_client, "192.0.2.7"))["search:window"] == "refused: refused"
+
+
+# --- overrides -----------------------------------------------------------------------------------------------------
+
+
+def test_all_overrides_of_a_key_are_listed(admin_client: Client) -> None:
+    later = timezone.now() + timedelta(days=1)
+    for fields in (
+        {"kind": "address", "key": "192.0.2.7", "rate": "none", "limit": "pay", "reason": "partner <i>"},
+        {"kind": "network", "key": "192.0.2.0/24", "rate": "blocked", "limit": "ban:login-address"},
+        {"kind": "key", "key": "192.0.2.7", "rate": "5/m", "limit": "function:unknown", "starts_at": later},
+        {"kind": "address", "key": "192.0.2.8", "rate": "none"},
+        {"kind": "address", "key": "192.0.2.7", "rate": "none", "ends_at": timezone.now()},
+        {"kind": "user", "key": "7", "rate": "blocked"},
+        {"kind": "network", "key": "2001:db8::/48", "rate": "none"},
+    ):
+        LimitOverride.objects.create(**fields)
+    registry.refresh_policies()
+    html = page(admin_client, "192.0.2.7")
+    texts = rows(html, "resty-key-overrides")
+    assert [text.split(" 12/")[0].split(" 11/")[0] for text in texts] == [
+        "pay IP address 192.0.2.7 none partner <i>",
+        "function:unknown Key or API key 192.0.2.7 5/m",
+        "ban:login-address Network 192.0.2.0/24 blocked",
+    ]
+    assert "<i>" not in html
+    assert "Overrides apply only to policies" in html
+    assert rows(page(admin_client, "7"), "resty-key-overrides") == ["all limits User 7 blocked"]
+    for key in ("2001:db8::1", "2001:db8::/64", "ip:2001:db8::/64"):
+        expected = [] if key.startswith("ip:") else ["all limits Network 2001:db8::/48 none"]
+        assert rows(page(admin_client, key), "resty-key-overrides") == expected
+    assert "resty-key-overrides" not in page(person("view_limitpolicy"), "192.0.2.7")
+    assert "resty-key-overrides" in page(person("view_limitpolicy", "view_limitoverride"), "192.0.2.7")

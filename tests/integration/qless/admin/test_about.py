@@ -73,8 +73,8 @@ def test_leases_and_settings_are_shown(
     text = text_of(admin_client, path("about"))
     facts = facts_of(text)
     assert facts["Key prefix"] == "{jobs}ql:"
-    assert facts["Job lease"].startswith("120 s; ")
-    assert "; pdf: 900 s" in facts["Job lease"]
+    assert facts["Job lease"].startswith("2 min; ")
+    assert "; pdf: 15 min" in facts["Job lease"]
     assert "\x00" not in text
     assert facts["Grace period"] == "7 s"
     assert "project.shop.tasks" in facts["Modules of apps"].split(", ")
@@ -207,4 +207,4 @@ def test_redis_user_without_info_permission_gets_the_other_facts(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": url}}
     facts = facts_of(text_of(admin_client, path("about")))
     assert "lacks the permission" in facts["Server"]
-    assert facts["Job lease"] == "60 s"
+    assert facts["Job lease"] == "1 min"

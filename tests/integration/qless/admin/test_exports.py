@@ -23,6 +23,7 @@ LISTS = {
     "job": "jobs",
     "failuregroup": "failure-groups",
     "jobgroup": "groups",
+    "jobclass": "classes",
     "worker": "workers",
     "tag": "tags",
     "recurringjob": "recurring",

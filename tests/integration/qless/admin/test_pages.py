@@ -20,7 +20,7 @@ from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, fill, hos
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
-LISTS = ("queue", "job", "failuregroup", "jobgroup", "worker", "tag", "recurringjob", "option", "about")
+LISTS = ("queue", "job", "failuregroup", "jobgroup", "jobclass", "worker", "tag", "recurringjob", "option", "about")
 TABS = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -342,7 +342,7 @@ def test_job_page_shows_arguments_graph_result_and_failure(admin_client: Browser
     assert path("failuregroup", "mail-Timeout") in broken
     running = jobs_site.jobs.multiget("running-1")[0]
     running.progress(0.25, "a quarter")
-    assert "25% a quarter" in text_of(admin_client, path("job", "running-1"))
+    assert "25 % a quarter" in text_of(admin_client, path("job", "running-1"))
 
 
 def test_queue_page_has_charts_with_tables(admin_client: Browser, jobs_site: Client) -> None:
@@ -355,7 +355,7 @@ def test_queue_page_has_charts_with_tables(admin_client: Browser, jobs_site: Cli
         job.complete()
     jobs_site.clock = lambda: now + 40  # type: ignore[misc]
     text = sound(text_of(admin_client, f"{path('queue', 'mail')}?tab=stats&period=hour"))
-    assert text.count('role="img"') == 3
+    assert text.count('role="img"') == 5
     assert "40 jobs completed" in text
     assert "mean 19 s" in text
     assert "50 % within 20 s" in text

@@ -62,6 +62,9 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "recur.tag": ("Tag", {"jid": "r"}),
     "recur.untag": ("Untag", {"jid": "r"}),
     "unrecur": ("Unrecur", {"jid": "r"}),
+    "index.put": ("Index.Put", {"jid": "j"}),
+    "index.count": ("Index.Count", {"patterns": "[]"}),
+    "index.find": ("Index.Find", {"terms": "[]"}),
 }
 MISSING = [
     (command, title, list(args.values())[:number], name)
@@ -92,6 +95,9 @@ NUMBERS = [
     ("Worker.Request", "slots", ["worker.request", "w", "scale", "?"]),
     ("Search", "count", ["search", "count", "?"]),
     ("Search", "scan", ["search", "scan", "?"]),
+    ("Index.Take", "count", ["index.take", "?"]),
+    ("Index.Find", "count", ["index.find", "[]", "count", "?"]),
+    ("Index.Find", "scan", ["index.find", "[]", "scan", "?"]),
     ("Recur", "interval", ["recur", "q", "r", "K", "{}", "interval", "?", 0]),
     ("Recur", "offset", ["recur", "q", "r", "K", "{}", "interval", 1, "?"]),
     ("Recur", "backlog", ["recur", "q", "r", "K", "{}", "interval", 1, 0, "backlog", "?"]),
@@ -113,6 +119,9 @@ JSON = [
     ("Log", "data", ["log", "j", "m", "{?"]),
     ("Recur", "data", ["recur", "q", "r", "K", "{?", "interval", 1, 0]),
     ("Recur", "tags", ["recur", "q", "r", "K", "{}", "interval", 1, 0, "tags", "{?"]),
+    ("Index.Put", "terms", ["index.put", "j", "2", "{?"]),
+    ("Index.Count", "patterns", ["index.count", "{?"]),
+    ("Index.Find", "terms", ["index.find", "{?"]),
 ]
 
 
@@ -195,7 +204,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 62
+    assert len(COMMANDS) == 68
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -1,0 +1,142 @@
+"""Classes of jobs: their counts and durations over time, and their failure groups."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
+
+from ..clients.figures import Totals, by_class, summed
+from ..models import JobClass
+from . import charts, formatting
+from .base import JobsAdmin
+from .forms import NameForm
+from .job_lists import failed_jids_of, fetch_jobs
+from .rows import failure_of
+from .tables import Column, Row, Table, table
+
+COLUMNS: Final = (
+    Column("klass", gettext_lazy("Class")),
+    Column("completed", gettext_lazy("Completed"), number=True),
+    Column("failed", gettext_lazy("Failed"), number=True),
+    Column("waited_p50", gettext_lazy("Waiting time, p50"), number=True),
+    Column("waited_p95", gettext_lazy("p95"), number=True),
+    Column("ran_p50", gettext_lazy("Running time, p50"), number=True),
+    Column("ran_p95", gettext_lazy("p95"), number=True),
+)
+GROUP_COLUMNS: Final = (
+    Column("group", gettext_lazy("Failure group")),
+    Column("count", gettext_lazy("Failed jobs"), number=True),
+)
+MAX_GROUPS: Final = 50
+"""Maximum number of failure groups, the largest first, whose latest jobs are examined for their class."""
+EXAMINED: Final = 2
+"""Number of latest jobs of a failure group that are examined."""
+
+
+class JobClassAdmin(JobsAdmin[JobClass]):
+    @method_decorator(require_safe)
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """List the classes with jobs in a period, those with the most failures first."""
+        self.check_view_permission(request)
+        period = charts.period_of(request, "day")
+        spans = charts.spans_of(self.client(), period)
+        totals = by_class(spans)
+        names = self.filter_names(request, totals)
+        rows = [_row(klass, totals[klass]) for klass in names]
+        rows.sort(key=lambda row: (-row.values["failed"], -row.values["completed"], row.values["klass"]))
+        classes_table = table(
+            request,
+            COLUMNS,
+            rows,
+            caption=_("Classes"),
+            empty=_("No matching classes. Remove the filter.") if totals else _("No jobs in this period."),
+            export="classes",
+        )
+        return self.list_page(
+            request,
+            classes_table,
+            form=NameForm(request.GET),
+            hidden_filters=[("period", period)],
+            periods=charts.period_links(period),
+            charts=charts.figures_charts(spans, period),
+        )
+
+    @method_decorator(require_safe)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show a class: its figures of a period, and the failure groups whose latest jobs have it."""
+        self.check_view_permission(request)
+        client, row = self.client(), self.model(key=unquote(object_id))
+        period = charts.period_of(request)
+        spans = charts.spans_of(client, period, klass=row.name)
+        totals = summed(span.totals for span in spans)
+        states = ("waiting", "running", "scheduled", "failed", "complete")
+        return self.list_page(
+            request,
+            _failure_groups(request, client, row.name),
+            title=formatting.name(row.name),
+            object=row,
+            on_object=True,
+            tiles=[
+                {"label": _("Completed"), "value": formatting.number(totals.completed)},
+                {"label": _("Failed"), "value": formatting.number(totals.failed), "alarm": totals.failed},
+                {"label": _("Waiting time, p50"), "value": formatting.age(totals.waits.percentile(0.5))},
+                {"label": _("Waiting time, p95"), "value": formatting.age(totals.waits.percentile(0.95))},
+                {"label": _("Running time, p50"), "value": formatting.age(totals.runs.percentile(0.5))},
+                {"label": _("Running time, p95"), "value": formatting.age(totals.runs.percentile(0.95))},
+            ],
+            shortcuts=[
+                (formatting.list_url("job", klass=row.name), _("All jobs")),
+                *((formatting.list_url("job", klass=row.name, state=state), _(state.capitalize())) for state in states),
+            ],
+            periods=charts.period_links(period),
+            charts=charts.figures_charts(spans, period),
+        )
+
+
+def _row(klass: str, totals: Totals) -> Row:
+    durations = {
+        "waited_p50": totals.waits.percentile(0.5),
+        "waited_p95": totals.waits.percentile(0.95),
+        "ran_p50": totals.runs.percentile(0.5),
+        "ran_p95": totals.runs.percentile(0.95),
+    }
+    return Row(
+        {
+            "klass": formatting.link("jobclass", klass) if klass else _("others, which are not counted by name"),
+            "completed": formatting.number(totals.completed),
+            "failed": formatting.number(totals.failed),
+            **{key: formatting.age(seconds) for key, seconds in durations.items()},
+        },
+        {"klass": klass, "completed": totals.completed, "failed": totals.failed, **durations},
+    )
+
+
+def _failure_groups(request: HttpRequest, client: Any, klass: str) -> Table:
+    counts: dict[str, int] = client.jobs.failed()
+    largest = sorted(counts, key=lambda group: (-counts[group], group))[:MAX_GROUPS]
+    jobs = fetch_jobs(client, failed_jids_of(client, largest, EXAMINED))[0]
+    groups = {str(failure_of(job).get("group")) for job in jobs if job.klass == klass}
+    rows = [
+        Row(
+            {"group": formatting.link("failuregroup", group), "count": formatting.number(counts[group])},
+            {"group": group, "count": counts[group]},
+        )
+        for group in largest
+        if group in groups
+    ]
+    return table(
+        request,
+        GROUP_COLUMNS,
+        rows,
+        caption=_("Failure groups whose latest jobs have this class"),
+        empty=_("None of the latest failed jobs has this class."),
+        export="failure-groups",
+    )

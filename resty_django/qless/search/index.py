@@ -1,0 +1,168 @@
+"""Access to the index of jobs in the core (core/index.lua), and the thread of a worker that keeps it up to date."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from resty_django.conf import conf
+from resty_django.health import described
+from resty_django.redis.errors import StoreError
+from resty_django.text import logger
+
+from ..clients.client import Client
+from ..clients.serialization import as_list, decode, read, readable, reader, texts
+from ..errors import QlessError
+from .terms import Document, Pattern, document, error_text, index_terms
+
+log = logger("resty_django.qless.search")
+
+JOBS_PER_CALL: Final = 100
+SWEEPS: Final = 10
+"""Maximum number of steps of the pass over all jobs at a time."""
+PAUSES: Final = 4
+"""The thread pauses this many times as long as it works, so that it slows down jobs little."""
+INTERVAL: Final = 2.0
+"""Seconds between two looks for jobs to index, if none are left."""
+JOIN_TIMEOUT: Final = 5.0
+
+_JSON: Final = reader(object)
+
+
+class IndexCounts(msgspec.Struct):
+    """The state of the index, and counts of entries.
+
+    - `counts`: the number of entries of each pattern, ignoring its path.
+    - `entries`, `limit`: of the index; a limit of 0 turns it off.
+    - `unindexed`: the number of new jobs that are not in the index yet.
+    - `complete`: whether all jobs have been examined once.
+    """
+
+    counts: list[int] | dict[str, Any]
+    entries: int
+    limit: int
+    unindexed: int
+    complete: bool
+
+    @property
+    def enabled(self) -> bool:
+        return self.limit > 0
+
+    @property
+    def full(self) -> bool:
+        return self.entries >= self.limit
+
+
+class IndexPage(msgspec.Struct):
+    jobs: list[str] | dict[str, Any]
+    cursor: str
+    examined: int
+
+
+_COUNTS: Final = reader(IndexCounts)
+_PAGE: Final = reader(IndexPage)
+
+
+def count(client: Client, patterns: Sequence[Pattern]) -> IndexCounts:
+    """Return the number of entries of each pattern, and the state of the index."""
+    return read(client.call("index.count", json.dumps(patterns)), _COUNTS)
+
+
+def find(
+    client: Client,
+    pattern_lists: Sequence[Sequence[Pattern]],
+    *,
+    state: str = "",
+    queue: str = "",
+    cursor: str = "",
+    count: int = 25,
+    scan: int = 1000,
+) -> IndexPage:
+    """Return jids of jobs that have a term for one pattern of each list; the first list is read from the index."""
+    options = {"state": state, "queue": queue, "cursor": cursor}
+    pairs = [argument for name, value in options.items() if value for argument in (name, value)]
+    reply = client.call("index.find", json.dumps(pattern_lists), *pairs, "count", count, "scan", scan)
+    return read(reply, _PAGE)
+
+
+def classes(client: Client) -> list[str]:
+    """Return the names of classes in the index, the most recently indexed first; at most 1000."""
+    return texts(client.call("index.classes"))
+
+
+def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
+    """Write the terms of at most `count` jobs that are not in the index yet; return how many were taken."""
+    jobs = as_list(read(client.call("index.take", count), _JSON))
+    arguments: list[Any] = []
+    for jid, mark, klass, *fields in jobs:
+        try:
+            terms = _terms(jid, klass, *fields)
+        except Exception as error:  # a class whose module cannot be imported, or data of a shape that nobody expects
+            log.warning("only the class of job %s is indexed: %s", readable(jid, 100), described(error))
+            terms = index_terms(Document(jid, klass))
+        arguments += (jid, mark, json.dumps(terms))
+    if arguments:
+        client.call("index.put", *arguments)
+    return len(jobs)
+
+
+def _terms(jid: str, klass: str, data: Any, txid: Any, failure: Any, tags: Any) -> list[str]:
+    arguments = _decoded(data) if conf.qless.search_arguments else None
+    job = document(
+        *(jid, klass, arguments),
+        txid=txid or "",
+        tags=[str(tag) for tag in as_list(_decoded(tags))],
+        error=error_text(_decoded(failure)),
+    )
+    return index_terms(job)
+
+
+def _decoded(text: Any) -> Any:
+    """Return the value of a JSON text; None if it is missing or cannot be read."""
+    try:
+        return decode(text) if isinstance(text, str) else None
+    except QlessError:
+        return None
+
+
+class Indexer:
+    """A thread that indexes new jobs, and looks for jobs that other clients have put, until stopped."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="qless-index", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(JOIN_TIMEOUT)
+
+    def _index_new_jobs(self) -> None:
+        taken = JOBS_PER_CALL
+        while taken == JOBS_PER_CALL and not self._stopped.is_set():
+            start = time.monotonic()
+            taken = index_jobs(self._client)
+            self._stopped.wait(PAUSES * (time.monotonic() - start))
+
+    def _run(self) -> None:
+        failing = False
+        while not self._stopped.is_set():
+            try:
+                self._index_new_jobs()
+                for _step in range(SWEEPS):
+                    if self._stopped.is_set() or not self._client.call("index.sweep"):
+                        break
+                failing = False
+            except (QlessError, StoreError) as error:
+                if not failing:
+                    log.warning("jobs could not be indexed for the search: %s", error)
+                failing = True
+            self._stopped.wait(INTERVAL)

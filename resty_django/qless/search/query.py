@@ -1,0 +1,129 @@
+"""The grammar of the job search: text to terms. Pure.
+
+    state:failed class:shop.tasks.send_invoice args.customer.id:7 error:KeyError age:>1h "Ann Meyer"
+
+A query is a list of terms, all of which a job has to match. A term is `field:value`, or a word. Values in double quotes
+may contain spaces and colons; `\\"` is a quote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+FIELDS: Final = ("state", "class", "queue", "tag", "txid", "error", "age", "args")
+"""The names of fields. `args` may be followed by the path of an argument: `args.customer.id`."""
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
+FIELD_SUGGESTIONS: Final = (
+    *(f"{name}{'.' if name == 'args' else ':'}" for name in FIELDS),
+    *(f"state:{state}" for state in STATES),
+)
+"""Texts that complete the search on each page."""
+SINGLE: Final = ("state", "class", "queue", "txid")
+"""Fields that a query may name once."""
+MAX_LENGTH: Final = 500
+MAX_TERMS: Final = 12
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+_TERM: Final = re.compile(
+    r"""
+    (?: (?P<field> [A-Za-z_] [^\s:"]* ) : )?
+    (?: "(?P<quoted> (?: [^"\\] | \\. )* )" (?=\s|$)
+      | (?P<bare> [^\s"]* ) (?=\s|$) )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_AGE: Final = re.compile(r"([<>])=?\s*(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
+
+
+class QueryError(ValueError):
+    """A query that cannot be understood. The message says why, for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A condition. `field`: one of `FIELDS`; empty for text anywhere. `path`: of an argument, in lower case.
+
+    `quoted`: the value consists of whole words.
+    """
+
+    field: str
+    value: str
+    path: str = ""
+    quoted: bool = False
+
+
+def parse(text: str) -> tuple[Term, ...]:
+    """Return the terms of a query. Raises `QueryError`."""
+    if len(text) > MAX_LENGTH:
+        raise QueryError(_("The search is longer than %(limit)d characters.") % {"limit": MAX_LENGTH})
+    terms: list[Term] = []
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
+        match = _TERM.match(text, position)
+        if match is None or match.end() == position:
+            raise QueryError(_("A quotation mark is missing, or not at the end of a value."))
+        position = match.end()
+        quoted = match["quoted"] is not None
+        value = re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL) if quoted else match["bare"]
+        terms.append(_term(match["field"] or "", value, quoted))
+    if len(terms) > MAX_TERMS:
+        raise QueryError(_("The search has more than %(limit)d terms.") % {"limit": MAX_TERMS})
+    for name in SINGLE:
+        if sum(term.field == name for term in terms) > 1:
+            raise QueryError(_("%(field)s: can be used once.") % {"field": name})
+    return tuple(terms)
+
+
+def _term(field: str, value: str, quoted: bool) -> Term:
+    name, _dot, path = field.partition(".")
+    name = name.lower()
+    if (name not in FIELDS and field) or (path and name != "args"):
+        raise QueryError(
+            _("There is no field %(field)s. To search for text with a colon, put it in quotation marks.")
+            % {"field": field}
+        )
+    if not value.strip():
+        raise QueryError(
+            _("%(field)s: needs a value.") % {"field": field}
+            if field
+            else _("Quotation marks need a text between them.")
+        )
+    if name == "state" and value not in STATES:
+        raise QueryError(
+            _("There is no state %(state)s. The states are %(states)s.") % {"state": value, "states": ", ".join(STATES)}
+        )
+    if name == "age":
+        _age(value)
+    return Term(name, value, path.casefold().removeprefix("kwargs."), quoted)
+
+
+def age_fits(value: str, age: float) -> bool:
+    """Return whether an age in seconds fits a condition such as `>1h`. Raises `QueryError`."""
+    sign, seconds = _age(value)
+    return age > seconds if sign == ">" else age < seconds
+
+
+def _age(value: str) -> tuple[str, float]:
+    match = _AGE.fullmatch(value.strip())
+    if match is None:
+        raise QueryError(
+            _("%(age)s is not an age. Write for example age:>1h or age:<30m, with the units s, m, h, d or w.")
+            % {"age": value}
+        )
+    return match[1], float(match[2]) * _UNITS[match[3]]
+
+
+def first(terms: Sequence[Term], field: str) -> str:
+    """Return the value of the first term with this field, or an empty text."""
+    return next((term.value for term in terms if term.field == field), "")
+
+
+__all__ = ["FIELDS", "STATES", "QueryError", "Term", "age_fits", "first", "parse"]

@@ -1,0 +1,31 @@
+"""Template filters of the admin pages, with the functions of `resty_django.admin.formatting`.
+
+{% load resty_formatting %}
+{{ ban.until|resty_time }}, {{ delay|resty_duration }}
+"""
+
+# Django imports template libraries at startup, so the functions are imported by the filters.
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+
+register = template.Library()
+
+
+@register.filter
+def resty_time(value: Any) -> str:
+    """Return a datetime or epoch seconds as date and time of day; "" for None and ""."""
+    from resty_django.admin.formatting import date_time
+
+    return "" if value in (None, "") else date_time(value)
+
+
+@register.filter
+def resty_duration(value: Any) -> str:
+    """Return seconds as a duration; "" for None and ""."""
+    from resty_django.admin.formatting import duration
+
+    return "" if value in (None, "") else duration(value)

@@ -1,0 +1,113 @@
+"""Classes of jobs in the admin: the list, the page of a class, and the charts of queues."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+
+from resty_django.qless import Client
+from resty_django.qless.admin.formatting import url
+from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, text_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+SEND, OTHER = "shop.jobs.Send", "shop.jobs.Other"
+
+
+def rows_of(browser: Browser, address: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(browser.get(address).getvalue())["rows"]
+    return rows
+
+
+def complete(client: Client, klass: str, jid: str, queue: str = "mail") -> None:
+    client.queues[queue].put(klass, {}, jid=jid, priority=1000)
+    job = client.queues[queue].pop()
+    assert job is not None
+    job.complete()
+
+
+@pytest.fixture
+def browser(jobs_site: Client) -> Browser:
+    for number in range(3):
+        complete(jobs_site, SEND, f"send-{number}")
+    complete(jobs_site, OTHER, "other-1", "reports")
+    failed(jobs_site, "failed-1", "mail-Timeout")
+    return person("view_job")
+
+
+def plain(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_the_list_shows_counts_and_durations(browser: Browser) -> None:
+    for period in ("hour", "day", "week", "month"):
+        html = text_of(browser, f"{path('jobclass')}?period={period}")
+        text = plain(html)
+        assert re.search(rf"{SEND} 3 1 \d+ ms \d+ ms \d+ ms \d+ ms {OTHER} 1 0 ", text)
+        assert f'href="{url("jobclass", SEND)}"' in html
+        assert "4 jobs completed, 1 failed; most completed: 4" in text
+    assert f"{OTHER} 1" in plain(text_of(browser, f"{path('jobclass')}?o=klass"))
+    matching = plain(text_of(browser, f"{path('jobclass')}?name=OTHER"))
+    assert f"{OTHER} 1 0" in matching
+    assert f"{SEND} 3" not in matching
+
+
+def test_the_page_of_a_class_shows_its_figures_and_failure_groups(browser: Browser) -> None:
+    html = text_of(browser, path("jobclass", SEND))
+    text = plain(html)
+    assert "3 jobs completed, 1 failed; most completed:" in text
+    for chart in ("Completed and failed", "Waiting time 4 jobs, p50", "Running time 3 jobs, p50"):
+        assert chart in text
+    assert f'href="{url("failuregroup", "mail-Timeout")}"' in html
+    assert "mail-Timeout" not in text_of(browser, path("jobclass", OTHER))
+    assert f"?klass={SEND}&amp;state=failed" in html
+    for name in ("completed", "waiting-times", "running-times"):
+        rows = rows_of(browser, f"{path('jobclass', SEND)}?period=day&export=json&of={name}")
+        assert len(rows) == 24
+    assert sum(row["jobs"] for row in rows) == 3
+    assert max(row["p95_seconds"] or 0 for row in rows) > 0
+
+
+def test_an_unknown_class_has_an_empty_page(browser: Browser) -> None:
+    assert "0 jobs completed, 0 failed" in plain(text_of(browser, path("jobclass", HOSTILE)))
+
+
+def test_a_queue_and_the_overview_have_the_same_charts(browser: Browser) -> None:
+    queue = plain(text_of(browser, f"{path('queue', 'mail')}?tab=stats"))
+    assert "3 jobs completed, 1 failed; most completed:" in queue
+    assert "Running time 3 jobs, p50" in queue
+    overview = plain(text_of(browser, path("queue")))
+    assert "4 jobs completed, 1 failed" in overview
+    assert "Waiting time 5 jobs, p50" in overview
+    assert len(rows_of(browser, f"{path('queue')}?period=week&export=json&of=waiting-times")) == 7
+
+
+def test_failures_are_drawn_over_completions(browser: Browser) -> None:
+    html = text_of(browser, f"{path('queue', 'mail')}?tab=stats&period=month")
+    drawn = re.findall(r'<rect class="resty-(failed|completed)" x="[\d.]+" y="([\d.]+)"', html)
+    assert [kind for kind, _y in drawn] == ["completed", "failed"]
+    assert float(drawn[1][1]) < float(drawn[0][1])
+
+
+def test_a_page_of_a_job_leads_to_its_class(browser: Browser) -> None:
+    assert f'href="{url("jobclass", SEND)}"' in text_of(browser, path("job", "failed-1"))
+
+
+def test_hostile_class_names_are_escaped(browser: Browser, jobs_site: Client) -> None:
+    complete(jobs_site, HOSTILE, "hostile")
+    complete(jobs_site, "x" * 500, "long")
+    for address in (path("jobclass"), path("jobclass", HOSTILE)):
+        html = text_of(browser, address)
+        assert "<b>" not in html
+        assert "&lt;b&gt;" in html
+    assert "others, which are not counted by name 1 0" in plain(text_of(browser, path("jobclass")))
+
+
+def test_the_pages_need_the_permission_to_view_jobs(browser: Browser) -> None:
+    for address in (path("jobclass"), path("jobclass", SEND)):
+        assert person().get(address).status_code == 403
+        assert browser.post(address).status_code == 405

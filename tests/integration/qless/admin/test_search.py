@@ -1,0 +1,298 @@
+"""The search for jobs in the admin."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from html import unescape
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from django.test import Client as Browser
+
+from resty_django.qless import Client
+from resty_django.qless.admin import job_search
+from resty_django.qless.search import index
+from resty_django.qless.search.index import Indexer
+from tests.integration.qless.admin.tools import HOSTILE, bulk, everything, failed, fill, hostile, path, person, text_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+
+
+def search(browser: Browser, text: str, **parameters: str) -> str:
+    query = "&".join(f"{name}={quote_plus(value)}" for name, value in {"q": text, **parameters}.items())
+    return text_of(browser, f"{path('job')}?{query}")
+
+
+def jids(text: str) -> list[str]:
+    """The jobs of the page."""
+    return re.findall(r'class="resty-id" href="[^"]*" title="([^"]*)"', text)
+
+
+def all_pages(browser: Browser, text: str) -> list[str]:
+    """The jobs of all pages of a search."""
+    page = search(browser, text)
+    results = jids(page)
+    while link := re.search(r'rel="next" href="([^"]*)"', page):
+        page = text_of(browser, path("job") + unescape(link[1]))
+        results += jids(page)
+    return results
+
+
+def commands(valkey: Any, browser: Browser, text: str) -> int:
+    """How many commands the server executes for a search, including those of scripts."""
+    search(browser, text)
+    before = valkey.info("stats")["total_commands_processed"]
+    search(browser, text)
+    return int(valkey.info("stats")["total_commands_processed"] - before - 1)
+
+
+@pytest.fixture
+def orders(jobs_site: Client) -> Client:
+    """Jobs in all states, for customers with names and passwords."""
+    queue = jobs_site.queues["mail"]
+
+    def put(jid: str, number: int, name: str, **options: Any) -> None:
+        customer = {"id": number, "name": name, "password": "hunter2"}
+        queue.put("shop.tasks.Send", {"customer": customer}, jid=jid, **options)
+
+    for jid, number in (("x-failed", 7), ("x-complete", 70), ("x-running", 8)):
+        put(jid, number, "Anna Meyer", priority=100)
+        job = queue.pop()
+        assert job is not None
+        if jid == "x-failed":
+            job.fail("mail-KeyError", "Traceback\nKeyError: 'zip_code'")
+        elif jid == "x-complete":
+            job.complete()
+    put("x-waiting", 7, "Bob <b>", tags=["eu"])
+    put("x-scheduled", 9, "Annette", delay=3600)
+    return jobs_site
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("args.customer.id:7", {"x-failed", "x-waiting"}),
+        ("args.customer.id:7 state:failed", {"x-failed"}),
+        ("args.customer.name:ann", {"x-failed", "x-complete", "x-running", "x-scheduled"}),
+        ("args.customer.name:ann state:complete", {"x-complete"}),
+        ("args.customer.name:ann state:running", {"x-running"}),
+        ("args.customer.name:ann state:scheduled queue:mail", {"x-scheduled"}),
+        ("ann queue:other", set()),
+        ("meyer", {"x-failed", "x-complete", "x-running"}),
+        ('"anna meyer" 8', {"x-running"}),
+        ("eyer", set()),
+        ("error:KeyError", {"x-failed"}),
+        ("zip", {"x-failed"}),
+        ("tag:eu", {"x-waiting"}),
+        ("tag:eu ann", set()),
+        ("tag:eu bob", {"x-waiting"}),
+        ("class:shop.tasks.Send state:scheduled", {"x-scheduled"}),
+        ("class:send state:waiting", {"x-waiting"}),
+        ("class:other", set()),
+        ("state:failed age:<1h", {"x-failed"}),
+        ("state:failed age:>1h", set()),
+        ("state:failed", {"x-failed"}),
+        ("hunter2", set()),
+        ("args.customer.password:hunter2", set()),
+        ("redacted", set()),
+    ],
+)
+def test_jobs_in_all_states_are_found(admin_client: Browser, orders: Client, text: str, expected: set[str]) -> None:
+    page = search(admin_client, text)
+    assert set(jids(page)) == expected
+    assert "hunter2" not in page.replace(f'value="{text}"', "").replace(quote_plus(text), "")
+
+
+def test_parts_of_words_are_found_by_examining_all_jobs(admin_client: Browser, orders: Client) -> None:
+    page = search(admin_client, "eyer")
+    link = re.search(r'<a href="(\?[^"]*inside=1[^"]*)">Examine all jobs instead', page)
+    assert link
+    page = text_of(admin_client, path("job") + unescape(link[1]))
+    assert set(jids(page)) == {"x-failed", "x-complete", "x-running"}
+    assert jids(search(admin_client, "unter2", inside="1")) == []
+
+
+def test_results_show_where_they_match(admin_client: Browser, orders: Client) -> None:
+    page = search(admin_client, "args.customer.name:bob")
+    assert '<span class="resty-quiet">args.customer.name:</span> <mark>Bob</mark> &lt;b&gt;' in page
+    assert "<mark>zip</mark>_code" in search(admin_client, "zip")
+
+
+def test_the_jobs_of_a_request_are_found(admin_client: Browser, jobs_site: Client, settings: Any) -> None:
+    for jid, txid in (("a", "T-1"), ("b", "T-2"), ("c", "T-1")):
+        jobs_site.call("put", "w", "mail", jid, "K", "{}", 0, "txid", txid)
+    assert set(jids(search(admin_client, "txid:T-1"))) == {"a", "c"}
+    assert set(jids(search(admin_client, "T-2"))) == {"b"}
+
+
+def test_errors_are_at_the_box_with_the_fields(admin_client: Browser, orders: Client) -> None:
+    page = search(admin_client, "colour:red")
+    assert '<p class="errornote" role="alert">There is no field colour. To search for text' in page
+    assert 'aria-invalid="true"' in page
+    assert 'value="colour:red"' in page
+    assert "<code>txid:</code>" in page
+    assert jids(page) == []
+    assert 'role="alert"' not in search(admin_client, "ann")
+    assert "is not an age" in search(admin_client, "age:soon")
+    reply = admin_client.post(bulk() + "&q=age:soon", {"verb": "retry", "pick": "x-failed"}, follow=True)
+    assert "is not an age" in reply.content.decode()
+
+
+def test_the_box_completes_fields_and_known_values(admin_client: Browser, orders: Client) -> None:
+    orders.queues["mail"].put("shop.tasks.Send", {}, tags=["eu", "b c"])
+    orders.queues["mail"].put("shop.tasks.Send", {}, tags=["b c"])
+    search(admin_client, "ann")
+    page = search(admin_client, "")
+    options = {unescape(value) for value in re.findall(r"<option>([^<]*)</option>", page)}
+    assert {"error:", "args.", "state:failed", "queue:mail", "class:shop.tasks.Send", "tag:eu", 'tag:"b c"'} <= options
+    assert set(jids(search(admin_client, 'tag:"b c"'))) == set(jids(search(admin_client, "", tag="b c"))) != set()
+    other = text_of(admin_client, path("failuregroup"))
+    assert "<option>state:failed</option>" in other
+    assert 'list="resty-find-list"' in other
+
+
+def test_the_box_is_on_the_first_page_of_the_job_queue(admin_client: Browser, orders: Client) -> None:
+    """Step 1: the link of the admin index. Step 2: submit the search."""
+    index_page = text_of(admin_client, "/admin/")
+    assert f'href="{path("job")}"' in index_page
+    page = text_of(admin_client, path("job"))
+    form = re.search(r'<form method="get" action="([^"]*)" role="search"', page)
+    assert form
+    assert jids(text_of(admin_client, f"{form[1]}?q=args.customer.id:7"))
+
+
+@pytest.mark.parametrize("cursor", ["i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="])
+def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client, cursor: str) -> None:
+    assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
+
+
+def test_a_search_is_exported(admin_client: Browser, orders: Client) -> None:
+    page = search(admin_client, "args.customer.id:7")
+    link = re.search(r'href="(\?[^"]*csv[^"]*)"', page)
+    assert link
+    reply = admin_client.get(path("job") + unescape(link[1]))
+    assert sorted(re.findall(r"^x-\w+", b"".join(reply).decode(), re.MULTILINE)) == ["x-failed", "x-waiting"]
+
+
+def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
+    page = text_of(admin_client, path("job"))
+    links = re.findall(r'<a href="([^"]*)"><code>', page)
+    assert len(links) == len(job_search.EXAMPLES)
+    for link in links:
+        assert 'role="alert"' not in text_of(admin_client, unescape(link))
+
+
+def test_a_search_without_a_hit_costs_few_commands(admin_client: Browser, orders: Client, valkey: Any) -> None:
+    orders.queues["mail"].put_many([{"klass": f"K{n % 50}", "data": {"n": n, "name": "ann"}} for n in range(1500)])
+    while index.index_jobs(orders):
+        pass
+    while orders.call("index.sweep"):
+        pass
+    for text in ("nothing", "args.n:99999", "txid:none", "class:none.at.All", "error:None", "state:failed args.n:nope"):
+        assert commands(valkey, admin_client, text) <= 22, text
+
+
+def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.MAX_EXAMINED", 1000)
+    queue = jobs_site.queues["mail"]
+    queue.put_many([{"klass": "K", "data": {"n": n, "word": "many"}} for n in range(1490)])
+    queue.put_many([{"klass": "K", "data": {"n": n, "word": "many", "late": "x"}} for n in range(30)])
+    while index.index_jobs(jobs_site):
+        pass
+    while jobs_site.call("index.sweep"):
+        pass
+    page = search(admin_client, "many")
+    assert len(jids(page)) == 25
+    assert "Examined 25 of about 1,520 jobs." in page
+    results = all_pages(admin_client, "many args.late:x")
+    assert len(results) == len(set(results)) == 30
+    assert "Examined 500 of about 1,520 jobs." in search(admin_client, "many age:>1h")
+    assert "No matches so far" in search(admin_client, "many age:>1h")
+    assert all_pages(admin_client, "many age:>1h") == []
+
+
+def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
+    """Few failed jobs of a class with many."""
+    monkeypatch.setattr(job_search, "FEW", 10)
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.FEW", 10)
+    failed(jobs_site, "lost")
+    jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {}} for _ in range(100)])
+    while index.index_jobs(jobs_site):
+        pass
+    page = search(admin_client, "class:shop.jobs.Send state:failed")
+    assert jids(page) == ["lost"]
+    assert "Examine all jobs instead" not in page
+
+
+def test_jobs_that_are_not_indexed_yet_are_named(admin_client: Browser, orders: Client) -> None:
+    search(admin_client, "ann")
+    orders.queues["mail"].put_many([{"klass": "K", "data": {}} for _ in range(job_search.MAX_INDEXED + 3)])
+    assert "3 jobs are not in the index yet and may be missing." in search(admin_client, "ann")
+    assert "not in the index" not in search(admin_client, "ann")
+
+
+def test_without_the_index_all_jobs_are_examined(admin_client: Browser, orders: Client) -> None:
+    orders.config.set("max-index", 0)
+    assert set(jids(search(admin_client, "args.customer.id:7"))) == {"x-failed", "x-waiting"}
+    assert set(jids(search(admin_client, "args.customer.id:7", cursor="i0.MTo="))) == {"x-failed", "x-waiting"}
+    orders.config.set("max-index", 3)
+    orders.call("index.sweep")
+    index.index_jobs(orders)
+    assert "The index is full" in search(admin_client, "ann")
+
+
+def test_arguments_can_be_left_out_of_the_index(
+    admin_client: Browser, orders: Client, valkey: Any, settings: Any
+) -> None:
+    qless = {**settings.RESTY_DJANGO["QLESS"], "SEARCH_ARGUMENTS": False}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": qless}
+    assert set(jids(search(admin_client, "args.customer.id:7"))) == {"x-failed", "x-waiting"}
+    assert set(jids(search(admin_client, "error:KeyError"))) == {"x-failed"}
+    assert valkey.zcard("ql:index") > 0
+    assert b"anna" not in b"".join(valkey.zrange("ql:index", 0, -1))
+
+
+def test_hidden_values_never_enter_the_index(orders: Client, valkey: Any) -> None:
+    while index.index_jobs(orders):
+        pass
+    assert b"anna" in b"".join(valkey.zrange("ql:index", 0, -1))
+    assert not any(b"hunter2" in (dump or b"") for key, dump in everything(valkey).items() if b":i" in key)
+
+
+def test_jobs_of_other_clients_are_found(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
+    search(admin_client, "ann")
+    data = json.dumps({"name": "Anna"})
+    valkey.hset("ql:j:theirs", mapping={"jid": "theirs", "klass": "Other", "data": data, "state": "waiting"})
+    fields = {"queue": "mail", "tags": "[]", "priority": 0, "retries": 5, "remaining": 5, "worker": "", "expires": 0}
+    valkey.hset("ql:j:theirs", mapping=fields)
+    valkey.zadd("ql:queues", {"mail": 1})
+    valkey.zadd("ql:q:mail-work", {"theirs": 0})
+    valkey.hset("ql:index-pass", "until", 0)
+    indexer = Indexer(jobs_site)
+    indexer.start()
+    try:
+        deadline = time.monotonic() + 60
+        while jids(search(admin_client, "args.name:anna")) != ["theirs"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        indexer.stop()
+
+
+def test_hostile_jobs_are_indexed_and_found(admin_client: Browser, jobs_site: Client) -> None:
+    hostile(jobs_site)
+    fill(jobs_site)
+    while index.index_jobs(jobs_site):
+        pass
+    for text in ("it's", '"{{x}}"', HOSTILE, "<b>", "\x00", "\udc80", '"\\"it\'s"', "class:it", "(((", "%s", "#/?"):
+        page = admin_client.get(path("job"), {"q": text.encode("utf-8", "replace").decode()}).content.decode()
+        assert "<b>" not in page
+        assert "{{" not in page or "&lt;" in page
+
+
+def test_the_search_needs_the_permission(orders: Client) -> None:
+    assert person().get(f"{path('job')}?q=ann").status_code == 403
+    assert jids(search(person("view_job"), "args.customer.id:7"))
