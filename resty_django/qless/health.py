@@ -56,6 +56,7 @@ def probe() -> Iterator[Finding]:
         abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
         life = client.workers.alive()
         unserved = coverage(client, queues, life)
+        reports = client.workers.reports(*(worker.name for worker in life)) if life else []
         most_late = conf.qless.max_latency
         open_queues = [queue.name for queue in queues if not queue.paused]
         ages = latencies(client, open_queues) if most_late is not None else {}
@@ -98,6 +99,13 @@ def probe() -> Iterator[Finding]:
     if silent:
         text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."
         yield Finding("warning", "workers", text)
+    late_jobs = [(report.name, job, report.age) for report in reports if (job := report.late_job) is not None]
+    if late_jobs:
+        jobs = "; ".join(
+            f"{job.klass} for {job.seconds + age:,.0f} s on {name}" for name, job, age in late_jobs[:MOST_NAMED]
+        )
+        text = f"{len(late_jobs)} workers run a job for much longer than usual: {jobs}. See manage.py qless_workers."
+        yield Finding("warning", "late jobs", text)
     for recurring in abandoned:
         text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
         yield Finding("warning", f"recurring {recurring.job.jid}", text)

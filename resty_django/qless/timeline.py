@@ -1,4 +1,4 @@
-"""The job queue's contribution to the timeline: failed jobs by group and minute."""
+"""The job queue's contribution to the timeline: failed jobs by group, and all failures by class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 
 from resty_django.conf import raw_section
 from resty_django.extras import MissingExtra
-from resty_django.timeline import Bars, Entry, Span, Story, story
+from resty_django.timeline import HOUR, MINUTE, Bars, Entry, Span, Story, story
 
 from .models import token
 
@@ -21,10 +21,13 @@ MOST_GROUPS: Final = 50
 MOST_JOBS: Final = 200
 """Maximum number of jobs of a group that are examined."""
 PAGE: Final = 100
+MOST_CLASSES: Final = 5
+"""Maximum number of classes that an entry names."""
 
 
 def contribution(span: Span) -> Story:
-    """Return failures that operators have not retried or canceled since."""
+    """Return failures by group, without jobs that were retried or canceled since, and failures by class, which include
+    them."""
     from .clients.default import default_client
 
     try:
@@ -35,9 +38,11 @@ def contribution(span: Span) -> Story:
             raise
         return Story()
     groups = client.jobs.failed()
-    columns = span.columns()
     counts: Counter[tuple[str, int]] = Counter()
-    notes = [_("Failed jobs that were retried or canceled since are not counted.")]
+    notes = [
+        _("Groups do not contain failed jobs that were retried or canceled since."),
+        _("Figures by class contain all failures: by minute for the last hour, and by hour for two days."),
+    ]
     largest = sorted(groups, key=lambda group: -groups[group])
     for group in largest[:MOST_GROUPS]:
         times, is_cut = _failures(client, group, groups[group], span)
@@ -49,9 +54,6 @@ def contribution(span: Span) -> Story:
             )
     if len(groups) > MOST_GROUPS:
         notes.append(_("Only the %(count)d largest groups are shown.") % {"count": MOST_GROUPS})
-    by_column: Counter[int] = Counter()
-    for (_group, start), count in counts.items():
-        by_column[start] += count
     entries = [
         Entry(
             max(start, span.start),
@@ -64,8 +66,57 @@ def contribution(span: Span) -> Story:
         )
         for (group, start), count in counts.items()
     ]
-    bars = [Bars("failed", _("Failed jobs"), [by_column[start] for start in columns])]
+    figures = _figures(client, span)
+    unit = _unit(span)
+    in_groups: Counter[int] = Counter()
+    for (_group, start), count in counts.items():
+        in_groups[int(start // unit) * unit] += count
+    entries += [
+        _entry_of_classes(start, by_class, unit)
+        for start, by_class in figures.items()
+        if by_class.total() > in_groups[start]
+    ]
+    columns = span.columns()
+    failed: Counter[int] = Counter()
+    if unit == span.step:
+        failed.update({start: by_class.total() for start, by_class in figures.items()})
+    else:
+        for (_group, start), count in counts.items():
+            failed[start] += count
+    bars = [Bars("failed", _("Failed jobs"), [failed[start] for start in columns])]
     return story(entries, starts=columns, step=span.step, bars=bars, y_label=_("failed jobs"), notes=notes)
+
+
+def _unit(span: Span) -> int:
+    """Return the resolution of the figures: a minute in the last hour, else an hour."""
+    return MINUTE if span.start >= span.now - HOUR - MINUTE else HOUR
+
+
+def _figures(client: Client, span: Span) -> dict[int, Counter[str]]:
+    """Return the failures by class, of each minute or hour of the span that has figures."""
+    unit, name, most = _unit(span), "minute", 60
+    if unit == HOUR:
+        name, most = "hour", 48
+    count = min(most, int(span.now // unit - span.start // unit) + 1)
+    figures: dict[int, Counter[str]] = {}
+    for each in client.figures.spans(name, count):
+        if span.contains(each.start, each.start + unit - 1):
+            by_class = figures.setdefault(int(each.start), Counter())
+            for (_queue, klass), totals in each.by_name.items():
+                by_class[klass] += totals.failed
+    return figures
+
+
+def _entry_of_classes(start: int, by_class: Counter[str], unit: int) -> Entry:
+    count = by_class.total()
+    text = ngettext(
+        "%(count)d failure, including jobs that were retried since",
+        "%(count)d failures, including jobs that were retried since",
+        count,
+    )
+    named = [f"{klass or '-'}: {times}" for klass, times in by_class.most_common(MOST_CLASSES) if times]
+    where = _("in this minute") if unit == MINUTE else _("in this hour")
+    return Entry(start, text % {"count": count}, f"{where}: {', '.join(named)}", None, "warning")
 
 
 def _failures(client: Client, group: str, total: int, span: Span) -> tuple[list[float], bool]:

@@ -9,11 +9,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from resty_django.qless import Client
+from resty_django.qless.clients.worker_reports import Frame, JobStack, WorkerStacks
 from tests.e2e.browser import OpenPage
-from tests.integration.qless.admin.tools import ROOT, failed, fill, hostile, path
+from tests.integration.qless.admin.tools import ROOT, failed, fill, hostile, path, report
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -88,12 +90,39 @@ def busy(jobs_site: Client) -> Client:
     import time
 
     jobs_site.clock = time.time  # type: ignore[misc]
+    late = {"jid": "running-1", "klass": "shop.jobs.Send", "seconds": 7200.0, "usual": 2.0}
+    report(jobs_site, "here-1", jobs=[late])
+    report(jobs_site, "web1-4711", state="quiet")
+    frames = [Frame("/usr/lib/python3.13/threading.py", 9, "run", "self._target()"), Frame("/srv/jobs.py", 7, "send")]
+    stacks = WorkerStacks(id=1, at=now, jobs=[JobStack(jid="running-1", klass="Send", seconds=7200.0, frames=frames)])
+    jobs_site.call("worker.stacks", "here-1", msgspec.json.encode(stacks))
     return jobs_site
 
 
 def shoot(page: Any, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / f"admin-jobs-{name}.png", full_page=True)
+
+
+def test_a_worker_is_controlled_in_two_clicks_and_examined_in_three(open_page: OpenPage, jobs_site: Client) -> None:
+    report(jobs_site, "web1-4711")
+
+    def requested() -> list[str]:
+        return [request.action for entry in jobs_site.workers.reports("web1-4711") for request in entry.requests]
+
+    page = open_page()
+    page.goto("/admin/")
+    page.click(f'#content-main a[href="{path("worker")}"]')
+    page.click('button:has-text("Quiet")')
+    page.wait_for_selector("text=not confirmed yet")
+    assert page.url.endswith(path("worker"))
+    assert requested() == ["quiet"]
+    page.goto("/admin/")
+    page.click(f'#content-main a[href="{path("worker")}"]')
+    page.click('th a:has-text("web1-4711")')
+    page.click('button:has-text("Show the stacks of its jobs")')
+    page.wait_for_selector("text=Stacks were requested")
+    assert requested() == ["quiet", "stacks"]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

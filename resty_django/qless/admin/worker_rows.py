@@ -94,7 +94,7 @@ class WorkerInfo:
         }
 
 
-def state_cell(info: WorkerInfo, now: float) -> SafeString | str:
+def state_cell(info: WorkerInfo, now: float, *, with_reason: bool = True) -> SafeString | str:
     """Return life, state, reason for being stuck and unconfirmed requests; empty for workers of other clients."""
     if info.life is None:
         return ""
@@ -103,7 +103,7 @@ def state_cell(info: WorkerInfo, now: float) -> SafeString | str:
     ]
     if info.report is not None and info.report.state != "running":
         parts.append(STATE_LABELS.get(info.report.state, formatting.name(info.report.state, 40)))
-    if info.stuck_reason:
+    if with_reason and info.stuck_reason:
         parts.append(format_html('<strong class="resty-alarm">{}</strong>', info.stuck_reason))
     parts += requests_pending(info.report, now)
     return format_html_join(" · ", "{}", ((part,) for part in parts))
@@ -190,7 +190,7 @@ def queue_links(life: WorkerLife | None, most: int) -> SafeString | str:
 def facts(info: WorkerInfo, now: float) -> Iterator[tuple[Any, Any]]:
     """Yield the facts of a worker's page."""
     report = info.report
-    yield _("State"), state_cell(info, now) or _("unknown: this worker does not report")
+    yield _("State"), state_cell(info, now, with_reason=False) or _("unknown: this worker does not report")
     if report is not None:
         yield _("Host"), formatting.name(report.host)
         yield _("PID"), str(report.pid)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -14,7 +16,7 @@ from resty_django.text import printable
 
 from ..clients.worker_reports import STACKS, Frame, JobStack, WorkerReport
 from . import formatting
-from .tracebacks import Location, is_library
+from .tracebacks import Line, Location, is_library
 
 PATIENCE: Final = 10.0
 """Seconds after which the page says that the worker does not answer."""
@@ -25,13 +27,14 @@ TICK: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A stack for the template. `location`: the innermost frame of the site's code, or of all if there is none."""
+    """A stack for the template. `title`: the job, its class and duration.
 
-    job: Any
-    klass: str
-    duration: str
+    `location`: the innermost frame of the site's code, or of all if there is none.
+    """
+
+    title: Any
     location: Location | None
-    frames: Sequence[Location]
+    lines: Sequence[Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,14 @@ def stacks_section(client: Any, name: str, report: WorkerReport | None, now: flo
     if answer is None and request is None:
         return None
     note = ""
-    if request is not None:
+    if request is not None and (answer is None or answer.id != request.id):
         waited = max(0.0, now - request.at)
         if waited < PATIENCE:
             note = _("Stacks were requested %(time)s ago. The worker has not answered yet.")
         else:
             note = _(
-                "The worker has not answered a request for stacks for %(time)s: a job holds its interpreter, or it is "
-                "stopped or cut off from the server."
+                "The worker has not answered a request for stacks for %(time)s: it is blocked, stopped, or cut off "
+                "from the server."
             )
         note %= {"time": formatting.duration(waited)}
     if answer is None:
@@ -91,12 +94,27 @@ def _stack(stack: JobStack) -> Stack:
     frames = [_location(frame) for frame in stack.frames]
     candidates = [frame for frame in frames if not frame.library] or frames
     return Stack(
+        _title(stack),
+        candidates[-1] if candidates else None,
+        [_line(frame) for frame in frames],
+    )
+
+
+def _title(stack: JobStack) -> Any:
+    if not stack.jid:
+        return _("A thread that runs a job: a job holds the interpreter of the worker")
+    return format_html(
+        "{} · {} · {}",
         formatting.job_link(stack.jid),
         formatting.name(stack.klass),
         formatting.duration(stack.seconds),
-        candidates[-1] if candidates else None,
-        frames,
     )
+
+
+def _line(location: Location) -> Line:
+    """Return a frame as in a traceback."""
+    text = traceback.format_list([(location.path, location.number, location.function, location.source)])[0]
+    return Line(text.rstrip("\n"), location.library)
 
 
 def _location(frame: Frame) -> Location:

@@ -168,7 +168,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "quiet",
             lambda name, _data: self.client().workers.quiet(name),
             message=_("The worker was asked to take no new jobs."),
-            log_text="Asked to take no new jobs.",
+            log_text=_("Asked to take no new jobs."),
         )
 
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -178,7 +178,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "resume",
             lambda name, _data: self.client().workers.resume(name),
             message=_("The worker was asked to take jobs again."),
-            log_text="Asked to take jobs again.",
+            log_text=_("Asked to take jobs again."),
         )
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -188,7 +188,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "stop",
             lambda name, _data: self.client().workers.stop(name),
             message=_("The worker was asked to stop."),
-            log_text="Asked to stop.",
+            log_text=_("Asked to stop."),
             danger=True,
         )
 
@@ -208,7 +208,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "scale",
             scale,
             message=_("The worker was asked to change its number of slots."),
-            log_text="Asked to run {slots} jobs at once.",
+            log_text=_("Asked to run {slots} jobs at once."),
             form=form,
         )
 
@@ -216,7 +216,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             answered = request_stacks(self.client(), row.name)
             message = _("The worker sent its stacks.") if answered else _("The worker has not answered yet.")
-            return message, "Requested the stacks of its jobs."
+            return message, _("Requested the stacks of its jobs.")
 
         title, effect = OPERATION_HELP["stacks"]
         return self.operation_view(

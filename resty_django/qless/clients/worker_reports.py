@@ -97,7 +97,10 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobStack(msgspec.Struct, frozen=True, kw_only=True):
-    """The stack of a running job, outermost frame first; empty if it has not begun or did not answer."""
+    """The stack of a running job, outermost frame first; empty if it has not begun or did not answer.
+
+    `jid`: empty for a thread of a worker whose interpreter is blocked, since its job is unknown then.
+    """
 
     jid: str
     klass: str

@@ -89,6 +89,8 @@ def serve(
     dead = (*dead, loop.name)  # a worker of the same name, in a container, may have left requests
     liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.control = RemoteControl(client, loop, options, wake=liveness.wake, keep=parent.keep)
+    if shared is not None:
+        liveness.on_round = shared.record_report
     listener.on_request = liveness.wake
     listener.start()
     scheduler.start()

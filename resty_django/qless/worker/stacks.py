@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ LONGEST_ANSWER: Final = 262_144
 LONGEST_PATH, LONGEST_SOURCE = 500, 200
 _DUMPED: Final = re.compile(r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 """A frame as `faulthandler` writes it."""
+_THREAD: Final = re.compile(r"^(?:Current t|T)hread .*$", re.MULTILINE)
+_EXECUTOR: Final = str(Path(__file__).with_name("executor.py"))
 _MARK, _END = "Task (most recent call first):\n", "End of task\n"
 
 
@@ -51,6 +54,20 @@ def of_dump(text: str) -> list[Frame]:
     text = text.rpartition(_MARK)[2]
     frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in _DUMPED.finditer(text)]
     return [_with_source(frame) for frame in frames[:MAX_FRAMES][::-1]]
+
+
+def of_blocked_worker(text: str) -> list[JobStack]:
+    """Return the stacks of the threads that run jobs, from the stacks of all threads that `faulthandler` has written.
+
+    The result does not say which job a thread runs. Threads that wait for a job are left out.
+    """
+    stacks = [of_dump(part) for part in _THREAD.split(text)]
+    return [JobStack(jid="", klass="", seconds=0.0, frames=frames) for frames in stacks if _runs_jobs(frames)]
+
+
+def _runs_jobs(frames: Sequence[Frame]) -> bool:
+    starts = [n for n, frame in enumerate(frames) if frame.path == _EXECUTOR and frame.function in ("_work", "_serve")]
+    return bool(starts) and starts[0] < len(frames) - 1 and frames[-1].function != "select"
 
 
 def dump_of(frames: Sequence[Frame]) -> bytes:

@@ -235,6 +235,24 @@ def test_failures_of_the_past_are_found_behind_newer_ones(jobs: Any, valkey: Red
     assert sum(int(title.split()[0]) for title in titles(admin_client) if "failed" in title) == 3
 
 
+@pytest.mark.redis
+def test_failures_of_jobs_that_were_retried_are_counted_by_class(jobs: Any, admin_client: Client) -> None:
+    for _ in range(3):
+        jobs.queues["pdf"].put("shop.jobs.Pdf")
+    for job in jobs.queues["pdf"].pop(3):
+        job.fail("pdf-OSError", "OSError: full")
+    assert not any("retried" in title for title in titles(admin_client))
+    jobs.unfail("pdf-OSError", "pdf", 3)
+    rows = [row for row in Cells(page_of(admin_client)).rows if len(row) == 4 and "retried" in row[2]]
+    assert sum(int(row[2].split()[0]) for row in rows) == 3
+    assert all(row[3].startswith("in this minute: shop.jobs.Pdf: ") for row in rows)
+    by_hour = [
+        row[3] for row in Cells(page_of(admin_client, "?hours=24")).rows if len(row) == 4 and "retried" in row[2]
+    ]
+    assert all(text.startswith("in this hour: shop.jobs.Pdf: ") for text in by_hour)
+    assert by_hour
+
+
 class Breaker(circuit_breaker.CircuitBreaker):
     def log_failure(self, error: Exception) -> None: ...
 

@@ -17,6 +17,7 @@ from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.clients.replies import GONE, SILENT
 from resty_django.qless.clients.statistics import collect_statistics
+from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
 from resty_django.qless.coverage import coverage
 from resty_django.qless.overview import panel
 from resty_django.qless.tasks.base import Task, all_tasks, task
@@ -258,6 +259,22 @@ def test_an_old_job_is_a_warning(site: Client, settings: Any) -> None:
         settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "MAX_LATENCY": limit}}
         assert ("Start more workers." in findings()["queue q"][1]) == late
     default_client().close()
+
+
+def test_a_job_that_runs_too_long_is_a_warning(site: Client) -> None:
+    fields = {
+        **{"host": "web1", "pid": 7, "started": 1000.0, "state": "running", "slots": 8, "max_slots": 64, "used": 1},
+        **{"pool": "threads", "package": "1.0", "python": "3.13", "django": "6.1"},
+    }
+    for seconds, late in ((50, False), (7200, True)):
+        job = ReportedJob(jid="j", klass="shop.Mail", seconds=seconds, usual=1.0)
+        site.call("worker.alive", "web1-7", "q")
+        site.call("worker.report", "web1-7", encode_report({**fields, "jobs": [job]}))
+        messages = findings()
+        assert ("late jobs" in messages) == late
+    level, text = messages["late jobs"]
+    assert level == "warning"
+    assert "shop.Mail for 7,200 s on web1-7" in text
 
 
 # --- tasks in modules that workers do not run ---

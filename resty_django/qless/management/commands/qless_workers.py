@@ -111,7 +111,10 @@ class Command(BaseCommand):
             self.stdout.write("No jobs.")
             return
         for stack in answer.jobs:
-            self.stdout.write(f"{named(stack.jid)} {named(stack.klass)}, running for {duration(stack.seconds)}:")
+            if stack.jid:
+                self.stdout.write(f"{named(stack.jid)} {named(stack.klass)}, running for {duration(stack.seconds)}:")
+            else:
+                self.stdout.write("A thread that runs a job; a job holds the interpreter of the worker:")
             for frame in stack.frames:
                 self.stdout.write(f'  File "{one_line(frame.path)}", line {frame.line}, in {one_line(frame.function)}')
                 if frame.source:
@@ -155,6 +158,12 @@ def _send(client: Client, action: str, name: str, options: dict[str, Any]) -> in
     return send(name)
 
 
+def _answered(client: Client, name: str, request: int) -> bool:
+    """Return whether stacks have been sent, perhaps by another process, because the worker is blocked."""
+    answer = client.workers.stacks(name)
+    return answer is not None and answer.id == request
+
+
 def _wait(client: Client, action: str, requests: dict[str, int], until: float) -> list[str]:
     """Wait until the workers have followed the requests; return the names of those that have not."""
     while True:
@@ -162,6 +171,7 @@ def _wait(client: Client, action: str, requests: dict[str, int], until: float) -
             report.name
             for report in client.workers.reports(*requests)
             if any(request.id <= requests[report.name] and request.action == action for request in report.requests)
+            and not (action == STACKS and _answered(client, report.name, requests[report.name]))
         ]
         if not missing or time.monotonic() >= until:
             return missing

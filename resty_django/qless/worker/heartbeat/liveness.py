@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from resty_django.redis import StoreError
@@ -39,6 +40,8 @@ class LivenessReporter:
         self._queues = tuple(queues)
         self._dead = tuple(dead)
         self.control: RemoteControl | None = None
+        self.on_round: Callable[[float], object] = lambda now: None
+        """Called with the time (monotonic clock) before each report, also while the server is down."""
         self._stopped = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="qless-liveness", daemon=True)
@@ -64,6 +67,7 @@ class LivenessReporter:
         failing = False
         while not self._stopped.is_set():
             self._woken.clear()
+            self.on_round(time.monotonic())
             try:
                 self._client.deregister_workers(self._dead)  # with their requests
                 self._dead = ()

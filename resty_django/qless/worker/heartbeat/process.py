@@ -23,6 +23,7 @@ from resty_django.redis import StoreError
 from resty_django.text import logger
 
 from ...errors import QlessError
+from .blocked_stacks import BlockedStacks, StackDump
 from .leases import DEFAULT, RENEWALS
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ SLOT: Final = 256
 """Bytes for a jid and its length; jobs with longer jids are not included."""
 
 _HEAD: Final = struct.Struct("=dd")
+_REPORT: Final = struct.Struct("=d")
+_REPORTED_AT: Final = _HEAD.size
 _LENGTH: Final = struct.Struct("=H")
 
 
@@ -56,6 +59,14 @@ class SharedJobs:
     def record_check(self, now: float, lease: float) -> None:
         """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
         _HEAD.pack_into(self._memory, 0, now, lease)
+
+    def record_report(self, now: float) -> None:
+        """Record that the worker's thread that reports is running. Called by that thread."""
+        _REPORT.pack_into(self._memory, _REPORTED_AT, now)
+
+    def last_sign_of_life(self) -> float:
+        """Return the time of the last check or report, whichever is later."""
+        return max(self.last_check()[0], float(_REPORT.unpack_from(self._memory, _REPORTED_AT)[0]))
 
     def add(self, jid: str) -> None:
         name = jid.encode("utf-8", "surrogateescape")
@@ -144,6 +155,8 @@ def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
     """Start the heartbeat process; return the shared memory and the pid. Call it before this process has threads."""
     shared = SharedJobs(jobs)
     parent = os.getpid()
+    dump = StackDump()
+    dump.enable()
     pid = os.fork()
     if not pid:
         try:
@@ -151,6 +164,7 @@ def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
                 StandInHeartbeats(
                     worker, shared, lambda: is_running(parent), lambda jid: client.call("heartbeat", jid, worker)
                 ),
+                BlockedStacks(client, worker, shared, lambda: dump.take(parent) if is_running(parent) else ""),
                 parent,
             )
         except BaseException:
@@ -180,10 +194,11 @@ def is_running(parent: int) -> bool:
     return state not in "TtZX"
 
 
-def _serve(heartbeats: StandInHeartbeats, parent: int) -> None:
+def _serve(heartbeats: StandInHeartbeats, stacks: BlockedStacks, parent: int) -> None:
     ignored: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
     for number in (*ignored, signal.SIGUSR1, signal.SIGUSR2):  # sent to the whole group; it ends with the worker
         signal.signal(number, signal.SIG_IGN)
     while os.getppid() == parent:
         heartbeats.check(time.monotonic())
+        stacks.check(time.monotonic())
         time.sleep(TICK)

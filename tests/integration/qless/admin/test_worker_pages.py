@@ -16,7 +16,7 @@ from resty_django.qless.admin import worker_stacks
 from resty_django.qless.clients.replies import SILENT
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.stacks import encode_stacks
-from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, text_of
+from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, report, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -27,19 +27,6 @@ ACTIONS = ("quiet", "resume", "stop", "scale", "stacks")
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker answers here."""
     monkeypatch.setattr(worker_stacks, "WAIT", 0.0)
-
-
-def report(client: Client, name: str, **fields: Any) -> None:
-    """Report as a worker does."""
-    text = encode_report(
-        {
-            **{"host": "web1", "pid": 4711, "started": time.time() - 7200, "state": "running", "slots": 8},
-            **{"max_slots": 64, "used": 3, "pool": "threads", "package": "1.2.3", "python": "3.13.1"},
-            **{"django": "6.1", "release": "abc123", "jobs": [], **fields},
-        }
-    )
-    client.call("worker.alive", name, "mail", "pdf")
-    client.call("worker.report", name, text)
 
 
 def silence(client: Client, name: str, seconds: float) -> None:
@@ -226,8 +213,8 @@ def test_stacks_show_the_line_of_the_site(operator: Browser, jobs_site: Client, 
     text = text_of(operator, path("worker", worker))
     assert "Stacks were requested" not in text
     assert "<code>/srv/shop/tasks.py:12</code> in send" in text
-    assert '<span class="resty-library">  File "/usr/lib/python3.13/socket.py", line 99, in recv' in text
-    assert '<span>  File "/srv/shop/tasks.py", line 12, in send' in text
+    assert '<span class="resty-library">  File &quot;/usr/lib/python3.13/socket.py&quot;, line 99, in recv' in text
+    assert "<strong>  File &quot;/srv/shop/tasks.py&quot;, line 12, in send" in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "No stack: the job has not begun" in text
     assert "\u202e" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -56,6 +57,19 @@ def everything(valkey: Any) -> dict[bytes, Any]:
     return {key: valkey.dump(key) for key in valkey.keys("*")}
 
 
+def report(client: Client, name: str, **fields: Any) -> None:
+    """Report as a worker does."""
+    text = encode_report(
+        {
+            **{"host": "web1", "pid": 4711, "started": time.time() - 7200, "state": "running", "slots": 8},
+            **{"max_slots": 64, "used": 3, "pool": "threads", "package": "1.2.3", "python": "3.13.1"},
+            **{"django": "6.1", "release": "abc123", "jobs": [], **fields},
+        }
+    )
+    client.call("worker.alive", name, "mail", "pdf")
+    client.call("worker.report", name, text)
+
+
 def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "mail", **options: Any) -> str:
     """Enqueue a job that fails, and return its jid."""
     client.queues[queue].put("shop.jobs.Send", {"order": 7}, jid=jid, priority=1000, **options)
@@ -103,13 +117,9 @@ def hostile(client: Client) -> None:
     running[0].progress(0.5, HOSTILE)
     running[0].log(HOSTILE, {HOSTILE: HOSTILE})
     running[0].track()
-    client.call("worker.alive", HOSTILE, HOSTILE)
-    report = {
-        **dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), HOSTILE),
-        **{"pid": 1, "started": 1.0, "slots": 1, "max_slots": 1, "used": 1},
-        "jobs": [{"jid": HOSTILE, "klass": HOSTILE, "seconds": 1e9, "usual": 1.0}],
-    }
-    client.call("worker.report", HOSTILE, encode_report(report))
+    texts = dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), HOSTILE)
+    late = {"jid": HOSTILE, "klass": HOSTILE, "seconds": 1e9, "usual": 1.0}
+    report(client, HOSTILE, **{**texts, "started": 1.0, "jobs": [late]})
     client.workers.quiet(HOSTILE)
     frames = [Frame(HOSTILE, 1, HOSTILE, HOSTILE)]
     stacks = WorkerStacks(id=1, at=1.0, jobs=[JobStack(jid=HOSTILE, klass=HOSTILE, seconds=1.0, frames=frames)])

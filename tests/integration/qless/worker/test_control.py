@@ -309,8 +309,24 @@ def test_the_stack_of_a_process_that_holds_the_interpreter(workers: Start, clien
     assert functions(stack)[-1] == "holds_gil"
 
 
-def test_a_blocked_worker_does_not_answer(workers: Start, client: Client) -> None:
-    """Its request stays, and is not answered when nobody waits any more."""
+def test_the_stack_of_a_worker_whose_interpreter_is_blocked(workers: Start, client: Client, site: None) -> None:
+    """The process that sends its heartbeats answers."""
+    run = workers()
+    run.ready()
+    (report,) = reports(client)
+    jobs = [put(client, "long", 600), put(client, "holds_gil", 600)]
+    started(client, len(jobs))
+    answer = stacks(client, report.name)
+    assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
+    assert {stack.jid for stack in answer.jobs} == {""}
+    assert sorted(functions(stack)[-1] for stack in answer.jobs) == ["holds_gil", "long"]
+    (blocking,) = (stack for stack in answer.jobs if functions(stack)[-1] == "holds_gil")
+    assert blocking.frames[-1].source == "ctypes.PyDLL(None).sleep(job.data)"
+    assert "ctypes.PyDLL(None).sleep(job.data)" in in_terminal("stacks", report.name, "--wait", "30")
+
+
+def test_a_stopped_worker_does_not_answer(workers: Start, client: Client) -> None:
+    """Its request remains, and is not answered when nobody waits any more."""
     run = workers()
     (pid,) = run.ready()
     (report,) = reports(client)

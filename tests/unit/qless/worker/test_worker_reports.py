@@ -149,6 +149,21 @@ def test_the_stack_of_a_task_comes_after_the_dump_of_its_thread() -> None:
     assert stacks.of_dump(thread + stacks.dump_of(frames).decode()) == frames
 
 
+def test_only_threads_that_run_jobs_are_taken_from_a_blocked_worker() -> None:
+    executor = stacks.__file__.replace("stacks.py", "executor.py")
+    runs = [f'  File "{executor}", line 5 in run', f'  File "{executor}", line 1 in _work']
+    threads = [
+        ["Thread 0x01 (most recent call first):", '  File "/shop/tasks.py", line 12 in send', *runs],
+        ["Thread 0x02 (most recent call first):", runs[1]],
+        ["Thread 0x03 (most recent call first):", '  File "/lib/selectors.py", line 1 in select', *runs],
+        ["Current thread 0x04 (most recent call first):", '  File "/manage.py", line 12 in main'],
+    ]
+    (stack,) = stacks.of_blocked_worker("\n\n".join("\n".join(lines) for lines in threads))
+    assert [frame.function for frame in stack.frames] == ["_work", "run", "send"]
+    assert stack.jid == ""
+    assert stacks.of_blocked_worker("") == []
+
+
 def test_a_thread_that_has_ended_has_no_stack() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
