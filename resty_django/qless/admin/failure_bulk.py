@@ -74,7 +74,7 @@ class FailureGroupBulk(JobsAdmin[FailureGroup]):
     ) -> HttpResponse:
         """Run the next step, and show the progress unless it was the last one.
 
-        `progress` counts the jobs of the first of the remaining `groups`, `overall` those of all groups.
+        `progress` counts the jobs of the first of the remaining `groups`, `overall` the jobs of all groups.
         """
         overall = Progress.from_post(request.POST)
         overall.total = overall.total or sum(_counts(client, groups))
