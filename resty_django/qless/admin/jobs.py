@@ -129,7 +129,10 @@ class JobAdmin(NewJob):
             operations=self.operations_for(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
-            hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
+            hidden_filters=[
+                *((key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)),
+                *(("col", key) for key in request.GET.getlist("col")),
+            ],
             shortcuts=[
                 (formatting.list_url("job", state="failed"), _("Failed")),
                 (formatting.list_url("job", state="complete"), _("Completed")),

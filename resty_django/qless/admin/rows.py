@@ -16,7 +16,22 @@ from ..models import token
 from . import formatting
 from .job_lists import MAX_SORTED, JobFilter, JobList
 from .job_search import fragments_html
-from .tables import PAGE_SIZE, Column, Pager, Row, Table, changed, number_of, order_of, page_of, pager, sort, table
+from .tables import (
+    PAGE_SIZE,
+    Column,
+    Pager,
+    Row,
+    Table,
+    changed,
+    columns_of,
+    number_of,
+    order_of,
+    page_of,
+    pager,
+    sort,
+    table,
+    with_choices,
+)
 
 COLUMNS: Final = (
     Column("job", _("Job")),
@@ -28,6 +43,13 @@ COLUMNS: Final = (
     Column("changed", _("Last change")),
     Column("about", _("About"), sorts=False),
 )
+MORE_COLUMNS: Final = (
+    Column("retries", _("Retries left"), number=True),
+    Column("worker", _("Worker")),
+    Column("txid", _("Transaction")),
+)
+ALL_COLUMNS: Final = (*COLUMNS, *MORE_COLUMNS)
+"""The columns that users can choose; `COLUMNS` are the default."""
 MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
 """The column of a search: where a job matches."""
 
@@ -46,6 +68,9 @@ def job_row(job: Job, now: float) -> Row:
             "tags": formatting.tag_links(job.tags),
             "changed": formatting.relative_time(changed_at, now),
             "about": detail_of(job, state, now),
+            "retries": formatting.number(max(0, job.retries_left)),
+            "worker": formatting.link("worker", job.worker_name),
+            "txid": formatting.txid_link(job.txid),
         },
         values={
             "job": job.jid,
@@ -54,6 +79,9 @@ def job_row(job: Job, now: float) -> Row:
             "queue": job.queue_name,
             "priority": job.priority,
             "changed": changed_at,
+            "retries": job.retries_left,
+            "worker": job.worker_name,
+            "txid": job.txid,
         },
         pick=token(job.jid),
         title=formatting.short(job.jid),
@@ -109,11 +137,23 @@ def jobs_table(
 ) -> tuple[Table, JobList]:
     """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
     job_list = JobList(client, job_filter)
+    columns = columns_of(request, ALL_COLUMNS, COLUMNS)
     make_table = _paged_table if job_list.exact else _search_table
-    return make_table(request, job_list, client.clock(), caption, empty, picks), job_list
+    jobs = make_table(request, job_list, columns, client.clock(), caption, empty, picks)
+    if jobs.pager.total is not None:
+        jobs = replace(jobs, summary=formatting.job_count(jobs.pager.total))
+    return with_choices(request, jobs, ALL_COLUMNS, columns), job_list
 
 
-def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+def _search_table(
+    request: HttpRequest,
+    job_list: JobList,
+    columns: Sequence[Column],
+    now: float,
+    caption: Any,
+    empty: Any,
+    picks: bool,
+) -> Table:
     page = job_list.scan(request.GET.get("cursor", ""))
     note, next_url = "", ""
     if page.cursor:
@@ -123,9 +163,8 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
         if not page.jobs:
             empty = _("No matches so far. Continue with the next page.")
     rows = [job_row(job, now) for job in page.jobs]
-    columns: Sequence[Column] = COLUMNS
     if job_list.job_filter.terms:
-        columns = (*COLUMNS, MATCH_COLUMN)
+        columns = (*columns, MATCH_COLUMN)
         rows = [
             replace(row, cells={**row.cells, "match": fragments_html(places)})
             for row, places in zip(rows, page.fragments, strict=True)
@@ -143,13 +182,21 @@ def _examined(examined: int, candidates: int | None) -> str:
     )
 
 
-def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
-    key, descending = order_of(request, COLUMNS)
+def _paged_table(
+    request: HttpRequest,
+    job_list: JobList,
+    columns: Sequence[Column],
+    now: float,
+    caption: Any,
+    empty: Any,
+    picks: bool,
+) -> Table:
+    key, descending = order_of(request, columns)
     if key and (total := job_list.total()) <= MAX_SORTED:
         rows = sort([job_row(job, now) for job in job_list.all_jobs(total)], key, descending)
         position = pager(request, len(rows))
         rows = rows[max(0, position.first - 1) : position.last]
-        return table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position)
+        return table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position)
     number = page_of(request)
     page = job_list.page((number - 1) * PAGE_SIZE)
     total = page.total or 0
@@ -158,7 +205,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
         total = page.total or 0
     return table(
         request,
-        COLUMNS,
+        columns,
         [*(job_row(job, now) for job in page.jobs), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,

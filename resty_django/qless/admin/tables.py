@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from django.http import HttpRequest, QueryDict
@@ -79,6 +79,11 @@ class Table:
     empty: str
     picks: bool = False
     export: Sheet | None = None
+    summary: str = ""
+    """A text above the table, such as the number of all rows."""
+    choices: Sequence[tuple[Column, bool]] = ()
+    """Columns to choose from, and whether each is shown; the form's other URL parameters are `parameters`."""
+    parameters: Sequence[tuple[str, str]] = ()
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
@@ -114,6 +119,20 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
         previous=changed(request, **{key: page - 1 if page > 2 else None}) if page > 1 else "",
         next=changed(request, **{key: page + 1}) if page < pages else "",
     )
+
+
+def columns_of(request: HttpRequest, columns: Sequence[Column], default: Sequence[Column]) -> Sequence[Column]:
+    """Return the columns that the URL parameters `col` choose, besides the first one; without any, the default."""
+    keys = set(request.GET.getlist("col"))
+    chosen = [column for column in columns if column.key in keys]
+    return [columns[0], *(column for column in chosen if column != columns[0])] if chosen else default
+
+
+def with_choices(request: HttpRequest, made: Table, columns: Sequence[Column], shown: Sequence[Column]) -> Table:
+    """Return a table with the form that chooses its columns; the first column is always shown."""
+    omitted = ("col", "p", "cursor", "examined")
+    parameters = [(key, value) for key in request.GET if key not in omitted for value in request.GET.getlist(key)]
+    return replace(made, choices=[(column, column in shown) for column in columns[1:]], parameters=parameters)
 
 
 def order_of(request: HttpRequest, columns: Sequence[Column]) -> tuple[str, bool]:
