@@ -133,7 +133,7 @@ def job_link(jid: str) -> SafeString | str:
     return _id_link("job", jid)
 
 
-def txid_link(txid: str) -> SafeString | str:
+def txid_link(txid: str | None) -> SafeString | str:
     """Return a transaction ID with a link to the jobs that have it; a dash without one."""
     if not txid:
         return NONE
