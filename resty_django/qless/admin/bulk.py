@@ -191,7 +191,8 @@ class BulkAdmin(JobsAdmin[JobRow]):
         progress = Progress.from_post(request.POST)
         progress.total = progress.total or job_list.total()
         errors = bulk_operation.run_step(progress)
-        text = f"{operation.done_label} {formatting.number(progress.done)} of {formatting.job_count(progress.total)}."
+        counts = f"{formatting.number(progress.done)} of {formatting.job_count(progress.total)}"
+        text = f"{operation.done_label} {counts}."
         self.add_history(request, text, _list_row(job_list.job_filter))
         if progress.seen < progress.total and job_list.total() > bulk_operation.list_index(progress):
             context = _progress_context(request, operation, progress, errors, list_address)
