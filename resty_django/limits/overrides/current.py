@@ -1,8 +1,10 @@
 """The overrides of this process: an immutable set in memory, read together with the policies.
 
 A decision reads one attribute, `current.active`: None if there are no overrides, so that a site without them pays
-nothing else. With overrides, requests to which none applies take little longer (`OverrideSet.applies`). With the setting
-OVERRIDES "policies", only processes that use policies read the database; with "all", every process that uses a limit.
+nothing else. With overrides, requests to which none applies take little longer (`OverrideSet.applies`).
+
+With the setting OVERRIDES "policies", only processes that use policies read the database; with "all", every process
+that uses a limit.
 """
 
 from __future__ import annotations
