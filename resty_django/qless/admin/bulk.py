@@ -58,7 +58,7 @@ class Progress:
     @classmethod
     def from_post(cls, post: Any) -> Progress:
         """Return the progress in the hidden fields of a form."""
-        return cls(**{key: _parse_count(post.get(f"run-{key}")) for key in cls.__slots__})
+        return cls(**{key: parse_count(post.get(f"run-{key}")) for key in cls.__slots__})
 
     @property
     def seen(self) -> int:
@@ -375,5 +375,5 @@ def _list_row(job_filter: JobFilter) -> Named:
     return JobRow.from_name(f"all {job_filter.state} jobs")
 
 
-def _parse_count(digits: str | None) -> int:
+def parse_count(digits: str | None) -> int:
     return int(digits) if digits and digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
