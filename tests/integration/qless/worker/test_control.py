@@ -16,6 +16,8 @@ from django.core.management import CommandError, call_command
 from resty_django.qless import Client, InvalidArgument, QlessError
 from resty_django.qless.clients.worker_reports import JobStack, WorkerReport, WorkerStacks
 from resty_django.qless.worker.heartbeat import liveness
+from resty_django.qless.worker.run_times import RunTimes
+from resty_django.qless.worker.usual_times import UsualTimes
 from tests.integration.qless.worker.conftest import (
     JOBS,
     Workers,
@@ -122,6 +124,29 @@ def test_a_killed_worker_leaves_a_report_that_expires(workers: Start, client: Cl
     assert 0 < client.source.sync().ttl(f"ql:report:{report.name}") <= 600
     client.workers.deregister(report.name)
     assert client.workers.reports(report.name) == []
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_usual_times_come_from_all_workers_if_this_one_has_none(client: Client, runs: int) -> None:
+    now = client.clock()
+    own = RunTimes()
+    usual_times = UsualTimes(client, own)
+    for _ in range(runs):
+        client.queues["q"].put("K")
+        client.clock = lambda: now  # type: ignore[misc]
+        job = client.queues["q"].pop()
+        assert job is not None
+        client.clock = lambda: now + 4  # type: ignore[misc]
+        job.complete()
+    client.clock = time.time  # type: ignore[misc]
+    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert usual_times.usual("K", 59) is None  # not requested
+    usual = [usual_times.usual("K", 61) for _ in range(10)]
+    assert usual == ([pytest.approx(4.0, rel=0.42)] * 10 if runs == 3 else [None] * 10)
+    assert client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] - calls == 2  # two days, once
+    for _ in range(3):
+        own.record("K", 30.0)
+    assert usual_times.usual("K", 61) == 30.0
 
 
 # --- quiet, resume, stop, scale ---
