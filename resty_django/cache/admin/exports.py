@@ -34,6 +34,7 @@ def exports(figures: Figures, tags: Iterable[TagRow], *, items: bool) -> Iterato
     yield _levels(figures)
     yield _callbacks(figures)
     if items:
+        yield _missed_keys(figures)
         yield _slow_keys(figures)
         yield _tags(tags)
 
@@ -53,6 +54,16 @@ def _callbacks(figures: Figures) -> Sheet:
         lambda: (
             (period, stats.callbacks, stats.callback_errors, stats.callback_seconds, stats.saved)
             for period, stats in (("hour", figures.hour), ("all", figures.history.total))
+        ),
+    )
+
+
+def _missed_keys(figures: Figures) -> Sheet:
+    return Sheet(
+        "most-callbacks",
+        ("key", "callbacks_at_least", "callbacks_at_most"),
+        lambda: (
+            (printable(entry.key, 1000), entry.times - entry.error, entry.times) for entry in figures.history.missed
         ),
     )
 

@@ -16,6 +16,7 @@ from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.statistics import Key, why
+from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
@@ -63,8 +64,23 @@ class SlowKey:
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
         key = Key.of(slow.key)
-        token = "" if slow.key.endswith("…") or "\ufffd" in slow.key else key.token
-        return cls(key.text, token, duration(slow.seconds), moment(slow.when), slow.times)
+        return cls(key.text, token_of(slow.key), duration(slow.seconds), moment(slow.when), slow.times)
+
+
+@dataclass(frozen=True, slots=True)
+class MissedKey:
+    """A key with the count of its callbacks, which is a range if the list was too short to count all keys."""
+
+    text: str
+    token: str
+    count: str
+
+    @classmethod
+    def of(cls, entry: FrequentKey) -> MissedKey:
+        key = Key.of(entry.key)
+        least = entry.times - entry.error
+        count = f"{number(least)} – {number(entry.times)}" if entry.error else number(entry.times)
+        return cls(key.text, token_of(entry.key), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +182,11 @@ class Figures:
     def slow(self) -> list[SlowKey]:
         return [SlowKey.of(slow) for slow in self.history.slow]
 
+    @property
+    def missed(self) -> list[MissedKey]:
+        """The keys with the most callbacks in this hour and the previous one."""
+        return [MissedKey.of(entry) for entry in self.history.missed]
+
 
 def figures(info: CacheInfo) -> Figures:
     """Return the figures of a cache. Never raise."""
@@ -178,6 +199,11 @@ def figures(info: CacheInfo) -> Figures:
     except Exception as error:  # the page must load despite any error
         return Figures(info.name, kind, where, error=why(error))
     return Figures(info.name, kind, where, history=history, hour=summed(history.minutes))
+
+
+def token_of(key: str) -> str:
+    """Return the token of a listed key; "" if it was shortened or changed."""
+    return "" if key.endswith("…") or "\ufffd" in key else Key.of(key).token
 
 
 def kind_of(info: CacheInfo) -> str:

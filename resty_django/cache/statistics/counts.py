@@ -1,4 +1,4 @@
-"""The statistics record of a cache: totals, counts per minute and hour, and the slowest keys. Pure."""
+"""The statistics record of a cache: totals, counts per minute and hour, and the slowest and most missed keys. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from resty_django.minute_series import records
 from resty_django.minute_series.records import Counts
+from resty_django.minute_series.top_keys import FrequentKey, merged
 
 SLOWEST: Final = 20
 """Number of slowest keys that are listed."""
+MOST_MISSED: Final = 20
+"""Number of most missed keys that are listed."""
 LONGEST_KEY: Final = 200
 """Maximum length of a listed key in characters; longer keys are shortened."""
 LIFE: Final = records.HOURS * 3600.0
@@ -88,13 +91,14 @@ class Slow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The counts of all processes: totals, by minute and by hour (the current one last), and the slowest keys of the
-    last two days."""
+    """The counts of all processes: totals, by minute and by hour (the current one last), the slowest keys of the last
+    two days, and the keys with the most callbacks in this hour and the previous one."""
 
     total: Stats = field(default_factory=Stats)
     minutes: list[Span] = field(default_factory=list)
     hours: list[Span] = field(default_factory=list)
     slow: list[Slow] = field(default_factory=list)
+    missed: list[FrequentKey] = field(default_factory=list)
 
 
 def summed(spans: Iterable[Span]) -> Stats:
@@ -105,14 +109,23 @@ def summed(spans: Iterable[Span]) -> Stats:
     return total
 
 
-def added(stored: Any, news: Counts, now: float, slow: Iterable[Slow] = ()) -> dict[str, Any]:
-    """Return the record with a process's new counts and slowest keys added at `now` (epoch seconds)."""
+def added(
+    stored: Any, news: Counts, now: float, slow: Iterable[Slow] = (), missed: Iterable[FrequentKey] = ()
+) -> dict[str, Any]:
+    """Return the record with a process's new counts, slowest and most missed keys added at `now` (epoch seconds)."""
     keys = {slow_key.key: slow_key for slow_key in _slow(stored, now)}
     for slow_key in slow:
         key = slow_key.key
         keys[key] = slow_key.plus(keys[key]) if key in keys else slow_key
     record = records.added(stored, news, now, hours=True)
-    return {**record, "slow": [list(slow_key) for slow_key in slowest(keys.values())]}
+    hour = int(now // 3600)
+    by_hour = {at: rows for at, rows in missed_by_hour(stored).items() if abs(at - hour) <= 1}
+    by_hour[hour] = merged(by_hour.get(hour, ()), missed, MOST_MISSED)
+    return {
+        **record,
+        "slow": [list(slow_key) for slow_key in slowest(keys.values())],
+        "missed": [[at, *entry] for at, entries in sorted(by_hour.items()) for entry in entries],
+    }
 
 
 def history(stored: Any, now: float) -> History:
@@ -123,6 +136,7 @@ def history(stored: Any, now: float) -> History:
         [Span(start, Stats(*counts)) for start, counts in records.minutes(stored, width, now)],
         [Span(start, Stats(*counts)) for start, counts in records.hours(stored, width, now)],
         _slow(stored, now),
+        _missed(stored, now),
     )
 
 
@@ -137,6 +151,22 @@ def _slow(stored: Any, now: float) -> list[Slow]:
         return [slow_key for slow_key in (Slow(*row) for row in stored["slow"]) if slow_key.when > now - LIFE]
     except (KeyError, TypeError, ValueError):
         return []
+
+
+def missed_by_hour(stored: Any) -> dict[int, list[FrequentKey]]:
+    """Return the keys with the most callbacks in a record, by hour since the epoch."""
+    by_hour: dict[int, list[FrequentKey]] = {}
+    try:
+        for at, key, times, error in stored["missed"]:
+            by_hour.setdefault(int(at), []).append(FrequentKey(str(key), int(times), int(error)))
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return by_hour
+
+
+def _missed(stored: Any, now: float) -> list[FrequentKey]:
+    by_hour, hour = missed_by_hour(stored), int(now // 3600)
+    return merged(by_hour.get(hour, ()), by_hour.get(hour - 1, ()), MOST_MISSED)
 
 
 def slowest(keys: Iterable[Slow]) -> list[Slow]:

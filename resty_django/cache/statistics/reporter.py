@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from resty_django.minute_series.records import Counts
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import Change, Keep, SharedDict, SharedDictError
 from resty_django.text import logger
@@ -23,7 +24,7 @@ from resty_django.text import logger
 from ..outages.guarded import guarded
 from ..tags.history import TagHistory
 from . import recording
-from .counts import SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
+from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
 
 log = logger("resty_django.cache")
 
@@ -100,14 +101,21 @@ class Counter:
         self.runs: deque[tuple[str, float, float]] = deque()
         """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
         self._slow = SlowKeys()
+        self._missed = TopKeys(MOST_MISSED, LONGEST_KEY)
+        self._unsent: list[FrequentKey] = []
+        """The most missed keys of flushes that failed."""
         self._flushing = threading.Lock()
+        self._counting = threading.Lock()
 
     def fold(self) -> None:
-        """Merge the callbacks in `runs` into the slowest keys."""
+        """Merge the callbacks in `runs` into the slowest and the most missed keys."""
         with contextlib.suppress(IndexError):  # empty, possibly because another thread merges, too
             while True:
                 key, seconds, when = self.runs.popleft()
-                self._slow.add(shortened(key), seconds, when)
+                key = shortened(key)
+                self._slow.add(key, seconds, when)
+                with self._counting:
+                    self._missed.add(key)
 
     def is_due(self) -> bool:
         """Whether a flush is due."""
@@ -133,12 +141,16 @@ class Counter:
     def _flush(self, sums: Counts) -> Steps[None]:
         self.fold()
         slow = self._slow.take()
+        with self._counting:
+            latest, self._missed = self._missed.most(), TopKeys(MOST_MISSED, LONGEST_KEY)
+        missed, self._unsent = merged(self._unsent, latest, MOST_MISSED), []
         try:
-            yield from self._series.flush(self.name, sums, partial(added, slow=slow))
+            yield from self._series.flush(self.name, sums, partial(added, slow=slow, missed=missed))
         except BaseException:
             if self._series.news(self.name, sums):
                 for slow_key in slow:
                     self._slow.add(*slow_key)
+                self._unsent = missed
             raise
 
     def invalidated(self, tags: Iterable[str]) -> Steps[None]:
@@ -148,7 +160,7 @@ class Counter:
             yield from self.flush()
 
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> Steps[int]:
-        """Remove matching keys from the slowest keys, and tags from the list of tags, and return their count. `dry`:
+        """Remove matching keys from the lists of keys, and tags from the list of tags, and return their count. `dry`:
         only count them.
 
         Raise `SharedDictError`.
@@ -163,7 +175,7 @@ class Counter:
         return (yield from self.history()).total
 
     def history(self) -> Steps[History]:
-        """Return the counts by minute and hour, and the slowest keys. Raise `Unavailable`."""
+        """Return the counts by minute and hour, and the slowest and most missed keys. Raise `Unavailable`."""
         yield from self.flush()
         return history((yield from self._series.load(self.name)), self.wall())
 
@@ -178,9 +190,14 @@ def _series(dictionary: SharedDict, clock: Callable[[], float] = time.time) -> M
 
 
 def _without(stored: Any, matches: Callable[[str], bool], dry: bool) -> Change | Keep:
-    rows = stored.get("slow") if isinstance(stored, dict) else None
-    if not isinstance(rows, list):
+    if not isinstance(stored, dict):
         return Keep(0)
-    remaining = [row for row in rows if not (isinstance(row, list) and row and matches(str(row[0])))]
-    count = len(rows) - len(remaining)
-    return Change({**stored, "slow": remaining}, None, count) if count and not dry else Keep(count)
+    remaining, keys = {}, set[str]()
+    for name, column in (("slow", 0), ("missed", 1)):
+        rows = stored.get(name)
+        if isinstance(rows, list):
+            listed_keys = [str(row[column]) if isinstance(row, list) and len(row) > column else "" for row in rows]
+            removed = {key for key in listed_keys if key and matches(key)}
+            remaining[name] = [row for row, key in zip(rows, listed_keys, strict=True) if key not in removed]
+            keys |= removed
+    return Change({**stored, **remaining}, None, len(keys)) if keys and not dry else Keep(len(keys))

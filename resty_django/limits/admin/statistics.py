@@ -18,10 +18,10 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.export import Exportable, Sheet
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
+from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.text import printable
 
 from ..statistics.reporter import Minute, Totals, stats, summed
-from ..statistics.top_keys import FrequentKey
 from ..stores import circuit_breaker
 
 OUTCOMES: Final = {

@@ -19,6 +19,7 @@ from resty_django.conf import conf
 from resty_django.forks import after_fork
 from resty_django.minute_series import records
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
 from resty_django.shdict.base import Change, Keep
@@ -31,7 +32,6 @@ from .catalog import Description, counted_limit
 from .events import REFUSED, SHADOWED, Event
 from .refusals import MOST as MOST_REFUSALS
 from .refusals import RecentRefusals, put_back
-from .top_keys import FrequentKey, TopKeys, merged
 
 log = logger("resty_django.limits")
 

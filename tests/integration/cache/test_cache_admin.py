@@ -265,13 +265,15 @@ def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> 
     text = html(admin_client, PAGE)
     names = re.findall(r"export=csv&amp;of=([\w-]+)", text)
     assert names == [
-        *("hit-ratio-hour", "calls-hour", "levels", "hit-ratio-days", "calls-days", "callbacks", "slowest-callbacks")
+        *("hit-ratio-hour", "calls-hour", "levels", "most-callbacks", "hit-ratio-days", "calls-days", "callbacks"),
+        "slowest-callbacks",
     ]
     sheets = {name: json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"] for name in names}
     assert (len(sheets["hit-ratio-hour"]), len(sheets["calls-days"])) == (60, 48)
     assert sum(row["calls"] for row in sheets["calls-days"]) == 7
     assert {"level": "l1", "hour": 2, "all": 2} in sheets["levels"]
     assert sheets["slowest-callbacks"][0]["key"] == "=slow"
+    assert {"key": "=slow", "callbacks_at_least": 1, "callbacks_at_most": 1} in sheets["most-callbacks"]
     assert "'=slow,3.5," in admin_client.get(f"{PAGE}?export=csv&of=slowest-callbacks").getvalue().decode()
     viewer = person("view_cache")
     assert viewer.get(f"{PAGE}?export=csv&of=levels").status_code == 200
@@ -282,6 +284,21 @@ def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> 
         if row["name"] == "default"
     )
     assert (row["calls"], row["l1"], row["errors"]) == (7, 2, 1)
+
+
+def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client: Client) -> None:
+    counter = mlcaches["default"].counter
+    for key, count in (("seldom", 1), ("often", 30), (HOSTILE, 2)):
+        for _ in range(count):
+            callback_took(counter, key, 0.02)
+    text = html(admin_client, PAGE)
+    visible = plain(text).partition("Keys behind the misses Key Callbacks ")[2]
+    assert visible.startswith("often 30 ")
+    assert re.search(r" seldom 1 ", visible)
+    assert SHOWN in text
+    assert "<script>alert" not in text
+    assert 'href="?k=b2Z0ZW4%3D#items"' in text
+    assert "Keys behind the misses" not in html(person("view_cache"), PAGE)
 
 
 def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:

@@ -27,6 +27,7 @@ from resty_django.cache.mlcache import records
 from resty_django.cache.outages.breaker import breaker_of
 from resty_django.cache.statistics.reporter import Counter, listed
 from resty_django.lock import Lock
+from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
 from resty_django.shdict import NoMemory, Unavailable, UnknownDict
 from tests.dictionaries import MIB, Clock
@@ -420,6 +421,7 @@ def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: 
     history = run(counter.history())
     assert (history.total.l1, history.total.callbacks) == (7, 2)
     assert [(slow.key, slow.seconds, slow.times) for slow in history.slow] == [("k", 2.0, 2)]
+    assert history.missed == [FrequentKey("k", 2)]
     assert run(counter.history()) == history, "nothing is counted twice"
 
 

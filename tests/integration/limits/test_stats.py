@@ -14,7 +14,7 @@ from resty_django.limits import Decision
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsReporter, Totals, summed
-from resty_django.limits.statistics.top_keys import FrequentKey
+from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict, Unavailable
 from tests.dictionaries import Clock
 from tests.integration.limits.policy_tools import Worker, eventually, make_policy

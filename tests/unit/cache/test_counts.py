@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from resty_django.cache.statistics.counts import (
     LIFE,
     LONGEST_KEY,
+    MOST_MISSED,
     SLOWEST,
     History,
     Slow,
@@ -24,6 +25,7 @@ from resty_django.cache.statistics.counts import (
 )
 from resty_django.cache.statistics.reporter import SlowKeys
 from resty_django.minute_series.records import HOURS, MINUTES
+from resty_django.minute_series.top_keys import FrequentKey
 
 NOW = 1_800_000_000.0
 """An instant at which a minute and an hour begin."""
@@ -145,3 +147,37 @@ def test_keys_that_are_listed_can_be_stored(key: str) -> None:
     assert len(text) <= LONGEST_KEY + 4
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
     assert shortened("ü…") == "ü…"
+
+
+# --- most missed keys ---
+
+
+def missed(*keys: tuple[str, int]) -> list[FrequentKey]:
+    return [FrequentKey(key, times) for key, times in keys]
+
+
+def test_the_most_missed_keys_of_several_processes_and_of_two_hours() -> None:
+    record = added(None, values(Stats()), NOW, (), missed(("a", 5), ("b", 1)))
+    record = added(record, values(Stats()), NOW + 9, (), missed(("b", 7)))
+    assert history(record, NOW + 9).missed == missed(("b", 8), ("a", 5))
+    record = added(record, values(Stats()), NOW + 3600, (), missed(("a", 4)))
+    assert history(record, NOW + 3600).missed == missed(("a", 9), ("b", 8))
+    assert history(record, NOW + 7200).missed == missed(("a", 4))
+    assert added(record, values(Stats()), NOW + 3 * 3600)["missed"] == []
+
+
+def test_the_list_of_missed_keys_is_bounded() -> None:
+    record = None
+    for hour in range(3):
+        for part in range(5):
+            keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MOST_MISSED)]
+            record = added(record, values(Stats()), NOW + 3600 * hour, (), missed(*keys))
+    assert record is not None
+    assert len(record["missed"]) == 2 * MOST_MISSED
+    assert len(history(record, NOW + 7200).missed) == MOST_MISSED
+    assert len(msgspec.msgpack.encode(record)) < 10_000
+
+
+@pytest.mark.parametrize("rows", [None, 7, [1], [[1, "k"]], [["x", "k", 1, 0]]])
+def test_lists_of_missed_keys_that_are_none_of_ours_are_empty(rows: Any) -> None:
+    assert history({"missed": rows}, NOW).missed == []

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.limits.statistics.top_keys import FrequentKey, TopKeys, merged
+from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 
 SIZE = 4
 KEYS = st.lists(st.integers(0, 200).map(lambda number: f"k{number % 7 if number % 3 else number}"), max_size=400)
