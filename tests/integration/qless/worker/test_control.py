@@ -53,14 +53,14 @@ def confirmed(client: Client, name: str) -> WorkerReport:
     )
 
 
-def stacks(client: Client, name: str) -> WorkerStacks:
+def stacks(client: Client, name: str, seconds: float = 40.0) -> WorkerStacks:
     request = client.workers.request_stacks(name)
 
     def answer() -> WorkerStacks | None:
         answer = client.workers.stacks(name)
         return answer if answer is not None and answer.id == request else None
 
-    return wait_for(answer, "stacks are to arrive")  # type: ignore[no-any-return]
+    return wait_for(answer, "stacks are to arrive", seconds)  # type: ignore[no-any-return]
 
 
 def functions(stack: JobStack) -> list[str]:
@@ -339,9 +339,10 @@ def test_the_stack_of_a_worker_whose_interpreter_is_blocked(workers: Start, clie
     run = workers()
     run.ready()
     (report,) = reports(client)
-    jobs = [put(client, "long", 600), put(client, "holds_gil", 600)]
-    started(client, len(jobs))
-    answer = stacks(client, report.name)
+    for count, name in enumerate(("long", "holds_gil"), 1):  # the second one stops all threads
+        put(client, name, 600)
+        started(client, count)
+    answer = stacks(client, report.name, 90)
     assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
     assert {stack.jid for stack in answer.jobs} == {""}
     assert sorted(functions(stack)[-1] for stack in answer.jobs) == ["holds_gil", "long"]
