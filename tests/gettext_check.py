@@ -24,22 +24,6 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATHS: Final = ("resty_django", "templates/shop/parts.html", "templates/shop/part_job.html")
 KEEP: Final = "gettext: keep"
-TO_DO: Final = frozenset(
-    {
-        "resty_django/qless/admin/bulk.py",
-        "resty_django/qless/admin/charts.py",
-        "resty_django/qless/admin/counted.py",
-        "resty_django/qless/admin/job_actions.py",
-        "resty_django/qless/admin/job_history.py",
-        "resty_django/qless/admin/new_job.py",
-        "resty_django/qless/admin/queues.py",
-        "resty_django/qless/admin/recurring.py",
-        "resty_django/qless/admin/tracebacks.py",
-        "resty_django/qless/overview.py",
-        "resty_django/qless/static/resty_qless/jobs.js",
-    }
-)
-"""Files whose texts are still to be wrapped. Only remove entries."""
 GETTEXT: Final = frozenset(
     {
         "_",
@@ -59,7 +43,7 @@ PROSE: Final = re.compile(r"^\W*[A-Z][a-z]*(?:[ ,]+\S+)+|^[a-z]+(?:,? [a-z]+)+[.
 """A text with a capital and several words, two words in small letters, or the end of a sentence."""
 NAMES: Final = frozenset({"per minute", "waits again"})
 """Names of units and of steps of jobs, which only look like texts."""
-NOT_PROSE: Final = re.compile(r"\(\?|^Traceback ")
+NOT_PROSE: Final = re.compile(r"\(\?|^Traceback |^\[Previous line ")
 """Regular expressions, and the output of Python."""
 MARKUP: Final = re.compile(r"<[^>]*>|&\w+;")
 PLACEHOLDER: Final = re.compile(r"%\(\w+\)[sdrif]|%[sdrif]|\{[^{}]*\}")
@@ -87,10 +71,9 @@ LABELS: Final = frozenset(
 MODEL_FIELDS: Final = re.compile(r"(?:Field|ForeignKey)$")
 MESSAGE_CALLS: Final = {"ValidationError": 0, "message_user": 1, "add_message": 2, "add_error": 1}
 MESSAGES: Final = frozenset({"debug", "info", "success", "warning", "error"})
-HISTORY_CALLS: Final = frozenset({"log_actions", "log_addition", "log_change", "log_deletion", "note"})
-"""Functions that add an entry to the admin's history."""
-ENGLISH_FUNCTIONS: Final = frozenset({"families"})
-"""Functions that return metrics."""
+HISTORY_CALLS: Final = frozenset({"add_history", "log_actions", "log_addition", "log_change", "log_deletion", "note"})
+HISTORY_ARGUMENTS: Final = frozenset({"change_message", "log_text"})
+"""Functions that add an entry to the admin's history, and arguments of others that contain one."""
 LOGGERS: Final = frozenset({"log", "logger", "warnings"})
 
 
@@ -135,6 +118,7 @@ class _Strings(ast.NodeVisitor):
         self.places: list[tuple[int, str, str]] = []
         self._all_prose = all_prose
         self._labels = labels
+        self._returned = ""
         self._done: set[ast.AST] = set()
 
     def _add(self, node: ast.expr, reason: str) -> None:
@@ -188,7 +172,7 @@ class _Strings(ast.NodeVisitor):
             self._require(node.args[1], f"messages.{name}")
         if MODEL_FIELDS.search(name) and _owner(node.func) == "models" and node.args:
             self._require(node.args[0], "verbose_name")
-        node.keywords = [keyword for keyword in node.keywords if keyword.arg != "change_message"]  # of a LogEntry
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg not in HISTORY_ARGUMENTS]
         for keyword in node.keywords:
             if keyword.arg in self._labels:
                 self._require_label(keyword.arg, keyword.value)
@@ -213,21 +197,20 @@ class _Strings(ast.NodeVisitor):
 
     def visit_Return(self, node: ast.Return) -> None:
         value = node.value
-        if isinstance(value, ast.Tuple) and len(value.elts) == 2 and self._is_translated(value.elts[0]):
+        if isinstance(value, ast.Tuple) and len(value.elts) == 2 and "tuple[str, str]" in self._returned:
             self.visit(value.elts[0])  # the message; the second text is the entry of the history
         else:
             self.generic_visit(node)
-
-    def _is_translated(self, node: ast.expr) -> bool:
-        return any(isinstance(part, ast.Call) and _called(part.func) in GETTEXT for part in ast.walk(node))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name == "lookups":  # of a filter
             for part in ast.walk(node):
                 if isinstance(part, ast.Tuple) and len(part.elts) == 2:
                     self._require(part.elts[1], "lookups")
-        if node.name not in ENGLISH_FUNCTIONS:
+        outer, self._returned = self._returned, ast.unparse(node.returns) if node.returns is not None else ""
+        if "Family" not in self._returned:  # metrics
             self.generic_visit(node)
+        self._returned = outer
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -309,7 +292,7 @@ def _python(path: Path, text: str) -> list[tuple[int, str, str]]:
 
 TRANSLATED: Final = re.compile(r"\{%-?\s*blocktrans(?:late)?\b.*?%\}(.*?)\{%\s*endblocktrans(?:late)?\s*%\}", re.DOTALL)
 UNSHOWN: Final = re.compile(
-    r"\{%\s*comment\b.*?endcomment\s*%\}|\{#.*?#\}|<!--.*?-->|<(script|style|code)\b[^>]*>.*?</\1>"
+    r"\{%\s*comment\b.*?endcomment\s*%\}|\{#.*?#\}|<!--.*?-->|<(script|style|code|pre)\b[^>]*>.*?</\1>"
     r"|\{%\s*block \w*class\w*\s*%\}.*?endblock[^%]*%\}",
     re.DOTALL,
 )
@@ -405,12 +388,7 @@ def files(*paths: str) -> Iterator[Path]:
 def main(*paths: str) -> int:
     count = 0
     for file in files(*paths):
-        is_to_do = str(file.relative_to(ROOT)) in TO_DO
-        found = list(findings(file))
-        if is_to_do and not found:
-            count += 1
-            print(f"{file.relative_to(ROOT)}: nothing is left to do. Remove it from TO_DO.")
-        for finding in () if is_to_do and not paths else found:
+        for finding in findings(file):
             count += 1
             print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.text!r}: {finding.reason}")
     return 1 if count else 0

@@ -75,7 +75,7 @@ def no_limits() -> Iterator[None]:
     with (
         _replaced(lambda name: _NoLimits(LocalStore(name=name)), _Bans(time.time)),
         mock.patch.object(quota.Quota, "_use", _unlimited),
-        mock.patch.object(OverrideSet, "find", return_value=None),
+        mock.patch.object(OverrideSet, "find_for", return_value=None),
     ):
         yield
 
@@ -93,7 +93,7 @@ class _Bans:
         value, end = self._items.get(key, (None, 0.0))
         return value if end > self._clock() else None
 
-    def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
+    def get_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return {key: value for key in keys if (value := self.get(key)) is not None}
 
     def safe_set(self, key: str, value: Any, ttl: float) -> Outcome:
@@ -111,7 +111,7 @@ class _Bans:
     async def aget(self, key: str) -> Any:
         return self.get(key)
 
-    async def aget_many(self, keys: Sequence[str]) -> dict[str, Any]:
+    async def aget_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return self.get_many(keys)
 
     async def asafe_set(self, key: str, value: Any, ttl: float) -> Outcome:
