@@ -1,11 +1,11 @@
 """Find user-visible texts that cannot be translated: `python -m tests.gettext_check [PATH]...`.
 
-In Python: labels, help texts, titles and descriptions; messages; validation errors; and, in the modules of admin pages,
-every string that reads like prose. Entries of the admin's history, log lines, metrics and the API's schema are English
-for all users, so they are left out. In templates: text outside of `{% translate %}` and `{% blocktranslate %}`. In
-scripts: strings that read like prose, which templates should pass in data attributes. Also calls of gettext that cannot
-work: f-strings, texts formatted before the call, and several unnamed placeholders, whose order translators cannot
-change.
+In Python: labels (also those that Django derives from the names of models' fields), help texts, titles and
+descriptions; messages; validation errors; and, in the modules of admin pages, every string that reads like
+prose. Entries of the admin's history, log lines, metrics and the API's schema are English for all users, so they are
+left out. In templates: text outside of `{% translate %}` and `{% blocktranslate %}`. In scripts: strings that read like
+prose, which templates should pass in data attributes. Also calls of gettext that cannot work: f-strings, texts
+formatted before the call, and several unnamed placeholders, whose order translators cannot change.
 
 Prints each place with its text; ends with 1 where there is one. A line may keep its text with `gettext: keep` in a
 comment.
@@ -195,6 +195,16 @@ class _Strings(ast.NodeVisitor):
         if isinstance(node.exc, ast.Call) and _called(node.exc.func) in MESSAGE_CALLS:
             self.visit(node.exc)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        are_choices = any(_called(base).endswith("Choices") for base in node.bases)
+        for statement in node.body:
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Call) and _has_no_name(value):
+                self.places.append((value.lineno, ast.unparse(value.func), "a field without a verbose_name"))
+            if are_choices and isinstance(value, ast.Tuple):
+                self._require(value.elts[-1], "choices")
+        self.generic_visit(node)
+
     def visit_Return(self, node: ast.Return) -> None:
         value = node.value
         if isinstance(value, ast.Tuple) and len(value.elts) == 2 and "tuple[str, str]" in self._returned:
@@ -250,6 +260,16 @@ class _Strings(ast.NodeVisitor):
         text = _literal(node)
         if self._all_prose and text and is_prose(text):
             self._add(node, "prose")
+
+
+def _has_no_name(call: ast.Call) -> bool:
+    """Return whether a call makes a field of a model whose label Django derives from its English name."""
+    name = _called(call.func)
+    if not MODEL_FIELDS.search(name) or _owner(call.func) != "models":
+        return False
+    keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    takes_model = name == "ForeignKey"
+    return (takes_model or not call.args) and "verbose_name" not in keywords and keywords.get("editable") != "False"
 
 
 def _literal(node: ast.AST) -> str | None:

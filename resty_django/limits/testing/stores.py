@@ -16,7 +16,7 @@ from ..algorithms.decision import Decision
 from ..bans import registry as bans
 from ..limiters import base, concurrency
 from ..overrides import current as overrides
-from ..overrides.override_set import OverrideSet
+from ..overrides import override_set
 from ..quotas import quota
 from ..stores.direct import DirectStore
 from ..stores.local import LocalStore
@@ -64,7 +64,7 @@ def frozen_limits(now: float | None = None) -> Iterator[FrozenClock]:
         return DirectStore(LocalStore(1_000_000, clock=clock, name=name))
 
     with _replaced(replacement, _Bans(clock)), ExitStack() as stack:
-        for module in (base, concurrency, bans, overrides, quota):
+        for module in (base, concurrency, bans, overrides, override_set, quota):
             stack.enter_context(mock.patch.object(module, "time_ns", clock.nanoseconds))
         yield clock
 
@@ -75,7 +75,7 @@ def no_limits() -> Iterator[None]:
     with (
         _replaced(lambda name: _NoLimits(LocalStore(name=name)), _Bans(time.time)),
         mock.patch.object(quota.Quota, "_use", _unlimited),
-        mock.patch.object(OverrideSet, "find_for", return_value=None),
+        mock.patch.object(override_set.OverrideSet, "find_for", return_value=None),
     ):
         yield
 

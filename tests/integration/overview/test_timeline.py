@@ -141,6 +141,9 @@ def test_all_parts_are_on_one_page(jobs: Any, admin_client: Client, empty_cache:
     for caption in ("Jobs", "Limits", "Caches"):
         assert re.search(rf"<figcaption>{caption} ", text), caption
     assert "/admin/resty_qless/failuregroup/" in text
+    for link in re.findall(r'href="(\?[^"]*export=[^"]+)"', text):
+        assert admin_client.get(PAGE + link.replace("&amp;", "&")).status_code == 200, link
+    assert len(re.findall(r"export=csv", text)) == 4  # of the events, jobs, limits and caches
     assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", text.partition("content-main")[2])
     assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
 
@@ -268,12 +271,13 @@ def until(condition: Callable[[], bool]) -> None:
 def test_outages_are_on_the_page_while_they_last_and_later(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autostart, "in_tests", lambda: False)
     breaker = Breaker("redis:shared")
     breaker.record_failure(OSError("refused"))
     assert "Store redis:shared is down Error" in titles(admin_client)
-    breaker.reset()
-    until(lambda: bool(log.load().outages))
+    with monkeypatch.context() as patch:
+        patch.setattr(autostart, "in_tests", lambda: False)
+        breaker.reset()
+        until(lambda: bool(log.load().outages))
     shown = titles(admin_client)
     assert "Store redis:shared was down Error" in shown
     assert "Store redis:shared is down Error" not in shown
