@@ -1,11 +1,11 @@
 """Find user-visible texts that cannot be translated: `python -m tests.gettext_check [PATH]...`.
 
-In Python: labels, help texts, titles and descriptions; messages; validation errors; and, in the modules of admin pages,
-every string that reads like prose. Entries of the admin's history, log lines, metrics and the API's schema are English
-for all users, so they are left out. In templates: text outside of `{% translate %}` and `{% blocktranslate %}`. In
-scripts: strings that read like prose, which templates should pass in data attributes. Also calls of gettext that cannot
-work: f-strings, texts formatted before the call, and several unnamed placeholders, whose order translators cannot
-change.
+In Python: labels (also those that Django derives from the names of models' fields), help texts, titles and
+descriptions; messages; validation errors; and, in the modules of admin pages, every string that reads like
+prose. Entries of the admin's history, log lines, metrics and the API's schema are English for all users, so they are
+left out. In templates: text outside of `{% translate %}` and `{% blocktranslate %}`. In scripts: strings that read like
+prose, which templates should pass in data attributes. Also calls of gettext that cannot work: f-strings, texts
+formatted before the call, and several unnamed placeholders, whose order translators cannot change.
 
 Prints each place with its text; ends with 1 where there is one. A line may keep its text with `gettext: keep` in a
 comment.
@@ -24,22 +24,6 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATHS: Final = ("resty_django", "templates/shop/parts.html", "templates/shop/part_job.html")
 KEEP: Final = "gettext: keep"
-TO_DO: Final = frozenset(
-    {
-        "resty_django/qless/admin/bulk.py",
-        "resty_django/qless/admin/charts.py",
-        "resty_django/qless/admin/counted.py",
-        "resty_django/qless/admin/job_actions.py",
-        "resty_django/qless/admin/job_history.py",
-        "resty_django/qless/admin/new_job.py",
-        "resty_django/qless/admin/queues.py",
-        "resty_django/qless/admin/recurring.py",
-        "resty_django/qless/admin/tracebacks.py",
-        "resty_django/qless/overview.py",
-        "resty_django/qless/static/resty_qless/jobs.js",
-    }
-)
-"""Files whose texts are still to be wrapped. Only remove entries."""
 GETTEXT: Final = frozenset(
     {
         "_",
@@ -59,7 +43,7 @@ PROSE: Final = re.compile(r"^\W*[A-Z][a-z]*(?:[ ,]+\S+)+|^[a-z]+(?:,? [a-z]+)+[.
 """A text with a capital and several words, two words in small letters, or the end of a sentence."""
 NAMES: Final = frozenset({"per minute", "waits again"})
 """Names of units and of steps of jobs, which only look like texts."""
-NOT_PROSE: Final = re.compile(r"\(\?|^Traceback ")
+NOT_PROSE: Final = re.compile(r"\(\?|^Traceback |^\[Previous line ")
 """Regular expressions, and the output of Python."""
 MARKUP: Final = re.compile(r"<[^>]*>|&\w+;")
 PLACEHOLDER: Final = re.compile(r"%\(\w+\)[sdrif]|%[sdrif]|\{[^{}]*\}")
@@ -87,10 +71,9 @@ LABELS: Final = frozenset(
 MODEL_FIELDS: Final = re.compile(r"(?:Field|ForeignKey)$")
 MESSAGE_CALLS: Final = {"ValidationError": 0, "message_user": 1, "add_message": 2, "add_error": 1}
 MESSAGES: Final = frozenset({"debug", "info", "success", "warning", "error"})
-HISTORY_CALLS: Final = frozenset({"log_actions", "log_addition", "log_change", "log_deletion", "note"})
-"""Functions that add an entry to the admin's history."""
-ENGLISH_FUNCTIONS: Final = frozenset({"families"})
-"""Functions that return metrics."""
+HISTORY_CALLS: Final = frozenset({"add_history", "log_actions", "log_addition", "log_change", "log_deletion", "note"})
+HISTORY_ARGUMENTS: Final = frozenset({"change_message", "log_text"})
+"""Functions that add an entry to the admin's history, and arguments of others that contain one."""
 LOGGERS: Final = frozenset({"log", "logger", "warnings"})
 
 
@@ -135,6 +118,7 @@ class _Strings(ast.NodeVisitor):
         self.places: list[tuple[int, str, str]] = []
         self._all_prose = all_prose
         self._labels = labels
+        self._returned = ""
         self._done: set[ast.AST] = set()
 
     def _add(self, node: ast.expr, reason: str) -> None:
@@ -188,7 +172,7 @@ class _Strings(ast.NodeVisitor):
             self._require(node.args[1], f"messages.{name}")
         if MODEL_FIELDS.search(name) and _owner(node.func) == "models" and node.args:
             self._require(node.args[0], "verbose_name")
-        node.keywords = [keyword for keyword in node.keywords if keyword.arg != "change_message"]  # of a LogEntry
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg not in HISTORY_ARGUMENTS]
         for keyword in node.keywords:
             if keyword.arg in self._labels:
                 self._require_label(keyword.arg, keyword.value)
@@ -211,23 +195,32 @@ class _Strings(ast.NodeVisitor):
         if isinstance(node.exc, ast.Call) and _called(node.exc.func) in MESSAGE_CALLS:
             self.visit(node.exc)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        are_choices = any(_called(base).endswith("Choices") for base in node.bases)
+        for statement in node.body:
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Call) and _has_no_name(value):
+                self.places.append((value.lineno, ast.unparse(value.func), "a field without a verbose_name"))
+            if are_choices and isinstance(value, ast.Tuple):
+                self._require(value.elts[-1], "choices")
+        self.generic_visit(node)
+
     def visit_Return(self, node: ast.Return) -> None:
         value = node.value
-        if isinstance(value, ast.Tuple) and len(value.elts) == 2 and self._is_translated(value.elts[0]):
+        if isinstance(value, ast.Tuple) and len(value.elts) == 2 and "tuple[str, str]" in self._returned:
             self.visit(value.elts[0])  # the message; the second text is the entry of the history
         else:
             self.generic_visit(node)
-
-    def _is_translated(self, node: ast.expr) -> bool:
-        return any(isinstance(part, ast.Call) and _called(part.func) in GETTEXT for part in ast.walk(node))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name == "lookups":  # of a filter
             for part in ast.walk(node):
                 if isinstance(part, ast.Tuple) and len(part.elts) == 2:
                     self._require(part.elts[1], "lookups")
-        if node.name not in ENGLISH_FUNCTIONS:
+        outer, self._returned = self._returned, ast.unparse(node.returns) if node.returns is not None else ""
+        if "Family" not in self._returned:  # metrics
             self.generic_visit(node)
+        self._returned = outer
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -267,6 +260,16 @@ class _Strings(ast.NodeVisitor):
         text = _literal(node)
         if self._all_prose and text and is_prose(text):
             self._add(node, "prose")
+
+
+def _has_no_name(call: ast.Call) -> bool:
+    """Return whether a call makes a field of a model whose label Django derives from its English name."""
+    name = _called(call.func)
+    if not MODEL_FIELDS.search(name) or _owner(call.func) != "models":
+        return False
+    keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    takes_model = name == "ForeignKey"
+    return (takes_model or not call.args) and "verbose_name" not in keywords and keywords.get("editable") != "False"
 
 
 def _literal(node: ast.AST) -> str | None:
@@ -309,7 +312,7 @@ def _python(path: Path, text: str) -> list[tuple[int, str, str]]:
 
 TRANSLATED: Final = re.compile(r"\{%-?\s*blocktrans(?:late)?\b.*?%\}(.*?)\{%\s*endblocktrans(?:late)?\s*%\}", re.DOTALL)
 UNSHOWN: Final = re.compile(
-    r"\{%\s*comment\b.*?endcomment\s*%\}|\{#.*?#\}|<!--.*?-->|<(script|style|code)\b[^>]*>.*?</\1>"
+    r"\{%\s*comment\b.*?endcomment\s*%\}|\{#.*?#\}|<!--.*?-->|<(script|style|code|pre)\b[^>]*>.*?</\1>"
     r"|\{%\s*block \w*class\w*\s*%\}.*?endblock[^%]*%\}",
     re.DOTALL,
 )
@@ -405,12 +408,7 @@ def files(*paths: str) -> Iterator[Path]:
 def main(*paths: str) -> int:
     count = 0
     for file in files(*paths):
-        is_to_do = str(file.relative_to(ROOT)) in TO_DO
-        found = list(findings(file))
-        if is_to_do and not found:
-            count += 1
-            print(f"{file.relative_to(ROOT)}: nothing is left to do. Remove it from TO_DO.")
-        for finding in () if is_to_do and not paths else found:
+        for finding in findings(file):
             count += 1
             print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.text!r}: {finding.reason}")
     return 1 if count else 0

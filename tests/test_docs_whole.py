@@ -109,6 +109,12 @@ def options_of(command: BaseCommand, name: str) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings}
 
 
+def options_of_subcommands(command: BaseCommand, name: str) -> set[str]:
+    actions = command.create_parser("manage.py", name)._actions
+    parsers = [parser for action in actions if isinstance(action.choices, dict) for parser in action.choices.values()]
+    return {option for parser in parsers for action in parser._actions for option in action.option_strings}
+
+
 def test_commands_are_told_with_their_options() -> None:
     common = options_of(BaseCommand(), "any")
     commands = commands_of_the_wheel()
@@ -255,7 +261,8 @@ def test_shell_blocks_name_commands_options_and_targets_that_exist(block: Block)
         if "manage.py" in arguments:
             name, *options = arguments[arguments.index("manage.py") + 1 :]
             app = get_commands()[name]
-            existing = options_of(app if isinstance(app, BaseCommand) else load_command_class(app, name), name)
+            command_class = app if isinstance(app, BaseCommand) else load_command_class(app, name)
+            existing = options_of(command_class, name) | options_of_subcommands(command_class, name)
             assert {word for word in options if word.startswith("-")} <= existing, command
         elif arguments[0] == "make":
             assert set(arguments[1:]) <= TARGETS, command

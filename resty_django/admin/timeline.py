@@ -149,7 +149,10 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             ],
             "live": is_recent and not error,
             "every": REFRESH_SECONDS,
-            "exports": [Sheet("events", ("time", "until", "part", "level", "event", "details"), lambda: _sheet(told))],
+            "exports": [
+                Sheet("events", ("time", "until", "part", "level", "event", "details"), lambda: _sheet(told)),
+                *charts,
+            ],
         }
         return self.page(request, "admin/resty_django/timeline/page.html", context)
 

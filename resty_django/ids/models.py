@@ -79,26 +79,32 @@ class IdRule(models.Model):
     """A rule: the format, range and reset period of its IDs."""
 
     class Kind(models.TextChoices):
-        TEMPLATE = "template", "Template"
-        LUA = "lua", "Lua script"
-        PYTHON = "python", "Python class"
+        TEMPLATE = "template", _("Template")
+        LUA = "lua", _("Lua script")
+        PYTHON = "python", _("Python class")
 
     class Calendar(models.TextChoices):
-        MONTH = "month", "each calendar month"
-        YEAR = "year", "each calendar year"
+        MONTH = "month", _("each calendar month")
+        YEAR = "year", _("each calendar year")
 
     name = ExactCharField(
-        max_length=MAX_NAME_LENGTH, unique=True, help_text=_("The name that callers pass, for example order.")
+        _("name"),
+        max_length=MAX_NAME_LENGTH,
+        unique=True,
+        help_text=_("The name that callers pass, for example order."),
     )
-    description = models.CharField(max_length=200, blank=True)
-    kind = models.CharField(max_length=8, choices=Kind, default=Kind.TEMPLATE)
+    description = models.CharField(_("description"), max_length=200, blank=True)
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind, default=Kind.TEMPLATE)
     source = models.TextField(
+        _("source"),
         help_text=_(
             "The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted "
             "path of a Python class that the settings allow."
-        )
+        ),
     )
-    enabled = models.BooleanField(default=True, help_text=_("A disabled rule behaves like an unknown one."))
+    enabled = models.BooleanField(
+        _("enabled"), default=True, help_text=_("A disabled rule behaves like an unknown one.")
+    )
     min_counter = models.BigIntegerField(_("minimum"), default=0)
     max_counter = models.BigIntegerField(_("maximum"), default=999_999)
     reset_seconds = models.BigIntegerField(
@@ -107,34 +113,41 @@ class IdRule(models.Model):
         help_text=_("86400: each day, 604800: each Monday, 0: never. In the rule's time zone."),
     )
     reset_calendar = models.CharField(_("or reset"), max_length=5, choices=Calendar, blank=True, default="")
-    timezone = models.CharField(max_length=64, blank=True, default="", help_text=_("Empty: the site's TIME_ZONE."))
+    timezone = models.CharField(
+        _("timezone"), max_length=64, blank=True, default="", help_text=_("Empty: the site's TIME_ZONE.")
+    )
     segment_size = models.PositiveIntegerField(
+        _("segment size"),
         default=1000,
         help_text=_("Numbers that a process reserves at a time. A killed process leaves a gap of up to that size."),
     )
     gapless = models.BooleanField(
+        _("gapless"),
         default=False,
         help_text=_(
             "No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only."
         ),
     )
     salt_length = models.PositiveSmallIntegerField(
+        _("salt length"),
         null=True,
         blank=True,
         help_text=_("Lua and Python rules: the exact length of the salt. Empty: any length up to 32."),
     )
     fixed_length = models.BooleanField(
-        default=True, help_text=_("Lua and Python rules: refuse the rule if its IDs would differ in length.")
+        _("fixed length"),
+        default=True,
+        help_text=_("Lua and Python rules: refuse the rule if its IDs would differ in length."),
     )
     max_names = models.PositiveIntegerField(
-        default=10_000, help_text=_("Maximum number of application names with a counter.")
+        _("max names"), default=10_000, help_text=_("Maximum number of application names with a counter.")
     )
     name_count = NameCountField(default=0, db_default=0, editable=False)
-    scramble_key = models.CharField(max_length=128, default=new_scramble_key, editable=False)
+    scramble_key = models.CharField(_("scramble key"), max_length=128, default=new_scramble_key, editable=False)
     anchor = AnchorField(null=True, default=None, editable=False)
-    version = models.BigIntegerField(default=1, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    version = models.BigIntegerField(_("version"), default=1, editable=False)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("ID rule")
@@ -257,18 +270,28 @@ class IdCounter(models.Model):
     rule's time zone, as seconds since 1970), and so is `shown`, the highest time that an ID is known to show.
     """
 
-    rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters")
-    app_name = ExactCharField(max_length=MAX_NAME_LENGTH, blank=True)
-    node_offset = models.PositiveIntegerField(default=0)
-    step = models.PositiveIntegerField(default=1)
-    bound = models.BigIntegerField()
-    cycle_start = models.BigIntegerField()
-    cycle_end = models.BigIntegerField()
-    shown = models.BigIntegerField()
-    cycle_began = models.DateTimeField(help_text=_("When this cycle was entered, by the clock of the database client."))
-    cycle_first = models.BigIntegerField(help_text=_("The bound when this cycle was entered."))
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True, db_index=True)
+    rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters", verbose_name=_("rule"))
+    app_name = ExactCharField(_("app name"), max_length=MAX_NAME_LENGTH, blank=True)
+    node_offset = models.PositiveIntegerField(_("node offset"), default=0)
+    step = models.PositiveIntegerField(_("step"), default=1)
+    bound = models.BigIntegerField(
+        _("bound"),
+    )
+    cycle_start = models.BigIntegerField(
+        _("cycle start"),
+    )
+    cycle_end = models.BigIntegerField(
+        _("cycle end"),
+    )
+    shown = models.BigIntegerField(
+        _("shown"),
+    )
+    cycle_began = models.DateTimeField(
+        _("cycle began"), help_text=_("When this cycle was entered, by the clock of the database client.")
+    )
+    cycle_first = models.BigIntegerField(_("cycle first"), help_text=_("The bound when this cycle was entered."))
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True, db_index=True)
 
     class Meta:
         verbose_name = _("ID counter")

@@ -48,10 +48,15 @@ def save_with_version(row: Any, save: Callable[..., None], args: Any, kwargs: di
 class LimitPolicy(models.Model):
     """A limit that operators can edit while the site runs."""
 
-    name = ExactCharField(max_length=LONGEST_NAME, unique=True, help_text=_("The name in code and in the statistics."))
-    description = models.CharField(max_length=200, blank=True)
-    algorithm = models.CharField(max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket")
+    name = ExactCharField(
+        _("name"), max_length=LONGEST_NAME, unique=True, help_text=_("The name in code and in the statistics.")
+    )
+    description = models.CharField(_("description"), max_length=200, blank=True)
+    algorithm = models.CharField(
+        _("algorithm"), max_length=16, choices=list(ALGORITHMS.items()), default="leaky_bucket"
+    )
     rate = models.CharField(
+        _("rate"),
         max_length=LONGEST_RATE,
         blank=True,
         help_text=_(
@@ -60,34 +65,40 @@ class LimitPolicy(models.Model):
         ),
     )
     burst = models.FloatField(
+        _("burst"),
         null=True,
         blank=True,
         help_text=_("Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none."),
     )
     limit = models.BigIntegerField(
+        _("limit"),
         null=True,
         blank=True,
         help_text=_("Windows without a rate: requests per window. Concurrency: requests at the same time."),
     )
     window = models.CharField(
+        _("window"),
         max_length=_TIME,
         blank=True,
         help_text=_("Windows without a rate: the length of a window, for example 1h, 10min or 30s."),
     )
     interval = models.CharField(
+        _("interval"),
         max_length=_TIME,
         blank=True,
         help_text=_("Token bucket: the time between two refills, for example 500ms. Empty: from the rate."),
     )
     capacity = models.BigIntegerField(
+        _("capacity"),
         null=True,
         blank=True,
         help_text=_("Token bucket: requests that pass at once when it is full. Empty: the number in the rate."),
     )
     quantum = models.BigIntegerField(
-        null=True, blank=True, help_text=_("Token bucket: tokens per refill. Empty: 1, or from the rate.")
+        _("quantum"), null=True, blank=True, help_text=_("Token bucket: tokens per refill. Empty: 1, or from the rate.")
     )
     max_wait = models.CharField(
+        _("max wait"),
         max_length=_TIME,
         blank=True,
         help_text=_(
@@ -96,11 +107,13 @@ class LimitPolicy(models.Model):
         ),
     )
     default_delay = models.CharField(
+        _("default delay"),
         max_length=_TIME,
         blank=True,
         help_text=_("Concurrency: the assumed duration of a request until one was measured. Empty: 1s."),
     )
     lease = models.CharField(
+        _("lease"),
         max_length=_TIME,
         blank=True,
         help_text=_(
@@ -109,6 +122,7 @@ class LimitPolicy(models.Model):
         ),
     )
     tiers = models.TextField(
+        _("tiers"),
         blank=True,
         help_text=_(
             "One tier per line, with its rate: “pro: 600/m”, or “staff: none” for no limit. Several rates: “pro: "
@@ -117,38 +131,56 @@ class LimitPolicy(models.Model):
         ),
     )
     key = models.CharField(
+        _("key"),
         max_length=LONGEST_KEY,
         default="ip",
         help_text=_("How requests are grouped, for example ip, user or ip+path."),
     )
     path = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text=_("Requests with this path; * matches any characters: /api/*")
+        _("path"),
+        max_length=LONGEST_PATTERN,
+        blank=True,
+        help_text=_("Requests with this path; * matches any characters: /api/*"),
     )
     route = models.CharField(
-        max_length=LONGEST_PATTERN, blank=True, help_text=_("Requests with this URL name: shop:pay, or shop:*")
+        _("route"),
+        max_length=LONGEST_PATTERN,
+        blank=True,
+        help_text=_("Requests with this URL name: shop:pay, or shop:*"),
     )
     view = models.CharField(
+        _("view"),
         max_length=LONGEST_PATTERN,
         blank=True,
         help_text=_("Requests for the view with this dotted name: shop.views.pay, or shop.views.*"),
     )
     methods = models.CharField(
+        _("methods"),
         max_length=64,
         blank=True,
         help_text=_("Requests with these methods: GET POST. GET includes HEAD. Empty: all methods."),
     )
     exempt_networks = models.TextField(
-        blank=True, help_text=_("One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.")
+        _("exempt networks"),
+        blank=True,
+        help_text=_("One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."),
     )
     exempt_users = models.TextField(
-        blank=True, help_text=_("One user per line: the user name, or user:7 with the primary key, as in keys.")
+        _("exempt users"),
+        blank=True,
+        help_text=_("One user per line: the user name, or user:7 with the primary key, as in keys."),
     )
-    exempt_groups = models.TextField(blank=True, help_text=_("One group per line. Its members are exempt."))
+    exempt_groups = models.TextField(
+        _("exempt groups"), blank=True, help_text=_("One group per line. Its members are exempt.")
+    )
     exempt_paths = models.TextField(
-        blank=True, help_text=_("One path per line; * matches any characters: /api/status/*")
+        _("exempt paths"), blank=True, help_text=_("One path per line; * matches any characters: /api/status/*")
     )
-    cost = models.PositiveIntegerField(default=1, help_text=_("The number of requests that each request counts as."))
+    cost = models.PositiveIntegerField(
+        _("cost"), default=1, help_text=_("The number of requests that each request counts as.")
+    )
     ban = models.CharField(
+        _("ban"),
         max_length=_TIME,
         blank=True,
         help_text=_(
@@ -157,11 +189,12 @@ class LimitPolicy(models.Model):
         ),
     )
     ban_after = models.BigIntegerField(
+        _("ban after"),
         null=True,
         blank=True,
         help_text=_("The number of refusals, within the time of the ban, that cause it. Empty: 1."),
     )
-    mode = models.CharField(max_length=8, choices=list(MODES.items()), default="enforce")
+    mode = models.CharField(_("mode"), max_length=8, choices=list(MODES.items()), default="enforce")
     on_error = models.CharField(
         _("when the store is down"),
         max_length=8,
@@ -170,12 +203,14 @@ class LimitPolicy(models.Model):
         help_text=_("Empty: the setting ON_ERROR."),
     )
     status = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text=_("HTTP status of refusals. Empty: the setting STATUS.")
+        _("status"), null=True, blank=True, help_text=_("HTTP status of refusals. Empty: the setting STATUS.")
     )
-    order = models.IntegerField(default=0, help_text=_("The order in which the policies for a request decide."))
-    version = models.BigIntegerField(default=1, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    order = models.IntegerField(
+        _("order"), default=0, help_text=_("The order in which the policies for a request decide.")
+    )
+    version = models.BigIntegerField(_("version"), default=1, editable=False)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("limit policy")
@@ -232,8 +267,9 @@ class LimitPolicy(models.Model):
 class LimitOverride(models.Model):
     """Another rate, no limit or a block for one user, address, network or key, in one limit or in all."""
 
-    kind = models.CharField(max_length=8, choices=list(overrides.KINDS.items()), default="address")
+    kind = models.CharField(_("kind"), max_length=8, choices=list(overrides.KINDS.items()), default="address")
     key = ExactCharField(
+        _("key"),
         max_length=overrides.LONGEST_KEY,
         help_text=_(
             "The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a "
@@ -241,12 +277,14 @@ class LimitOverride(models.Model):
         ),
     )
     limit = ExactCharField(
+        _("limit"),
         max_length=LONGEST_SERIES,
         blank=True,
         default=overrides.ALL_LIMITS,
         help_text=_("The name of the limit in the statistics, for example pay. Empty: all limits."),
     )
     rate = models.CharField(
+        _("rate"),
         max_length=overrides.LONGEST_RATE,
         help_text=_(
             "A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead of a rate."
@@ -254,10 +292,10 @@ class LimitOverride(models.Model):
     )
     starts_at = models.DateTimeField(_("from"), null=True, blank=True, help_text=_("Empty: from now on."))
     ends_at = models.DateTimeField(_("until"), null=True, blank=True, help_text=_("Empty: without an end."))
-    reason = models.CharField(max_length=overrides.LONGEST_REASON, blank=True)
-    version = models.BigIntegerField(default=1, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    reason = models.CharField(_("reason"), max_length=overrides.LONGEST_REASON, blank=True)
+    version = models.BigIntegerField(_("version"), default=1, editable=False)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("limit override")
@@ -298,17 +336,19 @@ class LimitOverride(models.Model):
 class QuotaUsage(models.Model):
     """The units of a quota that one key has used in one period. Times are in epoch seconds."""
 
-    quota = ExactCharField(max_length=LONGEST_NAME)
-    key = ExactCharField(max_length=LONGEST_QUOTA_KEY)
+    quota = ExactCharField(_("quota"), max_length=LONGEST_NAME)
+    key = ExactCharField(_("key"), max_length=LONGEST_QUOTA_KEY)
     starts_at = models.BigIntegerField(_("start"))
     ends_at = models.BigIntegerField(_("end"))
-    used = models.BigIntegerField(default=0, help_text=_("Units used, and units reserved to be used next."))
-    granted = models.BigIntegerField(default=0, help_text=_("Units in addition to the limit, in this period."))
-    limit = models.BigIntegerField(help_text=_("The limit when units were last reserved."))
-    resets = models.PositiveIntegerField(
-        default=0, help_text=_("The number of times that the used units were set to 0.")
+    used = models.BigIntegerField(_("used"), default=0, help_text=_("Units used, and units reserved to be used next."))
+    granted = models.BigIntegerField(
+        _("granted"), default=0, help_text=_("Units in addition to the limit, in this period.")
     )
-    updated_at = models.DateTimeField(auto_now=True)
+    limit = models.BigIntegerField(_("limit"), help_text=_("The limit when units were last reserved."))
+    resets = models.PositiveIntegerField(
+        _("resets"), default=0, help_text=_("The number of times that the used units were set to 0.")
+    )
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("quota usage")
@@ -337,7 +377,7 @@ class KeyBan(models.Model):
     title = ""
     """The key as the pages show it."""
 
-    name = models.CharField(max_length=255, primary_key=True)
+    name = models.CharField(_("name"), max_length=255, primary_key=True)
 
     objects: ClassVar[NoRows[Self]] = NoRows()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from django.utils.translation import gettext as _
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from .clients.client import Client
 
 MOST_GROUPS: Final = 50
-MOST_JOBS: Final = 200
-"""Maximum number of jobs of a group that are examined."""
-PAGE: Final = 100
 MOST_CLASSES: Final = 5
 """Maximum number of classes that an entry names."""
 
@@ -38,65 +36,78 @@ def contribution(span: Span) -> Story:
             raise
         return Story()
     groups = client.jobs.failed()
-    counts: Counter[tuple[str, int]] = Counter()
     notes = [
         _("Groups do not contain failed jobs that were retried or canceled since."),
         _("Figures by class contain all failures: by minute for the last hour, and by hour for two days."),
     ]
-    largest = sorted(groups, key=lambda group: -groups[group])
-    for group in largest[:MOST_GROUPS]:
-        times, is_cut = _failures(client, group, groups[group], span)
-        counts.update((group, int(at // span.step) * span.step) for at in times)
-        if is_cut:
-            notes.append(
-                _("Of the group %(group)s, only the last %(count)d failures are shown.")
-                % {"group": group, "count": MOST_JOBS}
-            )
     if len(groups) > MOST_GROUPS:
         notes.append(_("Only the %(count)d largest groups are shown.") % {"count": MOST_GROUPS})
-    entries = [
+    largest = dict(sorted(groups.items(), key=lambda item: (-item[1], item[0]))[:MOST_GROUPS])
+    unit = MINUTE if span.start >= span.now - HOUR - MINUTE else HOUR
+    figures = _figures(client, span, unit)
+    entries = [*_entries_of_groups(client, largest, span), *_entries_of_classes(figures, unit)]
+    columns = span.columns(unit)
+    counts = [figures[start].total() if start in figures else None for start in columns]
+    bars = [Bars("failed", _("Failed jobs"), counts)]
+    return story(entries, starts=columns, step=unit, bars=bars, y_label=_("failed jobs"), notes=notes)
+
+
+def _entries_of_groups(client: Client, groups: Mapping[str, int], span: Span) -> list[Entry]:
+    """Return an entry for each group with failures in the span, from the first of them to the last.
+
+    A group begins with its newest job, so the failures of a span are next to each other.
+    """
+    newest = _positions(client, groups, span.end) if span.end < span.now else dict.fromkeys(groups, 0)
+    after = _positions(client, groups, span.start)
+    counts = {group: after[group] - newest[group] for group in groups if after[group] > newest[group]}
+    first = _failed_at(client, {group: after[group] - 1 for group in counts})
+    last = _failed_at(client, {group: newest[group] for group in counts})
+    return [
         Entry(
-            max(start, span.start),
+            first[group],
             ngettext("%(count)d job failed: %(group)s", "%(count)d jobs failed: %(group)s", count)
             % {"count": count, "group": group},
             "",
-            None,
+            last[group] if last[group] > first[group] else None,
             "error",
             ("resty_qless_failuregroup_change", (token(group),)),
         )
-        for (group, start), count in counts.items()
+        for group, count in counts.items()
     ]
-    figures = _figures(client, span)
-    unit = _unit(span)
-    in_groups: Counter[int] = Counter()
-    for (_group, start), count in counts.items():
-        in_groups[int(start // unit) * unit] += count
-    entries += [
-        _entry_of_classes(start, by_class, unit)
-        for start, by_class in figures.items()
-        if by_class.total() > in_groups[start]
-    ]
-    columns = span.columns()
-    failed: Counter[int] = Counter()
-    if unit == span.step:
-        failed.update({start: by_class.total() for start, by_class in figures.items()})
-    else:
-        for (_group, start), count in counts.items():
-            failed[start] += count
-    bars = [Bars("failed", _("Failed jobs"), [failed[start] for start in columns])]
-    return story(entries, starts=columns, step=span.step, bars=bars, y_label=_("failed jobs"), notes=notes)
 
 
-def _unit(span: Span) -> int:
-    """Return the resolution of the figures: a minute in the last hour, else an hour."""
-    return MINUTE if span.start >= span.now - HOUR - MINUTE else HOUR
+def _positions(client: Client, groups: Mapping[str, int], moment: float) -> dict[str, int]:
+    """Return the number of jobs of each group that failed at `moment` or later, by bisection of all groups at once."""
+    low, high = dict.fromkeys(groups, 0), dict(groups)
+    while searched := [group for group in groups if low[group] < high[group]]:
+        middle = {group: (low[group] + high[group]) // 2 for group in searched}
+        for group, failed_at in _failed_at(client, middle).items():
+            if failed_at >= moment:
+                low[group] = middle[group] + 1
+            else:
+                high[group] = middle[group]
+    return low
 
 
-def _figures(client: Client, span: Span) -> dict[int, Counter[str]]:
+def _failed_at(client: Client, positions: Mapping[str, int]) -> dict[str, float]:
+    """Return the time at which the job at a position of each group failed; 0 for jobs that do not exist any more."""
+    from .clients.replies import JidPage
+    from .clients.serialization import as_list, read, reader
+    from .clients.transport import checked
+
+    replies = client.call_many([("failed", group, position, 1) for group, position in positions.items()])
+    pages = [read(checked(reply), reader(JidPage)) for reply in replies]
+    jids = [next(iter(as_list(page.jobs)), "") for page in pages]
+    failed_at: dict[str, float] = {}
+    for job in client.jobs.multiget(*filter(None, jids)):
+        when = job.failure.get("when")
+        failed_at[job.jid] = float(when) if isinstance(when, int | float) else 0.0
+    return {group: failed_at.get(jid, 0.0) for group, jid in zip(positions, jids, strict=True)}
+
+
+def _figures(client: Client, span: Span, unit: int) -> dict[int, Counter[str]]:
     """Return the failures by class, of each minute or hour of the span that has figures."""
-    unit, name, most = _unit(span), "minute", 60
-    if unit == HOUR:
-        name, most = "hour", 48
+    name, most = ("minute", 60) if unit == MINUTE else ("hour", 48)
     count = min(most, int(span.now // unit - span.start // unit) + 1)
     figures: dict[int, Counter[str]] = {}
     for each in client.figures.spans(name, count):
@@ -107,40 +118,13 @@ def _figures(client: Client, span: Span) -> dict[int, Counter[str]]:
     return figures
 
 
-def _entry_of_classes(start: int, by_class: Counter[str], unit: int) -> Entry:
-    count = by_class.total()
-    text = ngettext(
-        "%(count)d failure, including jobs that were retried since",
-        "%(count)d failures, including jobs that were retried since",
-        count,
-    )
-    named = [f"{klass or '-'}: {times}" for klass, times in by_class.most_common(MOST_CLASSES) if times]
+def _entries_of_classes(figures: Mapping[int, Counter[str]], unit: int) -> list[Entry]:
     where = _("in this minute") if unit == MINUTE else _("in this hour")
-    return Entry(start, text % {"count": count}, f"{where}: {', '.join(named)}", None, "warning")
-
-
-def _failures(client: Client, group: str, total: int, span: Span) -> tuple[list[float], bool]:
-    """Return the times of failures in the span, and whether older ones in it were left out."""
-    first = _first_before(client, group, total, span.end) if span.end < span.now else 0
-    times: list[float] = []
-    while first < total and len(times) < MOST_JOBS:
-        jobs = client.jobs.failed(group, first, PAGE).jobs
-        moments = [float(job.failure.get("when") or 0) for job in jobs]
-        times += [moment for moment in moments if span.contains(moment)]
-        if len(jobs) < PAGE or moments[-1] < span.start:
-            return times, False
-        first += PAGE
-    return times, first < total
-
-
-def _first_before(client: Client, group: str, total: int, end: float) -> int:
-    """Return the position of the newest job that failed before `end`; the newest job of a group is the first."""
-    low, high = 0, total
-    while low < high:
-        middle = (low + high) // 2
-        jobs = client.jobs.failed(group, middle, 1).jobs
-        if jobs and float(jobs[0].failure.get("when") or 0) >= end:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    entries = []
+    for start, by_class in figures.items():
+        count = by_class.total()
+        named = ", ".join(f"{klass or '-'}: {times}" for klass, times in by_class.most_common(MOST_CLASSES) if times)
+        if count:
+            title = ngettext("%(count)d failure by class", "%(count)d failures by class", count) % {"count": count}
+            entries.append(Entry(start, title, f"{where}: {named}", None, "warning"))
+    return entries

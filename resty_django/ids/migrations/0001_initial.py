@@ -20,13 +20,17 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     resty_django.fields.ExactCharField(
-                        help_text="The name that callers pass, for example order.", max_length=64, unique=True
+                        verbose_name="name",
+                        help_text="The name that callers pass, for example order.",
+                        max_length=64,
+                        unique=True,
                     ),
                 ),
-                ("description", models.CharField(blank=True, max_length=200)),
+                ("description", models.CharField(verbose_name="description", blank=True, max_length=200)),
                 (
                     "kind",
                     models.CharField(
+                        verbose_name="kind",
                         choices=[("template", "Template"), ("lua", "Lua script"), ("python", "Python class")],
                         default="template",
                         max_length=8,
@@ -35,12 +39,15 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.TextField(
-                        help_text="The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted path of a Python class that the settings allow."
+                        verbose_name="source",
+                        help_text="The template, for example O{now:%y%m%d}{counter:06d}; the text of a Lua script; or the dotted path of a Python class that the settings allow.",
                     ),
                 ),
                 (
                     "enabled",
-                    models.BooleanField(default=True, help_text="A disabled rule behaves like an unknown one."),
+                    models.BooleanField(
+                        verbose_name="enabled", default=True, help_text="A disabled rule behaves like an unknown one."
+                    ),
                 ),
                 ("min_counter", models.BigIntegerField(default=0, verbose_name="minimum")),
                 ("max_counter", models.BigIntegerField(default=999999, verbose_name="maximum")),
@@ -64,11 +71,18 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "timezone",
-                    models.CharField(blank=True, default="", help_text="Empty: the site's TIME_ZONE.", max_length=64),
+                    models.CharField(
+                        verbose_name="timezone",
+                        blank=True,
+                        default="",
+                        help_text="Empty: the site's TIME_ZONE.",
+                        max_length=64,
+                    ),
                 ),
                 (
                     "segment_size",
                     models.PositiveIntegerField(
+                        verbose_name="segment size",
                         default=1000,
                         help_text="Numbers that a process reserves at a time. A killed process leaves a gap of up to that size.",
                     ),
@@ -76,6 +90,7 @@ class Migration(migrations.Migration):
                 (
                     "gapless",
                     models.BooleanField(
+                        verbose_name="gapless",
                         default=False,
                         help_text="No gaps, for example for invoices: numbers are taken in the caller's transaction, from Python only.",
                     ),
@@ -83,6 +98,7 @@ class Migration(migrations.Migration):
                 (
                     "salt_length",
                     models.PositiveSmallIntegerField(
+                        verbose_name="salt length",
                         blank=True,
                         help_text="Lua and Python rules: the exact length of the salt. Empty: any length up to 32.",
                         null=True,
@@ -91,6 +107,7 @@ class Migration(migrations.Migration):
                 (
                     "fixed_length",
                     models.BooleanField(
+                        verbose_name="fixed length",
                         default=True,
                         help_text="Lua and Python rules: refuse the rule if its IDs would differ in length.",
                     ),
@@ -98,17 +115,24 @@ class Migration(migrations.Migration):
                 (
                     "max_names",
                     models.PositiveIntegerField(
-                        default=10000, help_text="Maximum number of application names with a counter."
+                        verbose_name="max names",
+                        default=10000,
+                        help_text="Maximum number of application names with a counter.",
                     ),
                 ),
                 (
                     "scramble_key",
-                    models.CharField(default=resty_django.ids.models.new_scramble_key, editable=False, max_length=128),
+                    models.CharField(
+                        verbose_name="scramble key",
+                        default=resty_django.ids.models.new_scramble_key,
+                        editable=False,
+                        max_length=128,
+                    ),
                 ),
                 ("anchor", resty_django.ids.models.AnchorField(default=0, editable=False)),
-                ("version", models.BigIntegerField(default=1, editable=False)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("version", models.BigIntegerField(verbose_name="version", default=1, editable=False)),
+                ("created_at", models.DateTimeField(verbose_name="created at", auto_now_add=True)),
+                ("updated_at", models.DateTimeField(verbose_name="updated at", auto_now=True)),
             ],
             options={
                 "verbose_name": "ID rule",
@@ -140,24 +164,55 @@ class Migration(migrations.Migration):
             name="IdCounter",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("app_name", resty_django.fields.ExactCharField(blank=True, max_length=64)),
-                ("node_offset", models.PositiveIntegerField(default=0)),
-                ("step", models.PositiveIntegerField(default=1)),
-                ("bound", models.BigIntegerField()),
-                ("cycle_start", models.BigIntegerField()),
-                ("cycle_end", models.BigIntegerField()),
-                ("shown", models.BigIntegerField()),
+                ("app_name", resty_django.fields.ExactCharField(verbose_name="app name", blank=True, max_length=64)),
+                ("node_offset", models.PositiveIntegerField(verbose_name="node offset", default=0)),
+                ("step", models.PositiveIntegerField(verbose_name="step", default=1)),
+                (
+                    "bound",
+                    models.BigIntegerField(
+                        verbose_name="bound",
+                    ),
+                ),
+                (
+                    "cycle_start",
+                    models.BigIntegerField(
+                        verbose_name="cycle start",
+                    ),
+                ),
+                (
+                    "cycle_end",
+                    models.BigIntegerField(
+                        verbose_name="cycle end",
+                    ),
+                ),
+                (
+                    "shown",
+                    models.BigIntegerField(
+                        verbose_name="shown",
+                    ),
+                ),
                 (
                     "cycle_began",
-                    models.DateTimeField(help_text="When this cycle was entered, by the clock of the database client."),
+                    models.DateTimeField(
+                        verbose_name="cycle began",
+                        help_text="When this cycle was entered, by the clock of the database client.",
+                    ),
                 ),
-                ("cycle_first", models.BigIntegerField(help_text="The bound when this cycle was entered.")),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("updated_at", models.DateTimeField(auto_now=True, db_index=True)),
+                (
+                    "cycle_first",
+                    models.BigIntegerField(
+                        verbose_name="cycle first", help_text="The bound when this cycle was entered."
+                    ),
+                ),
+                ("created_at", models.DateTimeField(verbose_name="created at", auto_now_add=True)),
+                ("updated_at", models.DateTimeField(verbose_name="updated at", auto_now=True, db_index=True)),
                 (
                     "rule",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="counters", to="resty_ids.idrule"
+                        verbose_name="rule",
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="counters",
+                        to="resty_ids.idrule",
                     ),
                 ),
             ],

@@ -70,15 +70,15 @@ class Enforcer:
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
         single = self._single
-        if (
-            single is not None and request_settings().exempt is None and current.active is None
-        ):  # the steps take longer than the decision
+        if single is not None and request_settings().exempt is None:  # the steps take longer than the decision
             only_key = single.key.of(request, kwargs)
             if only_key is None:
                 return None
-            check = LimitCheck(request)
-            check.add(single, only_key, single.limiter.hit(only_key))
-            return check
+            active = current.active
+            if active is None or not active.applies(single.series, only_key, single.key.roles):
+                check = LimitCheck(request)
+                check.add(single, only_key, single.limiter.hit(only_key))
+                return check
         limits = self._applicable(request)
         if self._exempting and limits:
             limits = run(_not_exempt(limits, request))
@@ -108,11 +108,14 @@ class Enforcer:
         That takes less time than a `LimitCheck`.
         """
         limit = self.plain
-        if limit is None or request_settings().exempt is not None or current.active is not None:
+        if limit is None or request_settings().exempt is not None:
             return self.check(request, kwargs)
         key = limit.key.of(request, kwargs)
         if key is None:
             return None
+        active = current.active
+        if active is not None and active.applies(limit.series, key, limit.key.roles):
+            return self.check(request, kwargs)
         decision: Decision = limit.limiter.hit(key)
         if decision.allowed and not decision.failed and (limit.nodelay or decision.delay < SHORTEST_SLEEP):
             if limit.record is not None:

@@ -79,16 +79,19 @@ def _fast_path(
 ) -> Callable[..., Any]:
     """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
     key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
-    record = limit.record
+    record, series, roles = limit.record, limit.series, limit.key.roles
 
     def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
         request = args[0] if hasattr(args[0], "META") else args[1]
         settings = request_settings()
-        if settings.exempt is not None or current.active is not None:
+        if settings.exempt is not None:
             return call(enforcer, view, args, kwargs, longest)
         key = key_of(request, kwargs)
         if key is None:
             return view(*args, **kwargs)  # type: ignore[no-any-return]
+        active = current.active
+        if active is not None and active.applies(series, key, roles):
+            return call(enforcer, view, args, kwargs, longest)
         decision = hit(key)
         may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
         if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="KeyBan",
             fields=[
-                ("name", models.CharField(max_length=255, primary_key=True, serialize=False)),
+                ("name", models.CharField(verbose_name="name", max_length=255, primary_key=True, serialize=False)),
             ],
             options={
                 "verbose_name": "ban",
@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
+                        verbose_name="kind",
                         choices=[
                             ("user", "User"),
                             ("address", "IP address"),
@@ -45,6 +46,7 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     resty_django.fields.ExactCharField(
+                        verbose_name="key",
                         help_text="The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a key as the figures list it.",
                         max_length=200,
                     ),
@@ -52,6 +54,7 @@ class Migration(migrations.Migration):
                 (
                     "limit",
                     resty_django.fields.ExactCharField(
+                        verbose_name="limit",
                         blank=True,
                         default="",
                         help_text="The name of the limit in the statistics, for example pay. Empty: all limits.",
@@ -61,6 +64,7 @@ class Migration(migrations.Migration):
                 (
                     "rate",
                     models.CharField(
+                        verbose_name="rate",
                         help_text="A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead of a rate.",
                         max_length=64,
                     ),
@@ -75,10 +79,10 @@ class Migration(migrations.Migration):
                         blank=True, help_text="Empty: without an end.", null=True, verbose_name="until"
                     ),
                 ),
-                ("reason", models.CharField(blank=True, max_length=200)),
-                ("version", models.BigIntegerField(default=1, editable=False)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("reason", models.CharField(verbose_name="reason", blank=True, max_length=200)),
+                ("version", models.BigIntegerField(verbose_name="version", default=1, editable=False)),
+                ("created_at", models.DateTimeField(verbose_name="created at", auto_now_add=True)),
+                ("updated_at", models.DateTimeField(verbose_name="updated at", auto_now=True)),
             ],
             options={
                 "verbose_name": "limit override",
@@ -100,13 +104,17 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     resty_django.fields.ExactCharField(
-                        help_text="The name in code and in the statistics.", max_length=64, unique=True
+                        verbose_name="name",
+                        help_text="The name in code and in the statistics.",
+                        max_length=64,
+                        unique=True,
                     ),
                 ),
-                ("description", models.CharField(blank=True, max_length=200)),
+                ("description", models.CharField(verbose_name="description", blank=True, max_length=200)),
                 (
                     "algorithm",
                     models.CharField(
+                        verbose_name="algorithm",
                         choices=[
                             ("leaky_bucket", "Leaky bucket"),
                             ("fixed_window", "Fixed window"),
@@ -121,6 +129,7 @@ class Migration(migrations.Migration):
                 (
                     "rate",
                     models.CharField(
+                        verbose_name="rate",
                         blank=True,
                         help_text="Leaky bucket, token bucket: the rate of requests, for example 200/s or 30/min.",
                         max_length=32,
@@ -129,6 +138,7 @@ class Migration(migrations.Migration):
                 (
                     "burst",
                     models.FloatField(
+                        verbose_name="burst",
                         blank=True,
                         help_text="Leaky bucket, concurrency: the number of additional requests that may wait. Empty: none.",
                         null=True,
@@ -137,6 +147,7 @@ class Migration(migrations.Migration):
                 (
                     "limit",
                     models.BigIntegerField(
+                        verbose_name="limit",
                         blank=True,
                         help_text="Windows: requests per window. Concurrency: requests at the same time.",
                         null=True,
@@ -145,6 +156,7 @@ class Migration(migrations.Migration):
                 (
                     "window",
                     models.CharField(
+                        verbose_name="window",
                         blank=True,
                         help_text="Windows: the length of a window, for example 1h, 10min or 30s.",
                         max_length=32,
@@ -153,6 +165,7 @@ class Migration(migrations.Migration):
                 (
                     "interval",
                     models.CharField(
+                        verbose_name="interval",
                         blank=True,
                         help_text="Token bucket: the time between two refills, for example 500ms. Empty: from the rate.",
                         max_length=32,
@@ -161,6 +174,7 @@ class Migration(migrations.Migration):
                 (
                     "capacity",
                     models.BigIntegerField(
+                        verbose_name="capacity",
                         blank=True,
                         help_text="Token bucket: requests that pass at once when it is full. Empty: the number in the rate.",
                         null=True,
@@ -169,12 +183,16 @@ class Migration(migrations.Migration):
                 (
                     "quantum",
                     models.BigIntegerField(
-                        blank=True, help_text="Token bucket: tokens per refill. Empty: 1, or from the rate.", null=True
+                        verbose_name="quantum",
+                        blank=True,
+                        help_text="Token bucket: tokens per refill. Empty: 1, or from the rate.",
+                        null=True,
                     ),
                 ),
                 (
                     "max_wait",
                     models.CharField(
+                        verbose_name="max wait",
                         blank=True,
                         help_text="Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting MAX_WAIT.",
                         max_length=32,
@@ -183,6 +201,7 @@ class Migration(migrations.Migration):
                 (
                     "default_delay",
                     models.CharField(
+                        verbose_name="default delay",
                         blank=True,
                         help_text="Concurrency: the assumed duration of a request until one was measured. Empty: 1s.",
                         max_length=32,
@@ -191,6 +210,7 @@ class Migration(migrations.Migration):
                 (
                     "lease",
                     models.CharField(
+                        verbose_name="lease",
                         blank=True,
                         help_text="Concurrency: the time after which the slot of a killed process is released. It must be longer than the longest request. Empty: 2min. “none”: slots are only released by the request itself.",
                         max_length=32,
@@ -199,6 +219,7 @@ class Migration(migrations.Migration):
                 (
                     "tiers",
                     models.TextField(
+                        verbose_name="tiers",
                         blank=True,
                         help_text="One tier per line, with its rate: “pro: 600/m”, or “staff: none” for no limit. Several rates: “pro: 10/s;1000/h”. The setting TIER names the tier of a request. Requests of other tiers have the numbers above.",
                     ),
@@ -206,6 +227,7 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     models.CharField(
+                        verbose_name="key",
                         default="ip",
                         help_text="How requests are grouped, for example ip, user or ip+path.",
                         max_length=200,
@@ -214,6 +236,7 @@ class Migration(migrations.Migration):
                 (
                     "path",
                     models.CharField(
+                        verbose_name="path",
                         blank=True,
                         help_text="Requests with this path; * matches any characters: /api/*",
                         max_length=200,
@@ -222,12 +245,16 @@ class Migration(migrations.Migration):
                 (
                     "route",
                     models.CharField(
-                        blank=True, help_text="Requests with this URL name: shop:pay, or shop:*", max_length=200
+                        verbose_name="route",
+                        blank=True,
+                        help_text="Requests with this URL name: shop:pay, or shop:*",
+                        max_length=200,
                     ),
                 ),
                 (
                     "view",
                     models.CharField(
+                        verbose_name="view",
                         blank=True,
                         help_text="Requests for the view with this dotted name: shop.views.pay, or shop.views.*",
                         max_length=200,
@@ -236,6 +263,7 @@ class Migration(migrations.Migration):
                 (
                     "methods",
                     models.CharField(
+                        verbose_name="methods",
                         blank=True,
                         help_text="Requests with these methods: GET POST. GET includes HEAD. Empty: all methods.",
                         max_length=64,
@@ -244,35 +272,45 @@ class Migration(migrations.Migration):
                 (
                     "exempt_networks",
                     models.TextField(
-                        blank=True, help_text="One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."
+                        verbose_name="exempt networks",
+                        blank=True,
+                        help_text="One network or address per line: 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.",
                     ),
                 ),
                 (
                     "exempt_users",
                     models.TextField(
+                        verbose_name="exempt users",
                         blank=True,
                         help_text="One user per line: the user name, or user:7 with the primary key, as in keys.",
                     ),
                 ),
                 (
                     "exempt_groups",
-                    models.TextField(blank=True, help_text="One group per line. Its members are exempt."),
+                    models.TextField(
+                        verbose_name="exempt groups",
+                        blank=True,
+                        help_text="One group per line. Its members are exempt.",
+                    ),
                 ),
                 (
                     "exempt_paths",
                     models.TextField(
-                        blank=True, help_text="One path per line; * matches any characters: /api/status/*"
+                        verbose_name="exempt paths",
+                        blank=True,
+                        help_text="One path per line; * matches any characters: /api/status/*",
                     ),
                 ),
                 (
                     "cost",
                     models.PositiveIntegerField(
-                        default=1, help_text="The number of requests that each request counts as."
+                        verbose_name="cost", default=1, help_text="The number of requests that each request counts as."
                     ),
                 ),
                 (
                     "ban",
                     models.CharField(
+                        verbose_name="ban",
                         blank=True,
                         help_text="Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is twice as long. Empty: no bans.",
                         max_length=32,
@@ -281,6 +319,7 @@ class Migration(migrations.Migration):
                 (
                     "ban_after",
                     models.BigIntegerField(
+                        verbose_name="ban after",
                         blank=True,
                         help_text="The number of refusals, within the time of the ban, that cause it. Empty: 1.",
                         null=True,
@@ -289,6 +328,7 @@ class Migration(migrations.Migration):
                 (
                     "mode",
                     models.CharField(
+                        verbose_name="mode",
                         choices=[
                             ("enforce", "Enforce"),
                             ("shadow", "Shadow: decide and count, but let pass"),
@@ -315,16 +355,23 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.PositiveSmallIntegerField(
-                        blank=True, help_text="HTTP status of refusals. Empty: the setting STATUS.", null=True
+                        verbose_name="status",
+                        blank=True,
+                        help_text="HTTP status of refusals. Empty: the setting STATUS.",
+                        null=True,
                     ),
                 ),
                 (
                     "order",
-                    models.IntegerField(default=0, help_text="The order in which the policies for a request decide."),
+                    models.IntegerField(
+                        verbose_name="order",
+                        default=0,
+                        help_text="The order in which the policies for a request decide.",
+                    ),
                 ),
-                ("version", models.BigIntegerField(default=1, editable=False)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("version", models.BigIntegerField(verbose_name="version", default=1, editable=False)),
+                ("created_at", models.DateTimeField(verbose_name="created at", auto_now_add=True)),
+                ("updated_at", models.DateTimeField(verbose_name="updated at", auto_now=True)),
             ],
             options={
                 "verbose_name": "limit policy",
@@ -343,26 +390,35 @@ class Migration(migrations.Migration):
             name="QuotaUsage",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("quota", resty_django.fields.ExactCharField(max_length=64)),
-                ("key", resty_django.fields.ExactCharField(max_length=200)),
+                ("quota", resty_django.fields.ExactCharField(verbose_name="quota", max_length=64)),
+                ("key", resty_django.fields.ExactCharField(verbose_name="key", max_length=200)),
                 ("starts_at", models.BigIntegerField(verbose_name="start")),
                 ("ends_at", models.BigIntegerField(verbose_name="end")),
                 (
                     "used",
-                    models.BigIntegerField(default=0, help_text="Units used, and units reserved to be used next."),
+                    models.BigIntegerField(
+                        verbose_name="used", default=0, help_text="Units used, and units reserved to be used next."
+                    ),
                 ),
                 (
                     "granted",
-                    models.BigIntegerField(default=0, help_text="Units in addition to the limit, in this period."),
+                    models.BigIntegerField(
+                        verbose_name="granted", default=0, help_text="Units in addition to the limit, in this period."
+                    ),
                 ),
-                ("limit", models.BigIntegerField(help_text="The limit when units were last reserved.")),
+                (
+                    "limit",
+                    models.BigIntegerField(verbose_name="limit", help_text="The limit when units were last reserved."),
+                ),
                 (
                     "resets",
                     models.PositiveIntegerField(
-                        default=0, help_text="The number of times that the used units were set to 0."
+                        verbose_name="resets",
+                        default=0,
+                        help_text="The number of times that the used units were set to 0.",
                     ),
                 ),
-                ("updated_at", models.DateTimeField(auto_now=True)),
+                ("updated_at", models.DateTimeField(verbose_name="updated at", auto_now=True)),
             ],
             options={
                 "verbose_name": "quota usage",

@@ -13,6 +13,7 @@ class Migration(migrations.Migration):
             model_name="limitpolicy",
             name="rate",
             field=models.CharField(
+                verbose_name="rate",
                 blank=True,
                 help_text="The rate of requests, for example 200/s or 30/min. A request must pass all of several rates: "
                 "10/s;1000/h. Windows, token bucket: instead of the numbers that it defines.",
@@ -23,6 +24,7 @@ class Migration(migrations.Migration):
             model_name="limitpolicy",
             name="limit",
             field=models.BigIntegerField(
+                verbose_name="limit",
                 blank=True,
                 help_text="Windows without a rate: requests per window. Concurrency: requests at the same time.",
                 null=True,
@@ -32,6 +34,7 @@ class Migration(migrations.Migration):
             model_name="limitpolicy",
             name="window",
             field=models.CharField(
+                verbose_name="window",
                 blank=True,
                 help_text="Windows without a rate: the length of a window, for example 1h, 10min or 30s.",
                 max_length=32,

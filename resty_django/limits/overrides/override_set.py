@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_interface
 from math import inf
+from time import time_ns
 from typing import Final, NamedTuple
 
 from ..algorithms.decision import Decision
@@ -60,15 +61,17 @@ ByLimit = dict[str, Override]
 class OverrideSet:
     """All overrides that may apply now or later. `policies_only`: they apply only to policies."""
 
-    __slots__ = ("_exact", "_networks", "_policies_only", "size")
+    __slots__ = ("_exact", "_limits", "_networks", "_policies_only", "size")
 
     def __init__(self, overrides: Iterable[Override], policies_only: bool) -> None:
         self._exact: dict[tuple[str, str], ByLimit] = {}
         networks: dict[tuple[int, int], dict[int, ByLimit]] = {}
         self._policies_only = policies_only
+        self._limits: set[str] = set()
         self.size = 0
         for override in overrides:
             self.size += 1
+            self._limits.add(override.limit)
             if override.kind == _NETWORK:
                 network = parse_network(override.key)
                 shift = _BITS[network.version] - network.prefixlen
@@ -81,6 +84,13 @@ class OverrideSet:
             version: [(shift, networks[version, shift]) for own, shift in sorted(networks) if own == version]
             for version in _BITS
         }
+
+    def applies(self, series: str, key: str, roles: Sequence[str]) -> bool:
+        """Return whether `find` would return an override now. Fast for limits that no override names."""
+        limits = self._limits
+        if series not in limits and ALL_LIMITS not in limits:
+            return False
+        return self.find(series, key, roles, time_ns() / 1e9) is not None
 
     def find(self, series: str, key: str, roles: Sequence[str], at: float) -> Override | None:
         """Return the override in force for a key of a limit at a time in epoch seconds, or None.

@@ -16,7 +16,7 @@ from ..algorithms.decision import Decision
 from ..bans import registry as bans
 from ..limiters import base, concurrency
 from ..overrides import current as overrides
-from ..overrides.override_set import OverrideSet
+from ..overrides import override_set
 from ..quotas import quota
 from ..stores.direct import DirectStore
 from ..stores.local import LocalStore
@@ -64,7 +64,7 @@ def frozen_limits(now: float | None = None) -> Iterator[FrozenClock]:
         return DirectStore(LocalStore(1_000_000, clock=clock, name=name))
 
     with _replaced(replacement, _Bans(clock)), ExitStack() as stack:
-        for module in (base, concurrency, bans, overrides, quota):
+        for module in (base, concurrency, bans, overrides, override_set, quota):
             stack.enter_context(mock.patch.object(module, "time_ns", clock.nanoseconds))
         yield clock
 
@@ -75,7 +75,7 @@ def no_limits() -> Iterator[None]:
     with (
         _replaced(lambda name: _NoLimits(LocalStore(name=name)), _Bans(time.time)),
         mock.patch.object(quota.Quota, "_use", _unlimited),
-        mock.patch.object(OverrideSet, "find", return_value=None),
+        mock.patch.object(override_set.OverrideSet, "find_for", return_value=None),
     ):
         yield
 
@@ -93,7 +93,7 @@ class _Bans:
         value, end = self._items.get(key, (None, 0.0))
         return value if end > self._clock() else None
 
-    def get_many(self, keys: Sequence[str]) -> dict[str, Any]:
+    def get_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return {key: value for key in keys if (value := self.get(key)) is not None}
 
     def safe_set(self, key: str, value: Any, ttl: float) -> Outcome:
@@ -111,7 +111,7 @@ class _Bans:
     async def aget(self, key: str) -> Any:
         return self.get(key)
 
-    async def aget_many(self, keys: Sequence[str]) -> dict[str, Any]:
+    async def aget_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return self.get_many(keys)
 
     async def asafe_set(self, key: str, value: Any, ttl: float) -> Outcome:

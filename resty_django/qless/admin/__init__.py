@@ -22,7 +22,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
             *("undepend", "clone", "retry_graph", "cancel_graph"),
         ),
     ),
-    FailureGroup: ("failures.FailureGroupAdmin", ()),
+    FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     JobClass: ("classes.JobClassAdmin", ()),
     Worker: ("workers.WorkerAdmin", ("deregister", "quiet", "resume", "stop", "scale", "stacks")),

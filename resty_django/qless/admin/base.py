@@ -84,6 +84,9 @@ class ListContext(TypedDict, total=False):
     """URL and text of a link, and whether it is dangerous."""
     bulk: str
     """The URL of bulk operations on the list."""
+    picks_url: str
+    """The URL of operations on selected rows, if it is not `bulk`; `picks_label`: the label of the operations."""
+    picks_label: Any
     operations: Sequence[Operation]
     select_all: int | bool | None
     """Whether an operation may select all of the list."""

@@ -58,7 +58,7 @@ class Progress:
     @classmethod
     def from_post(cls, post: Any) -> Progress:
         """Return the progress in the hidden fields of a form."""
-        return cls(**{key: _parse_count(post.get(f"run-{key}")) for key in cls.__slots__})
+        return cls(**{key: parse_count(post.get(f"run-{key}")) for key in cls.__slots__})
 
     @property
     def seen(self) -> int:
@@ -191,7 +191,8 @@ class BulkAdmin(JobsAdmin[JobRow]):
         progress = Progress.from_post(request.POST)
         progress.total = progress.total or job_list.total()
         errors = bulk_operation.run_step(progress)
-        text = f"{operation.done_label} {formatting.number(progress.done)} of {formatting.job_count(progress.total)}."
+        counts = f"{formatting.number(progress.done)} of {formatting.job_count(progress.total)}"
+        text = f"{operation.done_label} {counts}."
         self.add_history(request, text, _list_row(job_list.job_filter))
         if progress.seen < progress.total and job_list.total() > bulk_operation.list_index(progress):
             context = _progress_context(request, operation, progress, errors, list_address)
@@ -374,5 +375,5 @@ def _list_row(job_filter: JobFilter) -> Named:
     return JobRow.from_name(f"all {job_filter.state} jobs")
 
 
-def _parse_count(digits: str | None) -> int:
+def parse_count(digits: str | None) -> int:
     return int(digits) if digits and digits.isascii() and digits.isdigit() and len(digits) < 12 else 0

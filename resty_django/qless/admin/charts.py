@@ -18,7 +18,12 @@ from ..clients.figures import UNITS, Durations, Span, Totals
 from ..clients.replies import QueueStats, Throughput
 from .formatting import job_count
 
-PERIODS: Final = {"hour": "Last hour", "day": "Last day", "week": "Last week", "month": "Last 30 days"}
+PERIODS: Final[dict[str, str | Promise]] = {
+    "hour": gettext_lazy("Last hour"),
+    "day": gettext_lazy("Last day"),
+    "week": gettext_lazy("Last week"),
+    "month": gettext_lazy("Last 30 days"),
+}
 SPANS: Final = {"hour": ("minute", 60), "day": ("hour", 24), "week": ("day", 7), "month": ("day", 30)}
 """Unit and number of the spans of a period."""
 _PER: Final[dict[int, str | Promise]] = {
@@ -39,7 +44,7 @@ def period_of(request: HttpRequest, default: str = "hour") -> str:
 
 def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
     """Return links to all periods: URL, text, and whether it is `period`. `query`: other parameters, such as "q=x&"."""
-    return [(f"?{query}period={key}", _(label), key == period) for key, label in PERIODS.items()]
+    return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
 
 
 def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:

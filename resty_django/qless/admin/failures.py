@@ -17,7 +17,8 @@ from resty_django.admin.charts import Series, sparkline
 from ..clients.job import Job
 from ..models import FailureGroup, token
 from . import formatting, operations
-from .base import TEMPLATES, JobsAdmin
+from .base import TEMPLATES
+from .failure_bulk import FailureGroupBulk
 from .failure_report import FailureContext, failure_context
 from .forms import NameForm
 from .job_export import with_export
@@ -53,7 +54,7 @@ class GroupContext(TypedDict):
     quick_operations: Sequence[tuple[str, str, bool]]
 
 
-class FailureGroupAdmin(JobsAdmin[FailureGroup]):
+class FailureGroupAdmin(FailureGroupBulk):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
@@ -76,6 +77,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             caption=_("Failures"),
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
+            picks=True,
             export=sheet_of("failure-groups", EXPORTED, lambda: (self._row(client, row.values) for row in rows)),
         )
         total = sum(groups.values())
@@ -90,6 +92,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             form=NameForm(request.GET),
             shortcuts=[(formatting.list_url("job", state="failed"), _("All failed jobs"))],
             bulk=f"{formatting.list_url('job')}bulk/?state=failed",
+            operations=self.group_operations(request),
+            picks_url="bulk/",
+            picks_label=_("Action for the jobs of selected groups"),
             quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Cancel everything"))
             if total
             else [],
@@ -110,6 +115,8 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
                 "says": formatting.name(message.splitlines()[-1] if message else "", 100),
             },
             {**values, "first": first, "last": last},
+            pick=token(group),
+            title=formatting.name(group),
         )
 
     @method_decorator(require_safe)

@@ -171,8 +171,8 @@ def _text_of(span: _Span) -> SafeString | str:
     if what == "put":
         return _put_text(span)
     if what == "popped" and worker:
-        template = _("Popped by {}") if span.run == 1 else _("Popped by {}, run {}")
-        return format_html(template, worker_link, span.run)
+        template = _("Popped by {worker}") if span.run == 1 else _("Popped by {worker}, run {run}")
+        return format_html(template, worker=worker_link, run=span.run)
     if what == "taken" and worker:
         return format_html(_("Taken over by {}"), worker_link)
     if what == RETRIED and group:

@@ -60,7 +60,7 @@ class NewJob(StuckList):
             try:
                 jid = self._start(request, client, klass, form.cleaned_data)
             except self.refusals as error:
-                self.message_user(request, format_html("Not done: {}", str(error)), messages.ERROR)
+                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             else:
                 return HttpResponseRedirect(formatting.url("job", jid))
         context |= {"form": form, "task": formatting.name(klass), "back": f"{formatting.list_url('job')}start/"}

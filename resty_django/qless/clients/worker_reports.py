@@ -26,11 +26,11 @@ LATE_AFTER: Final = 60.0
 LATE_FACTOR: Final = 10.0
 """A job is late if it has run this many times as long as jobs of its class usually do."""
 LATE_WITHOUT_HISTORY: Final = 3600.0
-"""Seconds after which a job is late whose class the worker has not completed before."""
+"""Seconds after which a job is late whose class has not been completed before."""
 
 
 class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that a worker runs. `seconds`: since it was popped; `usual`: mean of its class in this worker, if known."""
+    """A job that a worker runs. `seconds`: since it was popped; `usual`: time of other jobs of its class, if known."""
 
     jid: str
     klass: str

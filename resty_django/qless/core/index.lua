@@ -13,7 +13,7 @@
 -- index.put     jid mark terms ...  Reply: number of jobs that exist. `terms`: a JSON list that replaces the old terms
 -- index.sweep                       Continues the pass: examines about 250 jobs, and removes indexed jobs that do not
 --                                   exist, of 250. Reply: 1: call it again; 0: the pass is complete, and another one
---                                   begins after a minute
+--                                   begins after a minute. If `max-index` is 0, removes 250 entries
 -- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete}: whether a pass has been
 --                                   completed
 -- index.find    terms [state s] [queue q] [cursor c] [count=25] [scan=1000]
@@ -104,7 +104,14 @@ if command == 'index.sweep' then
   local full = index_full()
   local key, budget = prefix .. 'index-pass', 2.5 * STEP
   local pass = call('HMGET', key, 'jobs', 'entry', 'until')
-  if (tonumber(pass[3]) or 0) > now or max_index <= 0 then
+  if max_index <= 0 then
+    local members = call('ZRANGE', prefix .. 'index', 0, budget - 1)
+    for _, member in ipairs(members) do
+      lazy_helpers().unindex(string.sub(member, find(member, '\0', 1, true) + 9), member)
+    end
+    call('DEL', key, prefix .. 'unindexed', prefix .. 'classes')
+    return members[1] and 1 or 0
+  elseif (tonumber(pass[3]) or 0) > now then
     return 0
   end
   local at, offset = string.match(pass[1] or '1:0', '^(%d+):(%d+)$')

@@ -42,6 +42,7 @@ from .loop import WorkerLoop
 from .options import Options
 from .running_job import RunningJob
 from .stacks import encode_stacks
+from .usual_times import UsualTimes
 
 if TYPE_CHECKING:
     from ..clients.client import Client
@@ -74,6 +75,7 @@ class RemoteControl:
         self._client = client
         self._loop = loop
         self._options = options
+        self._usual_times = UsualTimes(client, loop.in_flight.run_times)
         self._wake = wake
         self._keep = keep
         self._changing = threading.Lock()
@@ -198,10 +200,10 @@ class RemoteControl:
         ]
 
     def _reported(self, running: RunningJob) -> ReportedJob:
-        klass = running.job.klass
+        klass, seconds = running.job.klass, time.monotonic() - running.started_at
         return ReportedJob(
             jid=readable(running.jid, LONGEST_NAME),
             klass=readable(klass, LONGEST_NAME),
-            seconds=round(time.monotonic() - running.started_at, 1),
-            usual=self._loop.in_flight.run_times.usual(klass),
+            seconds=round(seconds, 1),
+            usual=self._usual_times.usual(klass, seconds),
         )

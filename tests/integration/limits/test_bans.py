@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from resty_django.limits import bans, request_refused
+from resty_django.limits.bans import registry
 from resty_django.limits.bans.registry import dictionary
 from resty_django.limits.bans.rule import BanRule, ban_rule
 from resty_django.limits.decorators import limit_count, limit_req, limit_window
@@ -209,6 +211,30 @@ def test_bans_and_foreign_data_share_a_dictionary() -> None:
     dictionary().set("ban:5:hello", 7)
     dictionary().rpush("ban:list", 7)
     assert bans.current_bans() == []
+
+
+@pytest.mark.usefixtures("bans_store")
+def test_bans_are_found_by_limits_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "BATCH", 2)
+    bans.add("192.0.2.1", for_="1h")
+    bans.add("192.0.2.1", for_="2h", limit="search")
+    bans.add("192.0.2.2", for_="2h", limit="search")
+    bans.add("192.0.2.3", for_=0.02, limit="search")
+    while bans.find("192.0.2.3", "search") is not None:
+        time.sleep(0.01)
+    dictionary().rpush(registry.name_of("pay", "192.0.2.1"), 7)
+    dictionary().set(registry.name_of("slow", "192.0.2.1"), 7)
+    names = [(limit, f"192.0.2.{number}") for limit in ("", "search", "pay", "slow") for number in (1, 3, 4)]
+    assert [(ban.limit, ban.key) for ban in registry.in_force(names)] == [("", "192.0.2.1"), ("search", "192.0.2.1")]
+    assert registry.in_force([]) == []
+
+
+def test_frozen_bans_are_found_by_limits_and_keys(clock: FrozenClock) -> None:
+    bans.add("192.0.2.1", for_="1min")
+    names = [("", "192.0.2.1"), ("search", "192.0.2.1")]
+    assert [ban.limit for ban in registry.in_force(names)] == [""]
+    clock.tick(60)
+    assert registry.in_force(names) == []
 
 
 def test_rate_states_evict_no_ban_and_a_full_dictionary_is_reported(

@@ -17,6 +17,7 @@ from resty_django.limits import bans
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import current
 from resty_django.limits.statistics.reporter import Totals, stats
+from resty_django.limits.testing import no_limits
 from tests.integration.limits.policy_tools import POLICIES, make_policy
 from tests.integration.limits.test_overrides import everywhere, override  # noqa: F401 - fixtures
 
@@ -79,6 +80,14 @@ async def test_a_blocked_address_does_not_log_in(log_in: Any, limit: str, kind: 
     # What was refused is no failed log-in.
     await fail(log_in, 9)
     assert await stored() == []
+
+
+@pytest.mark.usefixtures("everywhere")
+async def test_no_limits_lifts_a_block(log_in: Any) -> None:
+    await replace("blocked")
+    with no_limits():
+        assert await log_in()
+    assert not await log_in()
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -35,6 +35,7 @@ from resty_django.limits.enforcement.request_limits import RequestLimit
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import UNREAD, current
 from resty_django.limits.policies import registry
+from resty_django.limits.policies.enforcers import enforcer_for
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
@@ -427,6 +428,30 @@ def test_a_change_acts_with_its_commit() -> None:
     LimitOverride.objects.get().delete()
     assert ask() == 429
     assert current.active is None
+
+
+@pytest.mark.db
+def test_a_request_without_an_override_is_decided_as_if_there_were_none() -> None:
+    make_policy(limit=9, key="ip")
+    override("1/h", limit="pay")
+    override("none", limit="other")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    enforcer = enforcer_for([policy])
+
+    def is_short(address: str) -> bool:
+        return isinstance(enforcer.decide(sync_requests.get("/", REMOTE_ADDR=address), {}), tuple)
+
+    assert [is_short("198.51.100.1") for _ in range(2)] == [True, True]
+    assert not is_short(IP), "its override decides"
+    assert current.active is not None
+    assert current.active.applies("pay", IP, ("ip",))
+    assert not current.active.applies("pay", "198.51.100.1", ("ip",))
+    assert not current.active.applies("unnamed", IP, ("ip",))
+    override("none", limit="")
+    assert current.active.applies("unnamed", IP, ("ip",))
+    assert not current.active.applies("decorator:shop.views.pay:req", IP, ("ip",)), "the setting OVERRIDES"
+    assert UNREAD.applies("unnamed", IP, ("ip",))
 
 
 @pytest.mark.db

@@ -1,13 +1,15 @@
 "use strict";
 /* Loaded with resty_django/live.js. Changes nothing except by pressing a button that the user has pressed before. */
 {
+  const { selectAll } = document.currentScript.dataset;
+
   /* A check box in the table head selects all rows. */
   const addChoosers = () => {
     for (const head of document.querySelectorAll("th.resty-pick:not(:has(input))")) {
       const box = document.createElement("input");
       box.type = "checkbox";
       box.dataset.restyScript = ""; // live.js keeps it
-      box.setAttribute("aria-label", "Select all rows on this page");
+      box.setAttribute("aria-label", selectAll);
       box.addEventListener("change", () => {
         for (const each of head.closest("table").querySelectorAll("input[name=pick]")) each.checked = box.checked;
       });

@@ -212,6 +212,8 @@ def test_the_size_of_the_index_is_bounded(core: Core) -> None:
     core("cancel", "a")
     assert index(core, "d", "w:x\x1f") == 1
     core("config.set", "max-index", 0)
+    sweep(core)
+    assert entries(core) == core.client.keys("ql:i*") == core.client.keys("ql:classes") == []
     core.put("e")
     assert core.client.llen("ql:unindexed") == 0
     assert core.json("index.count", [["c:", ""]])["limit"] == 0

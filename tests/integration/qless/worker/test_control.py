@@ -16,6 +16,8 @@ from django.core.management import CommandError, call_command
 from resty_django.qless import Client, InvalidArgument, QlessError
 from resty_django.qless.clients.worker_reports import JobStack, WorkerReport, WorkerStacks
 from resty_django.qless.worker.heartbeat import liveness
+from resty_django.qless.worker.run_times import RunTimes
+from resty_django.qless.worker.usual_times import UsualTimes
 from tests.integration.qless.worker.conftest import (
     JOBS,
     Workers,
@@ -51,14 +53,14 @@ def confirmed(client: Client, name: str) -> WorkerReport:
     )
 
 
-def stacks(client: Client, name: str) -> WorkerStacks:
+def stacks(client: Client, name: str, seconds: float = 40.0) -> WorkerStacks:
     request = client.workers.request_stacks(name)
 
     def answer() -> WorkerStacks | None:
         answer = client.workers.stacks(name)
         return answer if answer is not None and answer.id == request else None
 
-    return wait_for(answer, "stacks are to arrive")  # type: ignore[no-any-return]
+    return wait_for(answer, "stacks are to arrive", seconds)  # type: ignore[no-any-return]
 
 
 def functions(stack: JobStack) -> list[str]:
@@ -122,6 +124,29 @@ def test_a_killed_worker_leaves_a_report_that_expires(workers: Start, client: Cl
     assert 0 < client.source.sync().ttl(f"ql:report:{report.name}") <= 600
     client.workers.deregister(report.name)
     assert client.workers.reports(report.name) == []
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_usual_times_come_from_all_workers_if_this_one_has_none(client: Client, runs: int) -> None:
+    now = client.clock()
+    own = RunTimes()
+    usual_times = UsualTimes(client, own)
+    for _ in range(runs):
+        client.queues["q"].put("K")
+        client.clock = lambda: now  # type: ignore[misc]
+        job = client.queues["q"].pop()
+        assert job is not None
+        client.clock = lambda: now + 4  # type: ignore[misc]
+        job.complete()
+    client.clock = time.time  # type: ignore[misc]
+    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert usual_times.usual("K", 59) is None  # not requested
+    usual = [usual_times.usual("K", 61) for _ in range(10)]
+    assert usual == ([pytest.approx(4.0, rel=0.42)] * 10 if runs == 3 else [None] * 10)
+    assert client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] - calls == 2  # two days, once
+    for _ in range(3):
+        own.record("K", 30.0)
+    assert usual_times.usual("K", 61) == 30.0
 
 
 # --- quiet, resume, stop, scale ---
@@ -314,9 +339,10 @@ def test_the_stack_of_a_worker_whose_interpreter_is_blocked(workers: Start, clie
     run = workers()
     run.ready()
     (report,) = reports(client)
-    jobs = [put(client, "long", 600), put(client, "holds_gil", 600)]
-    started(client, len(jobs))
-    answer = stacks(client, report.name)
+    for count, name in enumerate(("long", "holds_gil"), 1):  # the second one stops all threads
+        put(client, name, 600)
+        started(client, count)
+    answer = stacks(client, report.name, 90)
     assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
     assert {stack.jid for stack in answer.jobs} == {""}
     assert sorted(functions(stack)[-1] for stack in answer.jobs) == ["holds_gil", "long"]

@@ -1,0 +1,105 @@
+"""Admin pages in another language: pages work with translated texts, which are marked here with ⟦ and ⟧."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from resty_django.ids import next_id, stop
+from resty_django.ids.models import IdCounter, IdRule
+from resty_django.limits.models import LimitOverride, LimitPolicy
+from resty_django.limits.policies import registry
+from resty_django.shdict import shdicts
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+ADDABLE = ("resty_ids_idrule", "resty_limits_limitpolicy", "resty_limits_limitoverride", "resty_limits_keyban")
+APPS = ("resty_django", "resty_ids", "resty_limits", "resty_cache")
+TEXT = re.compile(r"<(h1|h2|th|label|legend|dt)\b[^>]*>(.*?)</\1>", re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _translated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Mark all texts that gettext translates."""
+    stop()
+    translation.gettext("")  # replaces the stub of the functions below by themselves
+    for name in ("gettext", "ngettext", "pgettext", "npgettext"):
+        original = getattr(translation._trans, name)
+        monkeypatch.setattr(
+            translation._trans, name, lambda *args, original=original: f"⟦{original(*args)}⟧" if args[0] else ""
+        )
+    yield
+    stop()
+    registry.forget_policies()
+
+
+def changelists() -> list[str]:
+    names = [f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry]
+    return [name for name in names if name.startswith(APPS)]
+
+
+def check(client: Client, url: str) -> str:
+    reply = client.get(url)
+    assert reply.status_code == 200, url
+    page = reply.content.decode()
+    assert "⟦" in page
+    return page
+
+
+def test_lists_and_forms_are_translated(admin_client: Client) -> None:
+    rule = IdRule.objects.create(name="order", source="O{counter:06d}", max_counter=999_999)
+    next_id("order", app="shop")
+    counter = IdCounter.objects.get()
+    policy = LimitPolicy.objects.create(name="pay", algorithm="leaky_bucket", rate="10/s", key="ip")
+    broken = LimitPolicy.objects.create(name="broken", algorithm="leaky_bucket", key="ip")
+    override = LimitOverride.objects.create(kind="ip", key="192.0.2.1", rate="none")
+    shdicts["default"].set("translated", {"a": 1}, ttl=60)
+    pages = [
+        reverse("admin:resty_ids_idrule_change", args=[rule.pk]),
+        reverse("admin:resty_ids_idcounter_change", args=[counter.pk]),
+        reverse("admin:resty_ids_idcounter_raise", args=[counter.pk]),
+        reverse("admin:resty_ids_idcounter_lower", args=[counter.pk]),
+        reverse("admin:resty_limits_limitpolicy_change", args=[policy.pk]),
+        reverse("admin:resty_limits_limitpolicy_change", args=[broken.pk]),
+        reverse("admin:resty_limits_limitoverride_change", args=[override.pk]),
+        reverse("admin:resty_limits_limitpolicy_all_limits"),
+        reverse("admin:resty_limits_limitpolicy_import"),
+        reverse("admin:resty_django_shareddictionary_change", args=["default"]) + "?key=translated",
+        reverse("admin:resty_cache_cache_change", args=["default"]),
+    ]
+    for name in changelists():
+        pages.append(reverse(f"admin:{name}_changelist"))
+    pages += [reverse(f"admin:{name}_add") for name in ADDABLE]
+    for url in pages:
+        check(admin_client, url)
+
+
+def test_no_heading_or_label_is_left_in_english(admin_client: Client) -> None:
+    IdRule.objects.create(name="order", source="O{counter:06d}", max_counter=999_999)
+    page = check(admin_client, reverse("admin:resty_ids_idrule_add")).partition('id="content"')[2]
+    texts = [" ".join(re.sub(r"<[^>]+>", " ", match[2]).split()) for match in TEXT.finditer(page)]
+    assert len(texts) > 15
+    assert [text for text in texts if re.search("[a-z]", text) and "⟦" not in text] == []
+
+
+def test_errors_of_a_form_are_translated(admin_client: Client) -> None:
+    url = reverse("admin:resty_limits_limitpolicy_import")
+    page = admin_client.post(url, {"text": ""}).content.decode()
+    assert "⟦The file is missing. Choose a file or paste its text.⟧" in page
+
+
+def test_entries_of_the_history_stay_english(admin_client: Client) -> None:
+    from django.contrib.admin.models import LogEntry
+
+    policy: Any = LimitPolicy.objects.create(name="pay", algorithm="leaky_bucket", rate="10/s", key="ip")
+    data = {"action": "shadow", "_selected_action": [policy.pk], "confirmed": "1"}
+    reply = admin_client.post(reverse("admin:resty_limits_limitpolicy_changelist"), data, follow=True)
+    assert "⟦Changed to shadow: pay.⟧" in reply.content.decode()
+    assert LogEntry.objects.latest("pk").change_message == "Changed the mode from enforce to shadow."

@@ -1,0 +1,120 @@
+"""Operations on selected failure groups: confirmation, steps, permissions and history."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+
+from resty_django.qless import Client
+from resty_django.qless.admin import bulk
+from resty_django.qless.models import token
+from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, logged, path, person, text_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+
+BULK = f"{ROOT}failuregroup/bulk/"
+
+
+def post(browser: Browser, verb: str, *groups: str, **data: Any) -> Any:
+    return browser.post(BULK, {"verb": verb, "pick": [token(group) for group in groups], **data}, follow=True)
+
+
+def hidden(text: str) -> dict[str, list[str]]:
+    """Return the hidden fields of a form."""
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([\w-]+)" value="([^"]*)"', text):
+        if name != "csrfmiddlewaretoken":
+            fields.setdefault(name, []).append(value)
+    return fields
+
+
+@pytest.fixture
+def groups(jobs_site: Client) -> Client:
+    """Return a site with three failure groups of 3, 2 and 1 jobs."""
+    for name, count in (("mail-Timeout", 3), ("pdf-Memory", 2), (HOSTILE, 1)):
+        for number in range(count):
+            failed(jobs_site, f"{name}-{number}", group=name)
+    return jobs_site
+
+
+def test_groups_have_check_boxes(admin_client: Browser, groups: Client) -> None:
+    text = text_of(admin_client, path("failuregroup"))
+    assert text.count('name="pick"') == 3
+    assert 'action="bulk/"' in text
+    assert "Action for the jobs of selected groups" in text
+    assert re.findall(r'<option value="(\w+)">', text) == ["retry", "move", "cancel"]
+
+
+def test_the_confirmation_counts_and_changes_nothing(admin_client: Browser, groups: Client) -> None:
+    text = post(admin_client, "retry", "mail-Timeout", "pdf-Memory").content.decode()
+    assert "5 jobs in 2 failure groups" in text
+    assert re.search(r"mail-Timeout</a></th><td>3 jobs", text)
+    assert groups.jobs.failed() == {"mail-Timeout": 3, "pdf-Memory": 2, HOSTILE: 1}
+    assert logged() == []
+
+
+@pytest.mark.parametrize(("verb", "label"), [("retry", "Retried"), ("cancel", "Canceled")])
+def test_all_jobs_of_the_groups_are_changed(admin_client: Browser, groups: Client, verb: str, label: str) -> None:
+    reply = post(admin_client, verb, "mail-Timeout", HOSTILE, confirmed="yes")
+    assert f"{label} 4 jobs." in reply.content.decode()
+    assert groups.jobs.failed() == {"pdf-Memory": 2}
+    assert logged() == [f"{label} 3 jobs.", f"{label} 1 job."]
+    assert (groups.jobs.get("mail-Timeout-0") is None) == (verb == "cancel")
+
+
+def test_steps_go_on_from_group_to_group(
+    admin_client: Browser, groups: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "STEP", 2)
+    monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
+    text = post(admin_client, "retry", "mail-Timeout", "pdf-Memory", confirmed="yes", rate="10").content.decode()
+    seen = []
+    for _ in range(5):
+        if "data-go-on" not in text:
+            break
+        seen.append(re.search(r"(\d) of 5 jobs", text)[1])  # type: ignore[index]
+        text = admin_client.post(BULK, hidden(text), follow=True).content.decode()
+    assert seen == ["2"]
+    assert "Retried 5 jobs." in text
+    assert groups.jobs.failed() == {HOSTILE: 1}
+    states = [groups.jobs.get(f"mail-Timeout-{number}").state for number in range(3)]  # type: ignore[union-attr]
+    assert states[1:] == ["scheduled", "scheduled"]
+
+
+def test_jobs_that_refuse_do_not_stop_the_others(
+    admin_client: Browser, groups: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "STEP", 2)
+    monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
+    groups.queues["mail"].put("K", jid="dependent", depends=["mail-Timeout-1"])
+    text = post(admin_client, "cancel", "mail-Timeout", "pdf-Memory", confirmed="yes").content.decode()
+    for _ in range(5):
+        if "data-go-on" not in text:
+            break
+        text = admin_client.post(BULK, hidden(text), follow=True).content.decode()
+    assert "Canceled 4 jobs. Unchanged: 1." in text
+    assert groups.jobs.failed() == {"mail-Timeout": 1, HOSTILE: 1}
+
+
+def test_each_operation_needs_its_permission(groups: Client) -> None:
+    retrying = person("view_job", "retry_job")
+    assert re.findall(r'<option value="(\w+)">', text_of(retrying, path("failuregroup"))) == ["retry", "move"]
+    assert post(retrying, "cancel", "mail-Timeout", confirmed="yes").status_code == 403
+    assert post(person("view_job"), "retry", "mail-Timeout", confirmed="yes").status_code == 403
+    assert person().post(BULK, {"verb": "retry", "pick": "mail-Timeout"}).status_code == 403
+    assert groups.jobs.failed()["mail-Timeout"] == 3
+
+
+def test_get_and_wrong_forms_change_nothing(admin_client: Browser, groups: Client) -> None:
+    assert admin_client.get(f"{BULK}?verb=cancel&pick=mail-Timeout&confirmed=yes").status_code == 302
+    for verb, picks in (("cancel", []), ("tag", ["mail-Timeout"]), ("", ["mail-Timeout"])):
+        assert "Nothing selected." in post(admin_client, verb, *picks, confirmed="yes").content.decode()
+    assert "There is nothing to do." in post(admin_client, "retry", "unknown").content.decode()
+    strict = Browser(enforce_csrf_checks=True)
+    strict.force_login(admin_client.get("/admin/").wsgi_request.user)
+    assert strict.post(BULK, {"verb": "cancel", "pick": "mail-Timeout", "confirmed": "yes"}).status_code == 403
+    assert sum(groups.jobs.failed().values()) == 6
+    assert logged() == []
