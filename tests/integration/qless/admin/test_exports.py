@@ -8,6 +8,7 @@ import json
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client as Browser
@@ -141,3 +142,9 @@ def test_an_export_changes_nothing_and_reports_a_store_that_is_down(
     assert {key: valkey.dump(key) for key in valkey.keys("*")} == before
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
     assert browser.get(f"{ROOT}job/?export=csv").status_code == 503
+
+
+def test_the_jobs_of_a_search_are_exported(browser: Browser) -> None:
+    for query in ("state:failed", "error:Timeout", "state:failed class:shop.jobs.Send"):
+        url = f"{path('job')}?{urlencode({'q': query, 'export': 'json'})}"
+        assert [row["jid"] for row in rows_of(browser, url)] == ["failed-1"]
