@@ -51,7 +51,8 @@ def test_the_form_shows_the_numbers_of_the_algorithm(
     choose(driver, "algorithm", "concurrency")
     assert seen(driver) == ["limit", "burst", "default_delay", "lease"]
     choose(driver, "algorithm", "fixed_window")
-    assert seen(driver) == ["limit", "window"]
+    assert seen(driver) == ["rate", "limit", "window"]
+    write(driver, "rate", "")
     write(driver, "name", "pay")
     write(driver, "limit", "5000")
     driver.find_element("name", "_continue").click()
