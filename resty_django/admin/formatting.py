@@ -46,8 +46,10 @@ def number(value: float | None) -> str:
 def duration(value: float) -> str:
     """Return a duration in its one or two largest units: "2 min 5 s"."""
     value = abs(value)
-    if value < 1:
-        return f"{_localized(value * 1000, 0)} {pgettext_lazy('unit of time', 'ms')}"
+    if value < 0.995:
+        milliseconds = value * 1000
+        digits = _rounded(milliseconds) if milliseconds < 10 else _localized(milliseconds, 0)
+        return f"{digits} {pgettext_lazy('unit of time', 'ms')}"
     if value < 10:
         return f"{_rounded(value)} {pgettext_lazy('unit of time', 's')}"
     for length, unit, lower_length, lower_unit in _UNITS:
