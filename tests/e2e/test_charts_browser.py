@@ -8,7 +8,7 @@ from resty_django.qless import Client
 from tests.e2e.browser import OpenPage
 from tests.integration.qless.admin.tools import failed, fill, path
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e, pytest.mark.redis]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e, pytest.mark.browser, pytest.mark.redis]
 FILL = "selector => getComputedStyle(document.querySelector(selector)).fill"
 
 
