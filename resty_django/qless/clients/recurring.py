@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FIELDS: Final = frozenset(("priority", "interval", "retries", "data", "klass", "queue", "backlog"))
 PAUSE: Final = 1e10
 """Seconds by which a pause puts off the next job: 317 years. Every core then creates none, and knows nothing of it."""
+ADD_PAUSE: Final = "return redis.call('ZADD', KEYS[1], 'XX', 'INCR', ARGV[1], ARGV[2])"
+"""A script, because redis-py before 8 expects an integer from ZADD, and ZINCRBY would bring a canceled job back."""
 _RECORD: Final = reader(RecurringRecord)
 _TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 
@@ -184,7 +186,7 @@ class RecurringJob:
         recurring job again does. Raises `NoSuchJob`."""
         due = yield from self._due()
         if due is None or (
-            not is_paused(due) and (yield RedisCommand(("ZADD", self._key(), "XX", "INCR", PAUSE, self.jid))) is None
+            not is_paused(due) and (yield RedisCommand(("EVAL", ADD_PAUSE, 1, self._key(), PAUSE, self.jid))) is None
         ):
             raise NoSuchJob(f"The recurring job {self.jid} does not exist: it was canceled.")
 
