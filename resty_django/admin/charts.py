@@ -30,8 +30,6 @@ ABOVE: Final = 38
 """Height in pixels of the line with the name of the y axis."""
 BELOW: Final = 26
 """Height in pixels of the marks of the x axis, which narrow screens show in a larger font."""
-HALF_DIGIT: Final = 3.5
-"""Half of the width in pixels of a character of the marks of the x axis."""
 MIN_COLUMNS: Final = 8
 """Number of columns that always fit, so that a single bar is not as wide as the chart."""
 
@@ -265,13 +263,12 @@ def _y_axis(scale: Scale, height: int) -> SafeString:
 
 def _x_axis(marks: Sequence[tuple[int, str]], step: float, height: int) -> SafeString:
     base = ABOVE + height
-    places = [(LEFT + (index + 0.5) * step, text) for index, text in marks]
     return format_html_join(
         "",
         '<path class="resty-base" d="M{} {}v5"/><text x="{}" y="{}" text-anchor="middle">{}</text>',
-        (  # the text of the last mark moves to the left if it would be cut off
-            (_digits(x), base, _digits(min(x, LEFT + WIDTH - HALF_DIGIT * len(text))), base + 20, text)
-            for x, text in places
+        (
+            (x, base, x, base + 20, text)
+            for x, text in ((_digits(LEFT + (index + 0.5) * step), text) for index, text in marks)
         ),
     )
 

@@ -190,12 +190,3 @@ def test_time_axis_is_in_the_current_time_zone() -> None:
         days = time_axis([START - START % DAY + DAY * number for number in range(30)], DAY)
         assert (days.labels[0], days.heading) == ("11/14/2023", "Day (UTC)")
         assert 4 <= len(days.marks) <= 6
-
-
-def test_the_last_mark_is_not_cut_off() -> None:
-    axis = Axis(["a"] * 60, [(30, "13:20"), (59, "13:50")], "From")
-    svg = str(Chart("Title", [Series("bar", "", [1] * 60)], axis, "calls", Unit.COUNT, "", height=100).svg)
-    places = {
-        text: float(x) for x, text in re.findall(r'<text x="([^"]+)" y="[^"]+" text-anchor="middle">([\d:]+)<', svg)
-    }
-    assert places == {"13:20": 64 + 30.5 * 11, "13:50": 64 + 660 - 5 * 3.5}
