@@ -17,9 +17,14 @@ from .forks import after_fork
 
 PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
+REPORT_INTERVAL: Final = 30.0
+"""Seconds between two calls of `on_failure` during an outage."""
 
 B = TypeVar("B", bound="CircuitBreaker")
 
+on_failure: Callable[[str, float, str], object] | None = None
+"""Called at the beginning of an outage, and repeatedly while it lasts, with the store's name, the beginning in epoch
+seconds, and the error. It must neither wait nor raise."""
 on_recovery: Callable[[str, float, str], object] | None = None
 """Called at the end of an outage, with the store's name, the beginning in epoch seconds, and the error. It must neither
 wait nor raise."""
@@ -44,6 +49,7 @@ class CircuitBreaker(ABC):
         self._error = ""
         self._since = 0.0
         self._failed_at = 0.0
+        self._report_at = 0.0
         self.retry_at = 0.0
         _breakers.add(self)
 
@@ -66,14 +72,21 @@ class CircuitBreaker(ABC):
     def record_failure(self, error: Exception) -> None:
         """Open the circuit after a failed call of the store."""
         with _lock:
+            now = time.monotonic()
             self._error = str(error)
-            self.retry_at = time.monotonic() + PAUSE
-            if self.down:
+            self.retry_at = now + PAUSE
+            begins = not self.down
+            if begins:
+                self.down = True
+                self.calls = 0
+                self._since, self._failed_at = time.time(), now
+            elif now < self._report_at:
                 return
-            self.down = True
-            self.calls = 0
-            self._since, self._failed_at = time.time(), time.monotonic()
-        self.log_failure(error)
+            self._report_at = now + REPORT_INTERVAL
+        if begins:
+            self.log_failure(error)
+        if on_failure is not None:
+            on_failure(self.name, self._since, self._error)
 
     def reset(self) -> None:
         """Close the circuit after a successful call of the store."""

@@ -1,8 +1,9 @@
-"""Hooks that note the ends of outages, and the version of a process when it begins to work."""
+"""Hooks that note outages, and the version of a process when it begins to work."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -21,15 +22,22 @@ record_deploy = deferred("resty_django.timeline.log.record_deploy")
 
 
 def connect() -> None:
-    """Wait for ends of outages and for the first request. May be called repeatedly."""
+    """Wait for outages and for the first request. May be called repeatedly."""
+    circuit_breaker.on_failure = on_failure
     circuit_breaker.on_recovery = on_recovery
     request_started.connect(on_request, dispatch_uid=_UID)
+
+
+def on_failure(store: str, since: float, error: str) -> None:
+    """Note that an outage has begun or lasts, without waiting for the store."""
+    if not in_tests():
+        in_background(partial(record_outage, store, since, time.time(), error, ended=False))
 
 
 def on_recovery(store: str, since: float, error: str) -> None:
     """Note the end of an outage, without waiting for the store."""
     if not in_tests():
-        in_background(partial(record_outage, store, since, error))
+        in_background(partial(record_outage, store, since, time.time(), error, ended=True))
 
 
 def on_request(**kwargs: Any) -> None:

@@ -16,23 +16,25 @@ from . import MOST_ENTRIES, Entry, Span, Story, log, story
 
 
 def outages(span: Span) -> Story:
-    """Return outages of stores: ended ones, as all processes noted them, and current ones of this process."""
-    entries = [
-        Entry(each.at, _("Store %(store)s was down") % {"store": each.store}, each.error, each.until, "error")
-        for each in log.load().outages
-        if span.contains(each.at, each.until)
-    ]
+    """Return outages of stores as all processes noted them, and current ones of this process."""
+    current = {each.store: (each.since, each.error) for each in circuit_breaker.outages()}
+    entries = []
+    for each in log.load().outages:
+        if each.lasts(span.now):
+            current[each.store] = (each.at, each.error)
+        elif span.contains(each.at, each.until):
+            title = _("Store %(store)s was down") % {"store": each.store}
+            entries.append(Entry(each.at, title, each.error, each.until, "error"))
     entries += [
-        Entry(each.since, _("Store %(store)s is down") % {"store": each.store}, each.error, None, "error")
-        for each in circuit_breaker.outages()
-        if span.contains(each.since, span.now)
+        Entry(since, _("Store %(store)s is down") % {"store": store}, error, None, "error")
+        for store, (since, error) in current.items()
+        if span.contains(since, span.now)
     ]
-    return story(
-        entries,
-        notes=[
-            _("Outages are noted when they end. Of current outages, only the process that made this page is asked.")
-        ],
+    note = _(
+        "Processes note an outage when it begins, every 30 seconds, and when it ends, but not while the dictionary of"
+        " the alerts is down itself. Then, of current outages, only the process that made this page is asked."
     )
+    return story(entries, notes=[note])
 
 
 def deploys(span: Span) -> Story:

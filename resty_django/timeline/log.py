@@ -1,6 +1,7 @@
 """The stored log of outages and deploys: one item of a shared dictionary, written only when something changes.
 
-Each process notes the end of an outage that it has seen; outages of one store that overlap are one entry.
+Each process notes an outage that it sees when it begins, every 30 seconds, and when it ends; outages of one store that
+overlap are one entry.
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ LONGEST: Final = 300
 
 
 class StoredOutage(msgspec.Struct, frozen=True):
-    """An outage of a store, in epoch seconds."""
+    """An outage of a store, in epoch seconds. `until`: its end, or when it was last noted if it has not `ended`."""
 
     store: str
     at: float
     until: float
     error: str
+    ended: bool = True
+
+    def lasts(self, now: float) -> bool:
+        """Return whether a process has noted it lately, and none its end."""
+        return not self.ended and now - self.until <= NEAR
 
 
 class StoredDeploy(msgspec.Struct, frozen=True):
@@ -66,7 +72,8 @@ def with_outage(stored: Log, outage: StoredOutage) -> Log:
     for other in stored.outages:
         if other.store == outage.store and other.at - NEAR <= outage.until and outage.at - NEAR <= other.until:
             first = min(other, outage, key=lambda each: each.at)
-            outage = StoredOutage(outage.store, first.at, max(other.until, outage.until), first.error)
+            last = max(other, outage, key=lambda each: (each.until, each.ended))
+            outage = StoredOutage(outage.store, first.at, last.until, first.error, last.ended)
         else:
             kept.append(other)
     outages = sorted([*kept, outage], key=lambda each: each.at)
@@ -81,9 +88,12 @@ def with_deploy(stored: Log, version: str, process: str, now: float) -> Log:
     return Log(stored.outages, (*stored.deploys, StoredDeploy(now, version, process, before))[-MOST:])
 
 
-def record_outage(store: str, since: float, error: str) -> None:
-    """Note that an outage has ended now. It is lost if the log cannot be written."""
-    outage = StoredOutage(one_line(store, LONGEST), since, time.time(), one_line(error, LONGEST))
+def record_outage(store: str, since: float, until: float, error: str, ended: bool) -> None:
+    """Note an outage, which lasted until `until` or, if it has not `ended`, still lasted then (epoch seconds).
+
+    It is lost if the log cannot be written.
+    """
+    outage = StoredOutage(one_line(store, LONGEST), since, until, one_line(error, LONGEST), ended)
     _write(lambda stored: with_outage(stored, outage))
 
 

@@ -110,6 +110,20 @@ def test_outages_of_one_store_that_overlap_are_one_entry() -> None:
     assert len(log.outages) == MOST
 
 
+def test_an_outage_ends_once_its_end_is_noted_or_nobody_notes_it_any_more() -> None:
+    log = with_outage(Log(), StoredOutage("redis", 100, 100, "first", ended=False))
+    log = with_outage(log, StoredOutage("redis", 100, 130, "second", ended=False))
+    (outage,) = log.outages
+    assert (outage.at, outage.until, outage.error, outage.ended) == (100, 130, "first", False)
+    assert outage.lasts(190)
+    assert not outage.lasts(191)
+    log = with_outage(log, StoredOutage("redis", 100, 140, "first"))
+    log = with_outage(log, StoredOutage("redis", 100, 140, "noted late", ended=False))
+    (outage,) = log.outages
+    assert (outage.until, outage.ended) == (140, True)
+    assert not outage.lasts(141)
+
+
 def test_a_version_is_a_deploy_when_it_follows_another() -> None:
     log: Any = Log()
     for now, version in enumerate(("1", "1", "2", "2", "1")):

@@ -106,7 +106,7 @@ def test_all_parts_are_on_one_page(jobs: Any, admin_client: Client, empty_cache:
     with pytest.raises(CallbackFailed, match="source"):
         empty_cache.get("key", fails)
     now = time.time()
-    log.record_outage("redis:jobs", now - 60, "ConnectionError: refused")
+    log.record_outage("redis:jobs", now - 60, now, "ConnectionError: refused", ended=True)
     log.record_deploy("worker")
     incident = Incident(
         rule="latency mail",
@@ -283,6 +283,31 @@ def test_outages_are_on_the_page_while_they_last_and_later(
     assert "Store redis:shared is down Error" not in shown
 
 
+def test_an_outage_that_another_process_sees_is_on_the_page(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.time()
+    monkeypatch.setattr(autostart, "in_tests", lambda: False)
+    monkeypatch.setattr(circuit_breaker, "REPORT_INTERVAL", 0.0)
+    breaker = Breaker("redis:shared")
+    breaker.record_failure(OSError("refused"))
+    until(lambda: bool(log.load().outages))
+    (first,) = log.load().outages
+    breaker.record_failure(OSError("still refused"))
+    until(lambda: log.load().outages[0].until > first.until)
+    (noted,) = log.load().outages
+    assert (noted.ended, noted.error, noted.at) == (False, "refused", first.at)
+    breaker.down = False  # as in another process, which has not called the store
+    assert "Store redis:shared is down Error" in titles(admin_client)
+    killed = log.StoredOutage("redis:jobs", clock - 900, clock - 600, "refused", ended=False)
+    log._write(lambda stored: log.with_outage(stored, killed))
+    assert "Store redis:jobs was down Error" in titles(admin_client)
+    breaker.down = True
+    breaker.reset()
+    until(lambda: log.load().outages[-1].ended)
+    assert "Store redis:shared was down Error" in titles(admin_client)
+
+
 def test_processes_note_their_version_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.load().deploys == ()
     autostart.on_request()  # not in tests
@@ -304,7 +329,7 @@ def test_a_log_that_cannot_be_written_disturbs_nothing(settings: Any, caplog: py
     broken = {"PATH": "/proc/resty-is-not-writable"}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {**names, "default": broken}}
     log.record_deploy("web")
-    log.record_outage("redis", 1.0, "refused")
+    log.record_outage("redis", 1.0, 2.0, "refused", ended=True)
     assert sum("could not be noted" in record.getMessage() for record in caplog.records) == 2
     shdicts.close_all()
     assert isinstance(shdicts["limits"], SharedDict)
