@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.charts import Chart
+from resty_django.admin.tables import Table
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
@@ -26,7 +27,6 @@ from ..models import Named, name_of, token
 from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
 from .operations import OPERATIONS, Operation
-from .tables import Table
 
 M = TypeVar("M", bound=Named)
 TEMPLATES: Final = "admin/resty_qless"

@@ -22,6 +22,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
@@ -34,7 +35,6 @@ from .base import TEMPLATES, ActionContext, JobsAdmin
 from .forms import OperationForm, queues_of
 from .job_lists import JobFilter, JobList, fetch_jobs
 from .rows import state_of
-from .tables import PAGE_SIZE
 
 STEP: Final = 500
 """Maximum number of jobs in one step."""

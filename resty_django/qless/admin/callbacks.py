@@ -9,11 +9,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.admin.tables import Column, Row, Table, table
+
 from ..clients.outcomes import Callback, Outcome
 from . import formatting
 from .job_lists import fetch_jobs
 from .rows import state_of
-from .tables import Column, Row, Table, table
 
 COLUMNS: Final = (
     Column("end", gettext_lazy("Enqueued at"), sorts=False),

@@ -11,6 +11,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.tables import Column, Row, Table, table
+
 from ..clients.figures import Totals, by_class, summed
 from ..models import JobClass
 from . import charts, formatting
@@ -18,7 +20,6 @@ from .base import JobsAdmin
 from .forms import NameForm
 from .job_lists import failed_jids_of, fetch_jobs
 from .rows import failure_of
-from .tables import Column, Row, Table, table
 
 COLUMNS: Final = (
     Column("klass", gettext_lazy("Class")),

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.charts import Series, sparkline
+from resty_django.admin.tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.job import Job
 from ..models import FailureGroup, token
@@ -24,7 +25,6 @@ from .forms import NameForm
 from .job_export import with_export
 from .job_lists import MAX_SORTED, JobFilter, failed_jids, fetch_jobs
 from .rows import failure_of, jobs_table
-from .tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),

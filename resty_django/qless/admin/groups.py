@@ -15,6 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.tables import PAGE_SIZE, Column, Row, Table, page_of, pager, sheet_of, table
+
 from ..clients.job import Job
 from ..clients.replies import Group
 from ..errors import GraphTooLarge, GroupError
@@ -28,7 +30,6 @@ from .job_export import jobs_sheet
 from .job_lists import fetch_jobs
 from .rows import COLUMNS as JOB_COLUMNS
 from .rows import gone_row, job_row
-from .tables import PAGE_SIZE, Column, Row, Table, page_of, pager, sheet_of, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),

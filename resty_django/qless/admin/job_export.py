@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Final
 
 from resty_django.admin.export import Sheet, moment
+from resty_django.admin.tables import PAGE_SIZE, Table
 from resty_django.text import printable
 
 from ..clients.job import Job
@@ -19,7 +20,6 @@ from ..redaction import redacted_arguments
 from .arguments import LONGEST
 from .job_lists import JobList
 from .rows import failure_of, history_of, state_of
-from .tables import PAGE_SIZE, Table
 
 COLUMNS: Final = (
     *("jid", "class", "state", "queue", "priority", "tags", "retries_left", "worker", "txid", "put", "changed"),

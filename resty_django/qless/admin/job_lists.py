@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from resty_django.admin.tables import PAGE_SIZE
+
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
 from ..clients.serialization import as_list, decode, read, reader, scores, text
@@ -20,7 +22,6 @@ from ..search.query import Term, first, parse
 from ..search.terms import Fragment, match_all
 from .formatting import QUEUE_STATES
 from .job_search import FEW, MAX_EXAMINED, IndexLookup, age_of, document_of, is_index_cursor
-from .tables import PAGE_SIZE
 
 _COUNTS: Final = reader(QueueCounts)
 _SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import percent
+from resty_django.admin.tables import Table, changed
 from resty_django.text import printable
 
 from ..clients.graph import groups_of
@@ -41,7 +42,6 @@ from .job_search import EXAMPLES, notes, suggestions
 from .links import links
 from .new_job import NewJob
 from .rows import jobs_table, state_of
-from .tables import Table, changed
 
 MAX_GROUPS: Final = 100
 """Maximum number of dependencies that are recognized as groups."""

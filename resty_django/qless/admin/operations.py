@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.core import signing
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 
 from ..clients.job import Job
@@ -16,7 +17,6 @@ from ..clients.put_options import options_of
 from ..clients.transport import Request
 from ..errors import DependencyError
 from .job_lists import fetch_jobs
-from .tables import PAGE_SIZE
 
 SALT: Final = "resty_django.qless.admin.undo"
 UNDO_SECONDS: Final = 3600

@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import NONE
+from resty_django.admin.tables import Column, Row, table
 from resty_django.text import printable
 
 from ..clients.serialization import text
@@ -29,7 +30,6 @@ from .base import TEMPLATES, ActionContext, JobsAdmin
 from .forms import SeenForm
 from .glossary import OPERATION_HELP
 from .job_lists import redis_command
-from .tables import Column, Row, table
 
 FIXES: Final = (
     "advance-state",

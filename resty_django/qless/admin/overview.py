@@ -9,12 +9,13 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from resty_django.admin.tables import Column, Row, Table, table
+
 from ..clients.queue import PAUSE_REASON
 from ..clients.replies import QueueCounts, Throughput, WorkerLife
 from ..clients.serialization import read, reader, text
 from . import formatting
 from .job_lists import redis_command
-from .tables import Column, Row, Table, table
 
 WORST: Final = 10
 """Maximum number of failure groups shown."""

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.charts import Chart, Series, sparkline
+from resty_django.admin.tables import Column, Row, Table, table
 from resty_django.text import printable
 
 from ..clients.queue import pause_with_reason, unpause_and_forget_reason
@@ -32,7 +33,6 @@ from .job_lists import JobFilter, queue_counts, redis_command
 from .recurring_list import recurring_table
 from .rows import jobs_table
 from .stuck import stuck_notice, stuck_url
-from .tables import Column, Row, Table, table
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),

@@ -10,13 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from ..clients.job import Job
-from ..errors import QlessError
-from ..models import token
-from . import formatting
-from .job_lists import MAX_SORTED, JobFilter, JobList
-from .job_search import fragments_html
-from .tables import (
+from resty_django.admin.tables import (
     PAGE_SIZE,
     Column,
     Pager,
@@ -32,6 +26,13 @@ from .tables import (
     table,
     with_choices,
 )
+
+from ..clients.job import Job
+from ..errors import QlessError
+from ..models import token
+from . import formatting
+from .job_lists import MAX_SORTED, JobFilter, JobList
+from .job_search import fragments_html
 
 COLUMNS: Final = (
     Column("job", _("Job")),

@@ -12,12 +12,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, table
+
 from ..clients.replies import StuckJob
 from ..models import name_of, token
 from . import formatting
 from .graph_actions import GraphActions
 from .job_lists import fetch_jobs, queue_counts
-from .tables import PAGE_SIZE, Column, Pager, Row, changed, table
 
 COLUMNS: Final = (
     Column("job", gettext_lazy("Job"), sorts=False),

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import NONE
+from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.job import Job
 from ..clients.replies import SILENT, WorkerCounts, WorkerLife
@@ -21,7 +22,6 @@ from ..clients.serialization import as_list
 from ..clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, ReportedJob, WorkerReport
 from . import formatting
 from .rows import history_of
-from .tables import Column, Row, Table, table
 
 LIST_COLUMNS: Final = (
     Column("name", gettext_lazy("Worker")),

@@ -17,6 +17,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, sort, table
+
 from ..clients.replies import WorkerCounts
 from ..errors import QlessError
 from ..models import Tag, Worker, name_of, token
@@ -26,7 +28,6 @@ from .forms import NameForm
 from .glossary import OPERATION_HELP
 from .job_export import jobs_of, jobs_sheet
 from .job_lists import MAX_SORTED, JobFilter, JobList, fetch_jobs, redis_command, sorted_set
-from .tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, sort, table
 from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
 from .worker_stacks import request_stacks, stacks_section
 

@@ -14,8 +14,8 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.admin.export import MAX_ROWS
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.qless import Client
-from resty_django.qless.admin.tables import PAGE_SIZE
 from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, fill, hostile, path, person
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
