@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .algorithms.decision import CombinedDecision, Decision
     from .decorators import limit, limit_conn, limit_count, limit_rate, limit_rate_either, limit_req, limit_window
-    from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed
+    from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed, TooManyWaiting
     from .functions import limited
     from .limiters.base import Limiter
     from .limiters.combined import acombine, combine
@@ -58,6 +58,7 @@ __all__ = [
     "SlidingWindow",
     "StoreFailed",
     "TokenBucket",
+    "TooManyWaiting",
     "Usage",
     "acombine",
     "all_policies",
@@ -90,7 +91,7 @@ __all__ = [
 _MODULES: Final = {
     "algorithms.decision": "CombinedDecision Decision",
     "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
-    "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed",
+    "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed TooManyWaiting",
     "limiters.base": "Limiter",
     "limiters.combined": "acombine combine",
     "limiters.concurrency": "Concurrency",

@@ -40,3 +40,20 @@ class Limited(LimitError):
         seconds = self.decision.retry_after
         later = f"Try again after {seconds:g} s." if seconds < inf else "It does not pass later either."
         return f"Over the limit of {self.decision.limit}. {later}"
+
+
+class TooManyWaiting(Limited):
+    """The call would have to wait, but too many calls of the process wait already.
+
+    `count`: the number that may wait. `option`: the setting or the argument that sets it.
+    """
+
+    def __init__(self, decision: Decision | CombinedDecision, count: int, option: str) -> None:
+        super().__init__(decision)
+        self.args = (decision, count, option)
+        self.count = count
+        self.option = option
+
+    def __str__(self) -> str:
+        waiting = f"{self.count} calls of this process wait" if self.count else "No call may wait"
+        return f"{super().__str__()} {waiting}: see {self.option}."

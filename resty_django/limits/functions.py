@@ -15,7 +15,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
@@ -27,12 +27,13 @@ from .bans.banning import Banning
 from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
 from .enforcement.key_kinds import roles_of, stored_key
-from .errors import Limited
+from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.rate import IDLE, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
+from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
 from .overrides.current import current
 from .overrides.limits import overridden_calls
 from .statistics.catalog import FUNCTION
@@ -52,6 +53,7 @@ def limited(
     key: str | Callable[..., object] = "",
     key_kind: str | None = None,
     wait: Duration | None = 0,
+    max_waiting: int | None = None,
     name: str = "",
     **options: Any,
 ) -> Callable[[F], F]:
@@ -61,10 +63,12 @@ def limited(
     are counted together; a string, or a function of the call's arguments that returns one, or None for no limit.
     `key_kind`: "user" or "address" if the keys are IDs of users or addresses, so that their overrides apply.
     `wait`: the seconds or the duration that a call may wait for its turn (None: indefinitely); a call that would wait
-    longer raises `Limited`. An async function waits without blocking the event loop. `name`: functions with the same
-    name and rate share a limit (default: each function has a separate limit). `options`: `store` and `on_error` of
-    `LimiterOptions`, and `BanOptions`: a key whose calls raise `Limited` too often is banned, and its calls raise it
-    without waiting.
+    longer raises `Limited`. An async function waits without blocking the event loop. `max_waiting`: the maximum number
+    of calls of this function that wait in a process at a time (None: the setting MAX_WAITING_CALLS, which counts the
+    calls of all functions); a further call that would have to wait raises `TooManyWaiting`, a `Limited`, at once.
+    `name`: functions with the same name and rate share a limit (default: each function has a separate limit).
+    `options`: `store` and `on_error` of `LimiterOptions`, and `BanOptions`: a key whose calls raise `Limited` too often
+    is banned, and its calls raise it without waiting. `TooManyWaiting` does not count for that.
 
     Raise `TypeError` or `ValueError` for wrong arguments. The function raises `Limited`, and `StoreFailed` if
     `on_error` is "raise".
@@ -88,6 +92,7 @@ def limited(
         raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
     store = {option: value for option, value in options.items() if option not in BanOptions.__annotations__}
     buckets_of(rate, "", store)
+    counter_of_calls(max_waiting, "")
 
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
@@ -97,6 +102,7 @@ def limited(
         if rule is not None:
             banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
             banning.list_in_catalog(location)
+        limit = _FunctionLimit(buckets, counters, seconds, counter_of_calls(max_waiting, name or location), banning)
         wrapper: Callable[..., Any]
 
         if iscoroutinefunction(function):
@@ -105,7 +111,7 @@ def limited(
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    await arun(_admitting(buckets, stored_key(call_key, key_kind), seconds, counters, banning))
+                    await arun(_admitting(limit, stored_key(call_key, key_kind)))
                 return await function(*args, **kwargs)
         else:
 
@@ -113,7 +119,7 @@ def limited(
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    run(_admitting(buckets, stored_key(call_key, key_kind), seconds, counters, banning))
+                    run(_admitting(limit, stored_key(call_key, key_kind)))
                 return function(*args, **kwargs)
 
         return wrapper  # type: ignore[return-value]
@@ -147,27 +153,37 @@ def counters_of(
     return counters
 
 
-def _admitting(
-    buckets: Sequence[TokenBucket], key: str, wait: float, counters: Sequence[DecisionCounter], banning: Banning | None
-) -> Steps[None]:
+class _FunctionLimit(NamedTuple):
+    """The limit of a function. `wait`: the seconds that a call may wait. `waiting`: counts its waiting calls."""
+
+    buckets: Sequence[TokenBucket]
+    counters: Sequence[DecisionCounter]
+    wait: float
+    waiting: WaitingCounter
+    banning: Banning | None
+
+
+def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
     """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
-    limiters: Sequence[Limiter[Any]] = buckets
+    limiters: Sequence[Limiter[Any]] = limit.buckets
+    counters, banning = limit.counters, limit.banning
     if current.active is not None:
-        limiters, counters = yield from _overridden(buckets, counters, key)
-    if banning is None or not limiters:
-        yield from _turn(limiters, key, wait, counters)
-        return
-    refusal = yield from banning.refusing(key)
-    banning.record(key, refusal)
-    if refusal is not None:
-        refusal = refusal._replace(limit=limiters[0].shown_limit)
-        counters[0].record(key, refusal)
-        raise Limited(refusal)
+        limiters, counters = yield from _overridden(limiters, counters, key)
+    if banning is not None and limiters:
+        refusal = yield from banning.refusing(key)
+        banning.record(key, refusal)
+        if refusal is not None:
+            refusal = refusal._replace(limit=limiters[0].shown_limit)
+            counters[0].record(key, refusal)
+            raise Limited(refusal)
     try:
-        yield from _turn(limiters, key, wait, counters)
+        with limit.waiting.wait() as waiting:
+            yield from _turn(limiters, key, limit.wait, counters, waiting)
+    except TooManyWaiting:
+        raise
     except Limited as error:
         decision = error.decision
-        if decision.failed or not isinstance(decision, CombinedDecision):
+        if banning is None or decision.failed or not isinstance(decision, CombinedDecision):
             raise
         ban = yield from banning.counting(key, f"over {limiters[decision.refused_by or 0].describe()}")
         if ban is None:
@@ -177,12 +193,19 @@ def _admitting(
 
 
 def turn(
-    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
+    buckets: Sequence[Limiter[Any]],
+    key: str,
+    wait: float,
+    counters: Sequence[DecisionCounter],
+    waiting: Wait | None = None,
 ) -> Steps[CombinedDecision]:
-    """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
+    """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`.
+
+    `waiting`: begins with the first pause; None: any number of calls may wait.
+    """
     if current.active is not None:
         buckets, counters = yield from _overridden(buckets, counters, key)
-    return (yield from _turn(buckets, key, wait, counters))
+    return (yield from _turn(buckets, key, wait, counters, waiting))
 
 
 def _overridden(
@@ -198,7 +221,11 @@ def _overridden(
 
 
 def _turn(
-    buckets: Sequence[Limiter[Any]], key: str, wait: float, counters: Sequence[DecisionCounter]
+    buckets: Sequence[Limiter[Any]],
+    key: str,
+    wait: float,
+    counters: Sequence[DecisionCounter],
+    waiting: Wait | None,
 ) -> Steps[CombinedDecision]:
     if not buckets:
         return CombinedDecision(True)
@@ -212,6 +239,9 @@ def _turn(
         if time.monotonic() + decision.retry_after > end:
             count_together(counters, key, decision, 0.0)
             raise Limited(decision)
+        if waiting is not None and not waiting.enter():
+            count_together(counters, key, decision, 0.0)
+            raise waiting.refusal(decision)
         waited = True
         yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, SHORTEST),))
 

@@ -10,6 +10,7 @@ from resty_django import overview
 from resty_django.metrics import Family, Sample
 from resty_django.overview import Figure, Row, Tile
 
+from .limiters.waiting import waiting_now
 from .statistics.catalog import BAN, kind_and_name
 from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
@@ -81,4 +82,11 @@ def families() -> Iterator[Family]:
         "Decisions that were made while the store was down; included in the other count.",
         ("kind", "limit"),
         [Sample(kind_and_name(name), totals.failed) for name, totals in by_name.items() if totals.failed],
+    )
+    yield Family(
+        "resty_limits_waiting",
+        "gauge",
+        "Requests and calls of this process that wait for their turn.",
+        ("kind",),
+        [Sample((kind,), count) for kind, count in waiting_now().items()],
     )

@@ -53,7 +53,8 @@ class LimitsSettings:
     `application/problem+json`, also from throttles of Django REST framework.
     `template`: the template of the page for refusals. `max_delay`: seconds that a sync view may sleep. `max_wait`:
     seconds that a request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of
-    requests of a process that wait at the same time. `proxies`: networks of trusted proxies.
+    requests of a process that wait at the same time. `max_waiting_calls`: likewise of calls of plain code and outgoing
+    calls without a `max_waiting`. `proxies`: networks of trusted proxies.
     `proxy_header`: the header in which they write the client's address. `ipv6_prefix`: the number of bits of an IPv6
     address that identify a client. `exempt_networks`: networks of clients without limits. `tier`: the dotted path of a
     function of the request that returns its tier, for limits with `tiers` (None: there is none). `rules`: policies, as
@@ -74,6 +75,7 @@ class LimitsSettings:
     max_delay: float = setting(0.0, check=at_least(0))
     max_wait: float = setting(1.0, check=at_least(0))
     max_waiting: int = setting(200, check=at_least(0))
+    max_waiting_calls: int = setting(200, check=at_least(0))
     proxies: tuple[str, ...] = setting((), check=validators.networks_or_unix)
     proxy_header: str = setting("X-Forwarded-For", check=validators.not_blank)
     ipv6_prefix: int = setting(64, check=between(1, 128))

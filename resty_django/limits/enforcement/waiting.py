@@ -11,38 +11,16 @@ no limit counts them.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
+from typing import Final
 
-from resty_django.forks import after_fork
 from resty_django.sansio import Step, Steps, arun, run
 
+from ..limiters.waiting import WaitingCounter
 from .request_limits import SHORTEST_SLEEP, LimitCheck, LimitResult
 from .settings import request_settings
 
-
-class WaitingRequests:
-    """Counts the requests of this process that wait for their turn."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def enter(self) -> bool:
-        """Add one. Return False, and add nothing, if the setting MAX_WAITING is reached."""
-        with self._lock:
-            if self.count >= request_settings().max_waiting:
-                return False
-            self.count += 1
-            return True
-
-    def leave(self) -> None:
-        """Subtract one."""
-        with self._lock:
-            self.count -= 1
-
-
-waiting_requests: WaitingRequests = WaitingRequests()
+waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings().max_waiting)
 
 
 def wait_turn(check: LimitCheck, longest: float) -> bool:
@@ -58,22 +36,18 @@ async def await_turn(check: LimitCheck, longest: float) -> bool:
 def _waiting(check: LimitCheck, longest: float) -> Steps[bool]:
     seconds = min(check.delay, longest)
     queues = check.queued is not None and seconds >= SHORTEST_SLEEP
-    requests = waiting_requests  # a forked child has a new object
-    refused = _too_long(check)
-    if refused is None and queues and not requests.enter():
-        refused = check.queued
-    if refused is not None:
-        yield Step(check.reject_queued, check.areject_queued, (refused,))
-        return False
-    check.admit()
-    if seconds >= SHORTEST_SLEEP:
-        try:
+    with waiting_requests.wait() as wait:
+        refused = _too_long(check)
+        if refused is None and queues and not wait.enter():
+            refused = check.queued
+        if refused is not None:
+            yield Step(check.reject_queued, check.areject_queued, (refused,))
+            return False
+        check.admit()
+        if seconds >= SHORTEST_SLEEP:
             yield Step(time.sleep, asyncio.sleep, (seconds,))
-        finally:
-            if queues:
-                requests.leave()
-        check.start_timing()
-    return True
+            check.start_timing()
+        return True
 
 
 def _too_long(check: LimitCheck) -> LimitResult | None:
@@ -88,11 +62,3 @@ def _too_long(check: LimitCheck) -> LimitResult | None:
         ):
             return result
     return None
-
-
-def _after_fork() -> None:
-    global waiting_requests
-    waiting_requests = WaitingRequests()
-
-
-after_fork(_after_fork)

@@ -7,6 +7,7 @@
     await limiter.aacquire("api.example.org", wait=5)
 
 These calls sleep for the delay and retry after a refusal, for at most `wait` seconds in total; otherwise they raise
+`Limited`. At most MAX_WAITING_CALLS calls of a process wait at a time; further ones raise `TooManyWaiting`, which is a
 `Limited`. The slot of a concurrency limiter is released at the end of the block, with the latency of the block.
 """
 
@@ -23,6 +24,7 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..errors import Limited, LimitError
+from .waiting import waiting_calls
 
 log = logger("resty_django.limits")
 
@@ -77,21 +79,31 @@ async def aacquire(limiter: Any, key: object, wait: float | None = 0, cost: int 
 
 def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Steps[Decision]:
     deadline = _Deadline(limiter, wait, cost)
-    while True:
-        decision: Decision = yield Step(_hit, _ahit, (limiter, key, cost))
-        if decision.allowed:
-            break
-        yield Step(time.sleep, asyncio.sleep, (deadline.pause(decision),))
-    if not deadline.allows(decision):
-        yield Step(_give_back, _agive_back, (limiter, key, cost, decision))
-        raise Limited(decision._replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay))
-    if decision.delay:
+    with waiting_calls.wait() as waiting:
+        while True:
+            decision: Decision = yield Step(_hit, _ahit, (limiter, key, cost))
+            if decision.allowed:
+                break
+            pause = deadline.pause(decision)
+            if not waiting.enter():
+                raise waiting.refusal(decision)
+            yield Step(time.sleep, asyncio.sleep, (pause,))
         try:
-            yield Step(time.sleep, asyncio.sleep, (decision.delay,))
+            if not deadline.allows(decision):
+                raise Limited(_refused(decision))
+            if decision.delay:
+                if not waiting.enter():
+                    raise waiting.refusal(_refused(decision))
+                yield Step(time.sleep, asyncio.sleep, (decision.delay,))
         except BaseException:
             yield Step(_give_back, _agive_back, (limiter, key, cost, decision))
             raise
     return decision
+
+
+def _refused(decision: Decision) -> Decision:
+    """Return a decision that refuses what would have had to wait for too long."""
+    return decision._replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay)
 
 
 class Slot:

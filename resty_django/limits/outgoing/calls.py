@@ -21,6 +21,7 @@ from ..enforcement.key_kinds import roles_of, stored_key
 from ..errors import Limited
 from ..functions import buckets_of, counters_of, turn
 from ..limiters.validation import whole
+from ..limiters.waiting import Wait, counter_of_calls
 from ..statistics.catalog import OUTGOING, caller
 
 log = logger("resty_django.limits")
@@ -37,9 +38,11 @@ class OutgoingLimit:
     `rate`: one or several rates, as in `resty_django.limits.limited`. `key`: a function of the request that returns
     the key under which calls are counted together (None: the host). `key_kind`: "user" or "address" if the keys are IDs
     of users or addresses, so that their overrides apply. `wait`: the seconds, or a duration such as "30s",
-    that a call may wait, including pauses (None: indefinitely). `retries`: how often a call is sent again after a pause
-    that the service has asked for; only if its body can be sent again. `name`: limits with the same name and rate are
-    shared. `store`, `on_error`: as in `LimiterOptions`; the store must be the name of a shared dictionary.
+    that a call may wait, including pauses (None: indefinitely). `max_waiting`: the maximum number of calls that wait in
+    a process at a time (None: the setting MAX_WAITING_CALLS, which also counts the calls of functions). `retries`: how
+    often a call is sent again after a pause that the service has asked for; only if its body can be sent again.
+    `name`: limits with the same name and rate are shared. `store`, `on_error`: as in `LimiterOptions`; the store must
+    be the name of a shared dictionary.
 
     Raise `TypeError` or `ValueError`.
     """
@@ -51,6 +54,7 @@ class OutgoingLimit:
         key: Callable[[Any], object] | None = None,
         key_kind: str | None = None,
         wait: Duration | None = 0,
+        max_waiting: int | None = None,
         retries: int = 1,
         name: str = "outgoing",
         store: str | None = None,
@@ -69,6 +73,7 @@ class OutgoingLimit:
         self._key_of = key
         self._key_kind = key_kind
         self._wait = inf if wait is None else parse_duration(wait)
+        self._waiting = counter_of_calls(max_waiting, name)
         self._retries = retries
         self._name = name
         self._store = store
@@ -85,24 +90,30 @@ class OutgoingLimit:
         """
         end = time.monotonic() + self._wait
         retries = self._retries if again else 0
-        while True:
-            pause = yield from self._remaining(key)
-            if pause > 0:
-                yield from self._sleep(pause, end)
-            yield from turn(self._buckets, key, max(0.0, end - time.monotonic()), self._counters)
-            response = yield send
-            pause = pause_of(response.status_code, response.headers.get("Retry-After"))
-            if pause <= 0:
-                return response
-            yield from self._remember(key, pause)
-            if retries == 0 or time.monotonic() + pause > end:
-                return response
-            retries -= 1
-            yield close(response)
+        with self._waiting.wait() as waiting:
+            while True:
+                pause = yield from self._remaining(key)
+                if pause > 0:
+                    yield from self._sleep(key, pause, end, waiting)
+                yield from turn(self._buckets, key, max(0.0, end - time.monotonic()), self._counters, waiting)
+                waiting.leave()
+                response = yield send
+                pause = pause_of(response.status_code, response.headers.get("Retry-After"))
+                if pause <= 0:
+                    return response
+                yield from self._remember(key, pause)
+                if retries == 0 or time.monotonic() + pause > end or not waiting.enter():
+                    return response
+                retries -= 1
+                yield close(response)
 
-    def _sleep(self, pause: float, end: float) -> Steps[None]:
-        if time.monotonic() + pause > end:
-            raise Limited(Decision.refused(limit=self._buckets[0].shown_limit, retry_after=pause))
+    def _sleep(self, key: str, pause: float, end: float, waiting: Wait) -> Steps[None]:
+        """Sleep for a pause of the service. A refusal is counted as one of the limit."""
+        too_long = time.monotonic() + pause > end
+        if too_long or not waiting.enter():
+            decision = Decision.refused(limit=self._buckets[0].shown_limit, retry_after=pause)
+            self._counters[0].record(key, decision)
+            raise Limited(decision) if too_long else waiting.refusal(decision)
         yield Step(time.sleep, asyncio.sleep, (pause,))
 
     # --- pauses, for all processes ---
