@@ -38,18 +38,3 @@ def test_colours_follow_the_theme(queue_page: str, open_page: OpenPage) -> None:
         assert len({page.evaluate(FILL, f"rect.resty-{kind}") for kind in ("failed", "completed")}) == 2
     assert colours[0][0] != colours[1][0]
     assert colours[0][1] != colours[1][1]
-
-
-def test_a_day_of_a_chart_and_a_table_are_exported_with_one_click(queue_page: str, open_page: OpenPage) -> None:
-    page = open_page()
-    page.goto(f"{queue_page}&period=day")
-    with page.expect_download() as download:
-        page.locator("figure.resty-chart", has_text="Completed and failed").get_by_role("link", name="CSV").click()
-    lines = download.value.path().read_text().splitlines()
-    assert lines[0] == "start,failed,completed"
-    assert len(lines) == 1 + 24
-    page.goto(path("failuregroup"))
-    with page.expect_download() as download:
-        page.get_by_role("link", name="JSON").click()
-    assert download.value.suggested_filename.endswith(".json")
-    assert '"mail-Timeout"' in download.value.path().read_text()

@@ -104,27 +104,6 @@ def shoot(page: Any, name: str) -> None:
     page.screenshot(path=SHOTS / f"admin-jobs-{name}.png", full_page=True)
 
 
-def test_a_worker_is_controlled_in_two_clicks_and_examined_in_three(open_page: OpenPage, jobs_site: Client) -> None:
-    report(jobs_site, "web1-4711")
-
-    def requested() -> list[str]:
-        return [request.action for entry in jobs_site.workers.reports("web1-4711") for request in entry.requests]
-
-    page = open_page()
-    page.goto("/admin/")
-    page.click(f'#content-main a[href="{path("worker")}"]')
-    page.click('button:has-text("Quiet")')
-    page.wait_for_selector("text=not confirmed yet")
-    assert page.url.endswith(path("worker"))
-    assert requested() == ["quiet"]
-    page.goto("/admin/")
-    page.click(f'#content-main a[href="{path("worker")}"]')
-    page.click('th a:has-text("web1-4711")')
-    page.click('button:has-text("Show the stacks of its jobs")')
-    page.wait_for_selector("text=Stacks were requested")
-    assert requested() == ["quiet", "stacks"]
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_are_accessible_under_the_strict_policy(open_page: OpenPage, busy: Client, dark: bool) -> None:
     page = open_page(dark=dark)

@@ -1,4 +1,4 @@
-"""The pages of alerts and of what happened, in a real browser: the way to a time, and the layout with long names."""
+"""The pages of alerts and of what happened, in a real browser: the layout with long names, and updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from resty_django.qless import Client
 from tests.e2e.browser import OpenPage
-from tests.e2e.layout import GROUP
 from tests.e2e.test_layout_browser import accessibility_problems, layout_problems, long_names
 
 __all__ = ["long_names"]
@@ -22,17 +21,6 @@ pytestmark = [
     pytest.mark.redis,
     pytest.mark.timeout(600),
 ]
-
-
-def test_a_time_is_two_clicks_from_the_index(open_page: OpenPage, long_names: Client) -> None:
-    tab = open_page()
-    tab.goto("/admin/")
-    tab.locator("#content").get_by_role("link", name="What happened").first.click()
-    assert tab.locator("table td", has_text=GROUP).count() >= 1
-    tab.get_by_label("Around").fill("03:12")
-    tab.get_by_role("button", name="Show").first.click()
-    tab.wait_for_url("**/?at=03%3A12")
-    assert "2:42" in tab.locator("#resty-timeline strong").inner_text()
 
 
 @pytest.mark.parametrize("name", ["timeline", "alert"])

@@ -78,8 +78,6 @@ class ListContext(TypedDict, total=False):
     periods: Sequence[tuple[str, Any, bool]]
     """Links to other periods of the charts: URL, text, and whether it is the current one."""
     charts: Sequence[Chart]
-    row_form: str
-    """The ID of a form to which buttons in the rows belong."""
     actions: Sequence[tuple[str, Any, bool]]
     """URL and text of a link, and whether it is dangerous."""
     bulk: str

@@ -9,9 +9,10 @@ from typing import Any, Final
 from django import forms
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.backends.utils import csrf_input
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -33,8 +34,6 @@ from .worker_stacks import request_stacks, stacks_section
 
 MOST_JOBS: Final = 200
 """Maximum number of jobs listed on a worker's page."""
-ROW_FORM: Final = "resty-row-form"
-"""The form of `list.html` to which the buttons of the rows belong."""
 TO_LIST: Final = "list"
 """Parameter of an operation's URL: return to the list."""
 TAG_COLUMNS: Final = (
@@ -90,7 +89,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             if counts
             else _("No workers. A worker appears here once it polls for a job.")
         )
-        rows = [list_row(worker, now, _controls(worker) if controls else "") for worker in workers]
+        rows = [list_row(worker, now, _controls(request, worker) if controls else "") for worker in workers]
         key, descending = order_of(request, LIST_COLUMNS)
         if key:
             rows = sort(rows, key, descending)
@@ -107,7 +106,6 @@ class WorkerAdmin(JobsAdmin[Worker]):
             request,
             workers_table,
             form=NameForm(request.GET),
-            row_form=ROW_FORM if controls else "",
             notes=[note % {"count": formatting.number(stuck)}] if stuck else [],
         )
 
@@ -188,7 +186,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             object_id,
             "stop",
             lambda name, _data: self.client().workers.stop(name),
-            message=_("The worker was asked to stop."),
+            message=_("The worker was asked to stop. It ends after its running jobs, and is not replaced."),
             log_text=_("Asked to stop."),
             danger=True,
         )
@@ -274,22 +272,32 @@ class WorkerAdmin(JobsAdmin[Worker]):
         ]
 
 
-def _controls(worker: WorkerInfo) -> SafeString | str:
-    """Return a row's buttons, which belong to the form `ROW_FORM`."""
-    if worker.report is None or worker.report.state == "stopping":
+def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
+    """Return a row's form. Its first button, which Enter in the number of slots presses, is the one that scales."""
+    report = worker.report
+    if report is None or report.state == "stopping":
         return ""
-    is_quiet = worker.report.state == "quiet"
-    label = _("Resume") if is_quiet else _("Quiet")
+    slots = next((request.slots for request in report.requests if request.slots is not None), report.slots)
+    quiet = ("resume", _("Resume")) if report.state == "quiet" else ("quiet", _("Quiet"))
+    name = formatting.name(worker.name)
+    buttons = [
+        (formatting.url("worker", worker.name, operation, **{TO_LIST: 1}), f"{label}: {name}", danger, label)
+        for operation, label, danger in (
+            ("scale", _("Scale"), ""),
+            (*quiet, ""),
+            ("stop", _("Stop"), " resty-danger-button"),
+        )
+    ]
     return format_html(
-        '<button type="submit" class="button" form="{}" formaction="{}" aria-label="{}">{}</button> '
-        '<a href="{}" aria-label="{}">{}</a>',
-        ROW_FORM,
-        formatting.url("worker", worker.name, "resume" if is_quiet else "quiet", **{TO_LIST: 1}),
-        f"{label}: {formatting.name(worker.name)}",
-        label,
-        formatting.url("worker", worker.name, "stop", **{TO_LIST: 1}),
-        f"{_('Stop')}: {formatting.name(worker.name)}",
-        _("Stop"),
+        '<form method="post" class="resty-controls">{}'
+        '<input type="number" name="slots" value="{}" min="1" max="{}" aria-label="{}"> {}</form>',
+        csrf_input(request),
+        slots,
+        report.max_slots,
+        f"{_('Slots')}: {name}",
+        format_html_join(
+            " ", '<button type="submit" formaction="{}" aria-label="{}" class="button{}">{}</button>', buttons
+        ),
     )
 
 

@@ -121,7 +121,7 @@ def test_a_silent_worker_with_jobs_is_stuck(admin_client: Browser, jobs_site: Cl
 def test_quiet_and_resume_take_one_click_on_the_list(jobs_site: Client, worker: str) -> None:
     operator = person("view_job", "control_worker")
     listed = text_of(operator, path("worker"))
-    (url,) = re.findall(r'form="resty-row-form" formaction="([^"]*/quiet/[^"]*)"', listed)
+    (url,) = re.findall(r'formaction="([^"]*/quiet/[^"]*)"', listed)
     reply = operator.post(url)
     assert reply.status_code == 302
     assert reply["Location"] == path("worker")
@@ -141,15 +141,29 @@ def test_quiet_and_resume_take_one_click_on_the_list(jobs_site: Client, worker: 
     assert logged() == ["Asked to take no new jobs.", "Asked to take jobs again."]
 
 
-def test_stop_needs_a_confirmation(jobs_site: Client, worker: str) -> None:
+def test_stop_needs_a_confirmation_on_the_page_of_the_worker(jobs_site: Client, worker: str) -> None:
     operator = person("view_job", "control_worker")
-    (url,) = re.findall(r'href="([^"]*/stop/[^"]*)"', text_of(operator, path("worker")))
-    confirmation = text_of(operator, url)
-    assert "as after SIGTERM" in confirmation
+    (url,) = re.findall(r'href="([^"]*/stop/[^"]*)"', text_of(operator, path("worker", worker)))
+    assert "as after SIGTERM" in text_of(operator, url)
     assert requested(jobs_site) == []
-    assert operator.post(url)["Location"] == path("worker")
+    assert operator.post(url)["Location"] == path("worker", worker)
     assert requested(jobs_site) == [("stop", None)]
     assert logged() == ["Asked to stop."]
+
+
+def test_stop_and_scale_take_one_click_on_the_list(jobs_site: Client, worker: str) -> None:
+    operator = person("view_job", "control_worker")
+    listed = text_of(operator, path("worker"))
+    assert re.findall(r'name="slots" value="(\d+)" min="1" max="(\d+)"', listed) == [("8", "64")]
+    scale, _quiet, stop = re.findall(r'formaction="([^"]*)"', listed)
+    assert operator.post(scale, {"slots": "12"})["Location"] == path("worker")
+    assert requested(jobs_site) == [("scale", 12)]
+    assert 'name="slots" value="12"' in text_of(operator, path("worker"))
+    assert "errorlist" in operator.post(scale, {"slots": "65"}).content.decode()
+    assert operator.post(stop, {"slots": "12"})["Location"] == path("worker")
+    assert ("stop", None) in requested(jobs_site)
+    assert "is not replaced" in text_of(operator, path("worker"))
+    assert logged() == ["Asked to run 12 jobs at once.", "Asked to stop."]
 
 
 def test_slots_are_checked(jobs_site: Client, worker: str) -> None:
