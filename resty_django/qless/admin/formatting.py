@@ -13,7 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
 
 from resty_django.admin.formatting import NONE, date_time
 from resty_django.admin.formatting import duration as duration
@@ -75,7 +76,10 @@ def relative_time(timestamp: float | None, now: float) -> SafeString | str:
         return NONE
     distance = timestamp - now
     length = duration(round(distance))
-    relative = "now" if abs(distance) < 1 else f"in {length}" if distance > 0 else f"{length} ago"
+    if abs(distance) < 1:
+        relative = pgettext("time", "now")
+    else:
+        relative = (_("in %(time)s") if distance > 0 else _("%(time)s ago")) % {"time": length}
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         exact.isoformat(timespec="seconds"),

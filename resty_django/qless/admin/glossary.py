@@ -19,7 +19,7 @@ STATE_HELP: Final[Mapping[str, Any]] = {
     "complete": _("The job has finished. It is deleted after the time set in the options."),
     "recurring": _("A template that creates a job in its queue at each interval."),
     "skipped": _("The job did not run, because a job for which it waited has failed or was skipped."),
-    "paused": _("State of a queue: its jobs are not handed out."),
+    "paused": _("State of a queue: workers receive no jobs from it."),
 }
 
 GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
@@ -94,9 +94,9 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     ),
     "pause": (
         _("Pause a queue"),
-        _("No jobs are handed out until the queue is unpaused. Running jobs continue."),
+        _("Workers receive no jobs from the queue until it is resumed. Running jobs continue."),
     ),
-    "unpause": (_("Unpause a queue"), _("Jobs of the queue are handed out again.")),
+    "unpause": (_("Resume a queue"), _("Workers receive jobs from the queue again.")),
     "forget": (
         _("Forget a queue"),
         _("Removes the queue from the list until a job is put into it. Only possible for a queue without jobs."),

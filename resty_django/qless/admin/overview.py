@@ -92,17 +92,17 @@ def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Tabl
 
 
 def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker: bool = True) -> Any:
-    """Return whether the queue hands out jobs, and a link to pause or unpause it.
+    """Return whether the queue is active, and a link to pause or resume it.
 
     `has_worker`: False if no worker polls the queue while jobs wait.
     """
-    page, word = ("unpause", _("unpause")) if counts.paused else ("pause", _("pause"))
+    page, word = ("unpause", _("resume")) if counts.paused else ("pause", _("pause"))
     link = format_html('<a href="{}">{}</a>', formatting.url("queue", counts.name, page), word) if may_pause else ""
     if counts.paused:
         return format_html("{} {} {}", formatting.state("paused"), formatting.name(reason, 60) if reason else "", link)
     if not has_worker:
         return format_html('<span class="resty-alarm">{}</span> {}', _("no worker"), link)
-    return format_html("{} {}", _("yes"), link)
+    return format_html("{} {}", _("active"), link)
 
 
 def completed_last_hour(client: Any, names: Sequence[str]) -> dict[str, Sequence[int]]:

@@ -39,8 +39,8 @@ COLUMNS: Final = (
     *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in formatting.QUEUE_STATES),
     Column("recurring", gettext_lazy("Recurring"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
-    Column("hour", gettext_lazy("Done in the last hour"), number=True),
-    Column("pause", gettext_lazy("Handed out"), sorts=False),
+    Column("hour", gettext_lazy("Completed in the last hour"), number=True),
+    Column("pause", gettext_lazy("Status"), sorts=False),
 )
 TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
 MAX_CHARTS: Final = 100
@@ -234,14 +234,14 @@ class QueueAdmin(JobsAdmin[Queue]):
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
             unpause_and_forget_reason(self.client().queues[row.name])
-            return _("The queue is unpaused."), "Unpaused."
+            return _("The queue is active again."), "Resumed."
 
         return self.operation_view(
             request,
             object_id,
             permission="pause_queue",
-            title=_("Unpause"),
-            button=_("Hand out jobs again"),
+            title=_("Resume"),
+            button=_("Resume the queue"),
             perform=perform,
             explain=OPERATION_HELP["unpause"][1],
         )

@@ -98,7 +98,7 @@ def state_of(job: Job, now: float) -> str:
 
 
 def detail_of(job: Job, state: str, now: float) -> Any:
-    """Return details for the state: the failure, the lock, or the dependencies."""
+    """Return details for the state: the failure, the lease, or the dependencies."""
     if state == "failed":
         failure = failure_of(job)
         message = str(failure.get("message", "")).strip()
@@ -109,12 +109,11 @@ def detail_of(job: Job, state: str, now: float) -> Any:
         )
     if state in ("running", "stalled"):
         lease_left = job.expires_at - now
-        template = _("lock for {}") if lease_left > 0 else _("lock lost for {}")
-        return format_html(
-            "{} · {}", formatting.link("worker", job.worker_name), str(template).format(formatting.duration(lease_left))
-        )
+        template = _("lease %(time)s") if lease_left > 0 else _("lease expired %(time)s ago")
+        text = template % {"time": formatting.duration(lease_left)}
+        return format_html("{} · {}", formatting.link("worker", job.worker_name), text)
     if job.dependencies:
-        return str(_("waits for {}")).format(formatting.job_count(len(job.dependencies)))
+        return _("waits for %(jobs)s") % {"jobs": formatting.job_count(len(job.dependencies))}
     return ""
 
 

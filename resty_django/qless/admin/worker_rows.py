@@ -43,7 +43,7 @@ JOB_COLUMNS: Final = (
     Column("queue", gettext_lazy("Queue")),
     Column("running", gettext_lazy("Running for"), number=True),
     Column("usual", gettext_lazy("Usually"), number=True),
-    Column("lease", gettext_lazy("Lock left"), number=True),
+    Column("lease", gettext_lazy("Lease left"), number=True),
 )
 MOST_QUEUES: Final = 5
 """Maximum number of queues listed for a worker."""
@@ -228,7 +228,7 @@ def _job_row(job: Job, usual: float | None, now: float) -> Row:
             "usual": formatting.age(usual),
             "lease": formatting.duration(lease)
             if lease > 0
-            else _("lost for %(time)s") % {"time": formatting.duration(lease)},
+            else _("expired %(time)s ago") % {"time": formatting.duration(lease)},
         },
         {
             "job": job.jid,

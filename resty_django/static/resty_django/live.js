@@ -129,23 +129,22 @@
 
   /* --- the status ----------------------------------------------------------------------------------------------- */
 
-  function ago() {
+  function timePassed() {
     const passed = Math.max(0, Math.round((Date.now() - updated) / 1000));
-    const [count, unit] =
-      passed < 60 ? [passed, "second"] : passed < 3600 ? [Math.floor(passed / 60), "minute"] : [Math.floor(passed / 3600), "hour"];
-    const words = new Intl.RelativeTimeFormat(document.documentElement.lang || "en", { style: "short" });
-    return words.format(-count, unit);
+    const units = text("restyUnits", "s min h").split(" "); // gettext: keep
+    const step = passed < 60 ? 0 : passed < 3600 ? 1 : 2;
+    return `${Math.floor(passed / 60 ** step)} ${units[step]}`;
   }
 
   function say() {
     const stale = failures > 0 || signedOut;
     const pattern = signedOut
-      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s") // gettext: keep
+      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s ago") // gettext: keep
       : stale
-        ? text("restyDown", "Not updated: the server does not respond. Last update: %s") // gettext: keep
-        : text("restyUpdated", "Updated %s");
-    button.textContent = running ? text("restyStop", "Stop reloading") : text("restyGo", "Resume"); // gettext: keep
-    age.textContent = pattern.replace("%s", ago());
+        ? text("restyDown", "Not updated: the server does not respond. Last update: %s ago") // gettext: keep
+        : text("restyUpdated", "Updated %s ago"); // gettext: keep
+    button.textContent = running ? text("restyStop", "Pause updates") : text("restyGo", "Resume updates"); // gettext: keep
+    age.textContent = pattern.replace("%s", timePassed());
     age.classList.toggle("resty-alarm", stale);
     for (const part of parts()) part.toggleAttribute("data-resty-stale", stale);
   }

@@ -204,7 +204,7 @@ def test_pause_stores_a_reason(admin_client: Browser, jobs_site: Client) -> None
     assert jobs_site.jobs.get("running-1").state == "stalled"  # type: ignore[union-attr]
     assert logged() == [
         "Paused. until the <b>new</b> server is there",
-        "Unpaused.",
+        "Resumed.",
         "Paused, its running jobs stopped.",
     ]
 

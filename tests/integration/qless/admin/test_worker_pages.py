@@ -68,7 +68,7 @@ def test_jobs_of_a_worker_with_duration_and_lock(admin_client: Browser, jobs_sit
             jobs_site.source.sync().lset("ql:j:older-history", -1, json.dumps(history))
     report(jobs_site, "here-1", jobs=[ReportedJob(jid="older", klass="shop.jobs.Export", seconds=300, usual=250.0)])
     text = plain(text_of(admin_client, path("worker", "here-1")))
-    rows = text.partition("Lock left")[2]
+    rows = text.partition("Lease left")[2]
     assert rows.index("shop.jobs.Export") < rows.index("shop.jobs.Send")
     assert "mail 5 min" in rows
     assert "4 min 10 s" in rows
