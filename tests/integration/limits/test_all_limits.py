@@ -37,6 +37,7 @@ from resty_django.limits import (
     quota,
 )
 from resty_django.limits.decorators import limit_count, limit_rate_either
+from resty_django.limits.limiters.waiting import waiting_calls
 from resty_django.limits.outgoing.calls import OutgoingLimit
 from resty_django.limits.outgoing.httpx import LimitedTransport
 from resty_django.limits.quotas.throttling import QuotaThrottle
@@ -418,6 +419,9 @@ async def test_web_sockets_are_counted() -> None:
 
 def test_an_outgoing_limit_can_be_pickled() -> None:
     assert isinstance(pickle.loads(pickle.dumps(OutgoingLimit("1/h", name="maps"))), OutgoingLimit)  # noqa: S301
+    own = OutgoingLimit("1/h", name="maps", max_waiting=3)
+    assert pickle.loads(pickle.dumps(own))._waiting.option == "max_waiting=3 of maps"  # noqa: S301
+    assert pickle.loads(pickle.dumps(waiting_calls)) is waiting_calls  # noqa: S301
 
 
 def test_a_description_reaches_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
