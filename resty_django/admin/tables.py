@@ -1,28 +1,53 @@
-"""Tables of all lists: sorting, pages and filters, all in the URL."""
+"""Tables of all pages: sorting, pages and filters, all in the URL.
+
+`o` is the column to sort by, with "-" for descending; further tables of a page have parameters `o-<name>`. `find` is a
+text that the rows have to contain. Unknown columns are ignored, as by Django's lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
 
 from django.http import HttpRequest, QueryDict
 
 from resty_django.admin.export import Sheet, moment, plain_text
 from resty_django.admin.formatting import number
 
+T = TypeVar("T")
+
 PAGE_SIZE: Final = 25
 """Rows per page."""
+MAX_SORTED: Final = 250
+"""Maximum length of a list in a store that is read and sorted as a whole."""
+LONGEST_FILTER: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column. `time`: the sort keys are epoch seconds.
+
+    `of`: the sort key of an object, as a function or as the path of an attribute; by default, the attribute `key`.
+    """
+
     key: str
     label: Any
     number: bool = False
     sorts: bool = True
     time: bool = False
-    """Whether the sort keys are epoch seconds."""
+    of: str | Callable[[Any], Any] = ""
+
+    def value(self, obj: Any) -> Any:
+        """Return the sort key of an object; None if it has no such attribute."""
+        if callable(self.of):
+            return self.of(obj)
+        try:
+            return attrgetter(self.of or self.key)(obj)
+        except AttributeError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +106,9 @@ class Table:
     export: Sheet | None = None
     summary: str = ""
     """A text above the table, such as the number of all rows."""
+    order: Any = ""
+    """The order of the rows in words; `order_links`: pairs of URL and text."""
+    order_links: Sequence[tuple[str, Any]] = ()
     choices: Sequence[tuple[Column, bool]] = ()
     """Columns to choose from, and whether each is shown; the form's other URL parameters are `parameters`."""
     parameters: Sequence[tuple[str, str]] = ()
@@ -135,9 +163,9 @@ def with_choices(request: HttpRequest, made: Table, columns: Sequence[Column], s
     return replace(made, choices=[(column, column in shown) for column in columns[1:]], parameters=parameters)
 
 
-def order_of(request: HttpRequest, columns: Sequence[Column]) -> tuple[str, bool]:
+def order_of(request: HttpRequest, columns: Sequence[Column], parameter: str = "o") -> tuple[str, bool]:
     """Return the column to sort by, and whether descending; an empty string means unsorted."""
-    order = request.GET.get("o", "")
+    order = request.GET.get(parameter, "")
     key = order.removeprefix("-")
     return (
         (key, order.startswith("-")) if any(column.key == key and column.sorts for column in columns) else ("", False)
@@ -146,16 +174,96 @@ def order_of(request: HttpRequest, columns: Sequence[Column]) -> tuple[str, bool
 
 def sort(rows: Sequence[Row], key: str, descending: bool) -> list[Row]:
     """Sort rows: numbers before texts, rows without a value last."""
+    return _sorted(rows, lambda row: row.values.get(key), descending)
 
-    def rank(row: Row) -> tuple[int, float, str]:
-        value = row.values.get(key)
+
+def _sorted(objects: Sequence[T], value_of: Callable[[T], Any], descending: bool) -> list[T]:
+    def rank(pair: tuple[Any, T]) -> tuple[int, float, str]:
+        value = pair[0].timestamp() if isinstance(pair[0], datetime) else pair[0]
         return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value).casefold())
 
-    with_value = [row for row in rows if row.values.get(key) not in (None, "")]
+    pairs = [(value_of(obj), obj) for obj in objects]
+    with_value = [pair for pair in pairs if pair[0] not in (None, "")]
     return [
-        *sorted(with_value, key=rank, reverse=descending),
-        *(row for row in rows if row.values.get(key) in (None, "")),
+        *(obj for _value, obj in sorted(with_value, key=rank, reverse=descending)),
+        *(obj for value, obj in pairs if value in (None, "")),
     ]
+
+
+def heads_of(
+    request: HttpRequest,
+    columns: Sequence[Column],
+    order: tuple[str, bool],
+    *,
+    sorts: Collection[str] | None = None,
+    parameter: str = "o",
+) -> list[Head]:
+    """Return the heads of the columns, with links that sort. `order`: the current one, as from `order_of`.
+
+    `sorts`: the columns that can be sorted, by default as they say. The first click on a number column sorts the
+    largest number first.
+    """
+    heads = []
+    for column in columns:
+        if not (column.sorts if sorts is None else column.key in sorts):
+            heads.append(Head(column.label, column.number))
+            continue
+        is_current = column.key == order[0]
+        descending = not order[1] if is_current else column.number
+        changes = {parameter: f"-{column.key}" if descending else column.key, "p": None, "page": None, "cursor": None}
+        direction = ("descending" if order[1] else "ascending") if is_current else ""
+        heads.append(Head(column.label, column.number, changed(request, **changes), direction))
+    return heads
+
+
+def filter_of(request: HttpRequest, parameter: str = "find") -> str:
+    """Return the text that the URL filters by."""
+    return request.GET.get(parameter, "").strip()[:LONGEST_FILTER]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """The objects of a table whose rows a template writes, sorted and filtered as the URL says.
+
+    `find`: the text of the filter; `total`: the number of objects without it.
+    """
+
+    rows: Sequence[T]
+    heads: Sequence[Head]
+    find: str
+    total: int
+
+
+def listing(
+    request: HttpRequest,
+    columns: Sequence[Column],
+    objects: Iterable[T],
+    *,
+    name: str = "",
+    find: str | None = None,
+    default: str = "",
+) -> Listing[T]:
+    """Return a listing of objects. A filter searches the texts in all columns.
+
+    `name`: of the table, if the page has others; `find`: the filter's text, if the page has a filter; `default`:
+    the order of `objects`, such as "-count", if it is one of a column.
+    """
+    parameter = f"o-{name}" if name else "o"
+    all_objects = list(objects)
+    text = filter_of(request) if find is None else find
+    rows = [obj for obj in all_objects if _contains(obj, columns, text.casefold())] if text else all_objects
+    key, descending = order_of(request, columns, parameter)
+    if key:
+        column = next(column for column in columns if column.key == key)
+        rows = _sorted(rows, column.value, descending)
+    else:
+        key, descending = default.removeprefix("-"), default.startswith("-")
+    return Listing(rows, heads_of(request, columns, (key, descending), parameter=parameter), text, len(all_objects))
+
+
+def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
+    values = (column.value(obj) for column in columns if not column.number)
+    return any(text in str(value).casefold() for value in values if value and not isinstance(value, datetime))
 
 
 def table(
@@ -167,31 +275,25 @@ def table(
     empty: str,
     position: Pager | None = None,
     sortable: bool = True,
+    sorts: Collection[str] | None = None,
+    order: tuple[str, bool] | None = None,
+    parameter: str = "o",
     picks: bool = False,
     export: str | Sheet = "",
 ) -> Table:
-    """Return a table of all rows of a list or, with `position`, of one page.
+    """Return a table of all rows of a list or, with `position`, of one page, which the caller has sorted.
 
-    `export`: the name under which all of `rows` can be exported, or the sheet to export.
+    `sorts`, `order`, `parameter`: see `heads_of`; `sortable`: False if the list cannot be sorted. `export`: the name
+    under which all of `rows` can be exported, or the sheet to export.
     """
-    key, descending = order_of(request, columns) if sortable else ("", False)
+    key, descending = order or (order_of(request, columns, parameter) if sortable else ("", False))
     page_rows = all_rows = list(rows)
     if position is None:
         if key:
             page_rows = all_rows = sort(page_rows, key, descending)
         position = pager(request, len(page_rows))
         page_rows = page_rows[max(0, position.first - 1) : position.last]
-    heads = []
-    for column in columns:
-        if not sortable or not column.sorts:
-            heads.append(Head(column.label, column.number))
-            continue
-        direction = ("descending" if descending else "ascending") if column.key == key else ""
-        # The first click on a number column sorts the largest number first.
-        first = f"-{column.key}" if column.number else column.key
-        reverse = column.key if column.number else f"-{column.key}"
-        order = reverse if request.GET.get("o") == first else first
-        heads.append(Head(column.label, column.number, changed(request, o=order, p=None, cursor=None), direction))
+    heads = heads_of(request, columns, (key, descending), sorts=sorts if sortable else (), parameter=parameter)
     cells = [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in page_rows]
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
     return Table(heads, cells, position, caption, empty, picks and any(row.pick for row in page_rows), sheet)

@@ -215,7 +215,9 @@ class JobsAdmin(ReadOnlyAdmin[M]):
     def list_page(self, request: HttpRequest, table: Table, **context: Unpack[ListContext]) -> HttpResponse:
         """Return the page of a list; its title is the model's name unless `context` has one."""
         default = {"title": capfirst(self.opts.verbose_name_plural), "table": table}
-        return self.page(request, f"{TEMPLATES}/list.html", {**default, **context})
+        order = [("o", request.GET["o"])] if request.GET.get("o") else []
+        filters = [*context.pop("hidden_filters", ()), *order]
+        return self.page(request, f"{TEMPLATES}/list.html", {**default, **context, "hidden_filters": filters})
 
     @staticmethod
     def filter_names(request: HttpRequest, names: Iterable[str]) -> set[str]:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.charts import Series, sparkline
-from resty_django.admin.tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.job import Job
 from ..models import FailureGroup, token
@@ -23,7 +23,7 @@ from .failure_bulk import FailureGroupBulk
 from .failure_report import FailureContext, failure_context
 from .forms import NameForm
 from .job_export import with_export
-from .job_lists import MAX_SORTED, JobFilter, failed_jids, fetch_jobs
+from .job_lists import JobFilter, failed_jids, fetch_jobs
 from .rows import failure_of, jobs_table
 
 COLUMNS: Final = (

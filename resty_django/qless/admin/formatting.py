@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,7 +13,7 @@ from django.contrib.admin.utils import quote
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
@@ -26,6 +27,11 @@ from ..models import token
 LONGEST_NAME: Final = 200
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
 QUEUE_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+
+UNBROKEN: Final = 16
+LONGEST_WORD: Final = 24
+_BREAKS: Final = re.compile(r"(?<=[-._:/@])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
+_LINE_BREAK: Final = mark_safe("<wbr>")
 
 _SHAPES: Final = {
     "waiting": "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 2a4 4 0 1 1 0 8 4 4 0 0 1 0-8Z",
@@ -45,6 +51,26 @@ _OTHER: Final = "M2 6h12v4H2Z"
 def name(text: str, longest: int = LONGEST_NAME) -> str:
     """Return an external string on one line, bounded in length."""
     return printable(text, longest).replace("\n", " ") or NONE
+
+
+def breakable(text: str, longest: int = LONGEST_NAME) -> SafeString | str:
+    """Return an external string like `name`, with places for line breaks between its words.
+
+    Without them, a class name such as `shop.notifications.SendInvoiceReminder` is as wide as a table. Texts of at most
+    `UNBROKEN` characters are not broken; words of more than `LONGEST_WORD` characters are broken anywhere.
+    """
+    shown = name(text, longest)
+    if len(shown) <= UNBROKEN:
+        return shown
+    words = (word for part in _BREAKS.split(shown) for word in _pieces(part))
+    return format_html_join(_LINE_BREAK, "{}", ((word,) for word in words))
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """Yield a word in pieces, if it is longer than any word."""
+    longest = max(map(len, word.split()), default=0)
+    step = LONGEST_WORD if longest > LONGEST_WORD else len(word)
+    yield from (word[start : start + step] for start in range(0, len(word), step))
 
 
 def job_count(count: float) -> str:
@@ -127,7 +153,7 @@ def link(model: str, target: str, text: str | None = None) -> SafeString | str:
     """Return a link to the page of a queue, job, group, worker or tag with the name `target`."""
     if not target:
         return NONE
-    return format_html('<a href="{}">{}</a>', url(model, target), name(target) if text is None else text)
+    return format_html('<a href="{}">{}</a>', url(model, target), breakable(target) if text is None else text)
 
 
 def job_link(jid: str) -> SafeString | str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from resty_django.admin.tables import PAGE_SIZE
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
@@ -21,6 +23,7 @@ from ..models import name_of
 from ..search.query import Term, first, parse
 from ..search.terms import Fragment, match_all
 from .formatting import QUEUE_STATES
+from .job_merge import latest_failed, max_merged, most_urgent
 from .job_search import FEW, MAX_EXAMINED, IndexLookup, age_of, document_of, is_index_cursor
 
 _COUNTS: Final = reader(QueueCounts)
@@ -28,8 +31,6 @@ _SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
 
 MAX_SCANNED: Final = 500
 """Maximum number of jobs that a search scans for one page."""
-MAX_SORTED: Final = 250
-"""Maximum length of a list that can be sorted by its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,9 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list. `total`: the length of the list (None: unknown); `cursor`: where the next page starts."""
+    """A page of a list. `cursor`: where the next page of a search starts."""
 
     jobs: Sequence[Job]
-    total: int | None = None
     cursor: str = ""
     scanned: int = 0
     gone: Sequence[str] = field(default_factory=tuple)
@@ -113,13 +113,51 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class ListOrder:
+    """An order of a list, and how pages name it. `column`: the column that it sorts by, if it is one."""
+
+    text: Any
+    reversed_text: Any
+    column: str = ""
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FirstJobs:
+    """The first jobs of a list in an order that the server can provide only for them.
+
+    `most`: the maximum number; `jids`: takes a count, and whether to reverse the order; `all_text`: names the order of
+    the whole list.
+    """
+
+    order: ListOrder
+    most: int
+    jids: Callable[[int, bool], list[str]]
+    all_text: Any
+
+
+@dataclass(frozen=True, slots=True)
 class ListSource:
     """A list of jids in Redis. `fields`: the filter fields that select it; the others narrow it down."""
 
     fields: tuple[str, ...]
+    order: ListOrder
     total: Callable[[], int]
     jids: Callable[[int, int], list[str]]
     """Takes start and count."""
+    backwards: bool = False
+    """Whether `jids` returns the opposite of `order`."""
+    countable: bool = True
+    """Whether the jobs keep their positions unless an operation moves them, so that it can go through all of them."""
+    first_jobs: FirstJobs | None = None
+
+    def part(self, start: int, count: int, reverse: bool = False) -> list[str]:
+        """Return jids in the list's order, or in the reverse one."""
+        if reverse == self.backwards:
+            return self.jids(start, count)
+        end = max(0, self.total() - start)
+        first = max(0, end - count)
+        return self.jids(first, end - first)[::-1] if end > first else []
 
 
 class JobList:
@@ -139,7 +177,18 @@ class JobList:
     @property
     def countable(self) -> bool:
         """Return whether the list can be iterated by index, so that operations can select all of its jobs."""
-        return self.exact and not self.job_filter.tracked and not self.job_filter.worker
+        return self.exact and self._source is not None and self._source.countable
+
+    @property
+    def order(self) -> ListOrder:
+        """The order of the whole list; without a text for a search."""
+        return self._source.order if self._source else ListOrder("", "")
+
+    @property
+    def first_jobs(self) -> FirstJobs | None:
+        """The first jobs in a better order than the whole list's, if there is one."""
+        first_jobs = self._source.first_jobs if self._source else None
+        return first_jobs if first_jobs and first_jobs.most else None
 
     def total(self) -> int:
         """Return the length of the list in Redis; 0 for a search."""
@@ -149,12 +198,16 @@ class JobList:
         """Return a part of the list in Redis; nothing for a search."""
         return self._source.jids(start, count) if self._source else []
 
-    def page(self, start: int, count: int = PAGE_SIZE) -> Page:
-        """Return a page of an exact list."""
-        total = self.total()
-        jids = self.jids(start, count) if total else []
+    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> Page:
+        """Return a page of an exact list. `first`: in the order of `first_jobs`; `reverse`: in the reverse order."""
+        if self._source is None:
+            return Page(())
+        if first and self.first_jobs:
+            jids = self.first_jobs.jids(min(self.first_jobs.most, start + count), reverse)[start:]
+        else:
+            jids = self._source.part(start, count, reverse)
         jobs, gone = fetch_jobs(self.client, jids)
-        return Page(jobs, total, gone=gone)
+        return Page(jobs, gone=gone)
 
     def all_jobs(self, total: int) -> list[Job]:
         """Return the first `MAX_SORTED` jobs of an exact list."""
@@ -185,7 +238,7 @@ class JobList:
                     fragments.append(places)
             if not cursor:
                 break
-        return Page(jobs, None, cursor, scanned, candidates=self._candidates(), fragments=fragments)
+        return Page(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
 
     def _lookup(self, cursor: str) -> IndexLookup | None:
         """Return how to search the index; None if the list is shorter, or the index is of no use."""
@@ -230,47 +283,165 @@ class JobList:
         )
 
 
+NEWEST_FIRST: Final = ListOrder(_("Newest first"), _("Oldest first"), "changed", descending=True)
+STATE_ORDERS: Final = {
+    "waiting": ListOrder(
+        _("In the order in which they will run"), _("Those that will run last first"), "priority", descending=True
+    ),
+    "running": ListOrder(_("Those whose lease ends first"), _("Those whose lease ends last")),
+    "stalled": ListOrder(_("Those that have been stalled longest"), _("Those that have stalled last")),
+    "scheduled": ListOrder(_("Soonest first"), _("Latest first")),
+    "depends": ListOrder(_("Those that have waited longest"), _("Newest first")),
+}
+BY_QUEUE: Final = ListOrder(_("By queue"), _("By queue, the last one first"), "queue")
+BY_GROUP: Final = ListOrder(_("By failure group"), _("By failure group, the last one first"), "group")
+BY_STATE: Final = ListOrder(_("By state"), _("By state, the least urgent first"), "state")
+URGENT_STATES: Final = ("stalled", "running", "waiting", "scheduled", "depends")
+"""The states of jobs in queues, the most urgent first."""
+
+
 def _source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
     """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
     state = job_filter.state
     if group := job_filter.group:
         return ListSource(
             ("group",),
+            NEWEST_FIRST,
             lambda: failed_jids(client, group, 0, 1)[0],
             lambda start, count: failed_jids(client, group, start, count)[1],
         )
     if tag := job_filter.tag:
         return ListSource(
             ("tag",),
+            ListOrder(_("Latest tagged first"), _("First tagged first")),
             lambda: int(client.jobs.tagged(tag, 0, 1).total),
             lambda start, count: list(client.jobs.tagged(tag, start, count).jobs),
+            backwards=True,
         )
     if name := job_filter.worker:
         return ListSource(
             ("worker",),
+            ListOrder(_("Stalled jobs first"), _("Stalled jobs last")),
             lambda: len(_worker_jids(client, name)),
             lambda start, count: _worker_jids(client, name)[start : start + count],
+            countable=False,
         )
     if job_filter.tracked:
         return ListSource(
             ("tracked",),
+            ListOrder(_("Latest tracked first"), _("First tracked first")),
             lambda: int(redis_command(client, "ZCARD", "tracked")),
-            lambda start, count: list(redis_command(client, "ZRANGE", "tracked", start, start + count - 1)),
+            lambda start, count: list(redis_command(client, "ZREVRANGE", "tracked", start, start + count - 1)),
+            countable=False,
         )
     if job_filter.queue and state in QUEUE_STATES:
         queue = client.queues[job_filter.queue]
         return ListSource(
-            ("queue", "state"), lambda: getattr(queue.counts(), state), functools.partial(queue.jobs.in_state, state)
+            ("queue", "state"),
+            STATE_ORDERS[state],
+            lambda: getattr(queue.counts(), state),
+            functools.partial(queue.jobs.in_state, state),
         )
     if state == "complete":
-        return ListSource(("state",), lambda: int(redis_command(client, "ZCARD", "completed")), client.jobs.complete)
+        return ListSource(("state",), NEWEST_FIRST, lambda: _completed(client), client.jobs.complete)
     if state == "failed" and job_filter.only("state"):
-        return ListSource(
-            ("state",),
-            lambda: sum(client.jobs.failed().values()),
-            lambda start, count: _all_failed_jids(client, start, count),
-        )
-    return None
+        return _all_failed(client)
+    if state in QUEUE_STATES and job_filter.only("state"):
+        return _all_queues(client, state)
+    return _all_jobs(client) if job_filter.only() else None
+
+
+def _completed(client: Any) -> int:
+    return int(redis_command(client, "ZCARD", "completed"))
+
+
+def _all_failed(client: Any) -> ListSource:
+    """Return the jobs of all failure groups: the latest failures first, or all by the groups' names."""
+    groups = sorted(client.jobs.failed())
+    return ListSource(
+        ("state",),
+        BY_GROUP,
+        lambda: sum(client.jobs.failed().values()),
+        lambda start, count: _all_failed_jids(client, start, count),
+        first_jobs=FirstJobs(
+            NEWEST_FIRST,
+            max_merged(len(groups)),
+            lambda count, reverse: latest_failed(client, groups, count, reverse),
+            _("All of them, by failure group"),
+        ),
+    )
+
+
+def _all_queues(client: Any, state: str) -> ListSource:
+    """Return the jobs in a state of all queues: the most urgent first, or all by queue."""
+    return _of_queues(client, state, sorted(queue_counts(client), key=lambda counts: counts.name))
+
+
+def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSource:
+    counts = {queue.name: count for queue in queues if (count := getattr(queue, state))}
+    return ListSource(
+        ("state",),
+        BY_QUEUE,
+        lambda: sum(counts.values()),
+        lambda start, count: _by_queue(client, state, counts, start, count),
+        countable=False,
+        first_jobs=FirstJobs(
+            STATE_ORDERS[state],
+            max_merged(len(counts)),
+            lambda count, reverse: most_urgent(client, state, list(counts), count, reverse),
+            _("All of them, by queue"),
+        ),
+    )
+
+
+def _all_jobs(client: Any) -> ListSource:
+    """Return all jobs: by state, within a state the most urgent or latest ones first, or all by state and queue."""
+    queues = sorted(queue_counts(client), key=lambda counts: counts.name)
+    parts = [_of_queues(client, state, queues) for state in URGENT_STATES]
+    complete = ListSource(("state",), NEWEST_FIRST, lambda: _completed(client), client.jobs.complete)
+    parts += [_all_failed(client), complete]
+    lengths = [part.total() for part in parts]
+
+    def jids(start: int, count: int) -> list[str]:
+        listed: list[str] = []
+        for part, length in zip(parts, lengths, strict=True):
+            if start < length and len(listed) < count:
+                listed += part.jids(start, min(count - len(listed), length - start))
+            start = max(0, start - length)
+        return listed
+
+    def first_jids(count: int, reverse: bool) -> list[str]:
+        listed: list[str] = []
+        for part in reversed(parts) if reverse else parts:
+            wanted = count - len(listed)
+            if wanted > 0:
+                first_jobs = part.first_jobs
+                listed += first_jobs.jids(wanted, reverse) if first_jobs else part.part(0, wanted, reverse)
+        return listed
+
+    return ListSource(
+        (),
+        BY_STATE,
+        lambda: sum(lengths),
+        jids,
+        countable=False,
+        first_jobs=FirstJobs(
+            ListOrder(_("The most urgent first, completed jobs last"), _("Completed jobs first, the most urgent last")),
+            min(part.first_jobs.most for part in parts if part.first_jobs),
+            first_jids,
+            _("All of them, by state"),
+        ),
+    )
+
+
+def _by_queue(client: Any, state: str, counts: Mapping[str, int], start: int, count: int) -> list[str]:
+    """Return a part of the jobs in a state, queue by queue. `counts`: their numbers by queue."""
+    jids: list[str] = []
+    for name, length in counts.items():
+        if start < length and len(jids) < count:
+            jids += client.queues[name].jobs.in_state(state, start, min(count - len(jids), length - start))
+        start = max(0, start - length)
+    return jids
 
 
 def _worker_jids(client: Any, name: str) -> list[str]:

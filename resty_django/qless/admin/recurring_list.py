@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.formatting import NONE
-from resty_django.admin.tables import PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 from resty_django.text import printable
 
 from ..clients.job import Job
@@ -24,7 +24,7 @@ from ..tasks.eager import DEFAULT_RETRIES
 from ..tasks.registry import discover_once, is_allowed
 from ..tasks.schedule import CRON, is_cron_paused, latest_jids, next_times, scheduled
 from . import formatting
-from .job_lists import MAX_SORTED, fetch_jobs, redis_command, sorted_set
+from .job_lists import fetch_jobs, redis_command, sorted_set
 from .rows import history_of, state_of
 
 COLUMNS: Final = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.tables import (
+    MAX_SORTED,
     PAGE_SIZE,
     Column,
     Pager,
@@ -20,7 +21,6 @@ from resty_django.admin.tables import (
     columns_of,
     number_of,
     order_of,
-    page_of,
     pager,
     sort,
     table,
@@ -31,7 +31,7 @@ from ..clients.job import Job
 from ..errors import QlessError
 from ..models import token
 from . import formatting
-from .job_lists import MAX_SORTED, JobFilter, JobList
+from .job_lists import URGENT_STATES, FirstJobs, JobFilter, JobList, ListOrder, redis_command
 from .job_search import fragments_html
 
 COLUMNS: Final = (
@@ -51,24 +51,29 @@ MORE_COLUMNS: Final = (
 )
 ALL_COLUMNS: Final = (*COLUMNS, *MORE_COLUMNS)
 """The columns that users can choose; `COLUMNS` are the default."""
+URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
+"""The order of states by urgency."""
+DEFAULT_ORDER: Final = "default"
+"""The value of `o` for the list's own order; "-default" reverses it."""
 MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
 """The column of a search: where a job matches."""
 
 
-def job_row(job: Job, now: float) -> Row:
+def job_row(job: Job, now: float, due: float | None = None) -> Row:
+    """Return a job as a row. `due`: when a scheduled job can run."""
     history = history_of(job)
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
     return Row(
         cells={
             "job": formatting.job_link(job.jid),
-            "klass": formatting.name(job.klass),
+            "klass": formatting.breakable(job.klass),
             "state": formatting.state(state),
             "queue": formatting.link("queue", job.queue_name),
             "priority": formatting.number(job.priority),
             "tags": formatting.tag_links(job.tags),
             "changed": formatting.relative_time(changed_at, now),
-            "about": detail_of(job, state, now),
+            "about": detail_of(job, state, now, due),
             "retries": formatting.number(max(0, job.retries_left)),
             "worker": formatting.link("worker", job.worker_name),
             "txid": formatting.txid_link(job.txid),
@@ -76,7 +81,7 @@ def job_row(job: Job, now: float) -> Row:
         values={
             "job": job.jid,
             "klass": job.klass,
-            "state": state,
+            "state": URGENCY.get(state, len(URGENCY)),
             "queue": job.queue_name,
             "priority": job.priority,
             "changed": changed_at,
@@ -89,6 +94,24 @@ def job_row(job: Job, now: float) -> Row:
     )
 
 
+def job_rows(client: Any, jobs: Sequence[Job], now: float) -> list[Row]:
+    """Return jobs as rows, with the times of scheduled jobs."""
+    due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
+    return [job_row(job, now, due.get(job.jid)) for job in jobs]
+
+
+def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
+    """Return when scheduled jobs can run: one call for each of their queues."""
+    by_queue: dict[str, list[str]] = {}
+    for job in jobs:
+        by_queue.setdefault(job.queue_name, []).append(job.jid)
+    due: dict[str, float] = {}
+    for queue, jids in by_queue.items():
+        times = redis_command(client, "ZMSCORE", f"q:{queue}-scheduled", *jids)
+        due |= {jid: float(at) for jid, at in zip(jids, times, strict=True) if at is not None}
+    return due
+
+
 def state_of(job: Job, now: float) -> str:
     """Return the state to display: a running job whose lock has expired is stalled, and a complete job may have been
     skipped."""
@@ -97,15 +120,17 @@ def state_of(job: Job, now: float) -> str:
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 
-def detail_of(job: Job, state: str, now: float) -> Any:
-    """Return details for the state: the failure, the lease, or the dependencies."""
+def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any:
+    """Return details for the state: the failure, the lease, the time at which it can run, or the dependencies."""
+    if state == "scheduled" and due is not None:
+        return format_html("{} {}", _("can run"), formatting.relative_time(due, now))
     if state == "failed":
         failure = failure_of(job)
         message = str(failure.get("message", "")).strip()
         return format_html(
             '{} <span class="resty-quiet">{}</span>',
             formatting.link("failuregroup", str(failure.get("group", ""))),
-            formatting.name(message.splitlines()[-1] if message else "", 80),
+            formatting.breakable(message.splitlines()[-1] if message else "", 80),
         )
     if state in ("running", "stalled"):
         lease_left = job.expires_at - now
@@ -140,8 +165,6 @@ def jobs_table(
     columns = columns_of(request, ALL_COLUMNS, COLUMNS)
     make_table = _paged_table if job_list.exact else _search_table
     jobs = make_table(request, job_list, columns, client.clock(), caption, empty, picks)
-    if jobs.pager.total is not None:
-        jobs = replace(jobs, summary=formatting.job_count(jobs.pager.total))
     return with_choices(request, jobs, ALL_COLUMNS, columns), job_list
 
 
@@ -156,13 +179,14 @@ def _search_table(
 ) -> Table:
     page = job_list.scan(request.GET.get("cursor", ""))
     note, next_url = "", ""
+    matched = number_of(request, "matched") + len(page.jobs)
     if page.cursor:
         examined = number_of(request, "examined") + page.scanned
-        next_url = changed(request, cursor=page.cursor, examined=examined)
+        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
         note = _examined(examined, page.candidates)
         if not page.jobs:
             empty = _("No matches so far. Continue with the next page.")
-    rows = [job_row(job, now) for job in page.jobs]
+    rows = job_rows(job_list.client, page.jobs, now)
     if job_list.job_filter.terms:
         columns = (*columns, MATCH_COLUMN)
         rows = [
@@ -170,7 +194,9 @@ def _search_table(
             for row, places in zip(rows, page.fragments, strict=True)
         ]
     position = Pager(next=next_url, note=note)
-    return table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    jobs = table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    summary = formatting.job_count(matched)
+    return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
 
 def _examined(examined: int, candidates: int | None) -> str:
@@ -191,28 +217,93 @@ def _paged_table(
     empty: Any,
     picks: bool,
 ) -> Table:
-    key, descending = order_of(request, columns)
-    if key and (total := job_list.total()) <= MAX_SORTED:
-        rows = sort([job_row(job, now) for job in job_list.all_jobs(total)], key, descending)
+    """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
+    total = job_list.total()
+    by_column = order_of(request, columns)
+    if by_column[0] and total <= MAX_SORTED:
+        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
         position = pager(request, len(rows))
         rows = rows[max(0, position.first - 1) : position.last]
-        return table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position)
-    number = page_of(request)
-    page = job_list.page((number - 1) * PAGE_SIZE)
-    total = page.total or 0
-    if number > 1 and not page.jobs:  # the list has become shorter
-        page = job_list.page((max(1, -(-total // PAGE_SIZE)) - 1) * PAGE_SIZE)
-        total = page.total or 0
-    return table(
+        jobs = table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position)
+        default = [(changed(request, o=None, p=None), _("Default order"))]
+        return replace(jobs, summary=formatting.job_count(total), order_links=default)
+    choice = _ListChoice.of(request, job_list, total)
+    position = pager(request, choice.listed)
+    start = max(0, position.first - 1)
+    page = job_list.page(
+        start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
+    )
+    jobs = table(
         request,
         columns,
-        [*(job_row(job, now) for job in page.jobs), *(gone_row(jid) for jid in page.gone)],
+        [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,
         picks=picks,
-        position=pager(request, total),
-        sortable=total <= MAX_SORTED,
+        position=position,
+        sorts=None if total <= MAX_SORTED else choice.columns,
+        order=(choice.order.column, choice.descending),
     )
+    links = choice.links(request, total)
+    text = choice.text(by_column[0], total)
+    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _ListChoice:
+    """The order of a list that the URL chooses among those that the server provides.
+
+    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
+    by which the list can be sorted, `whole_column`: all of it.
+    """
+
+    order: ListOrder
+    reverse: bool
+    first: FirstJobs | None
+    listed: int
+    columns: Sequence[str]
+    whole_column: str
+
+    @classmethod
+    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
+        requested = request.GET.get("o", "")
+        key, descending = requested.removeprefix("-"), requested.startswith("-")
+        whole, first = job_list.order, job_list.first_jobs
+        columns = [
+            order.column for order in (whole, first.order if first else None) if order is not None and order.column
+        ]
+        if whole.column and key == whole.column:
+            first = None
+        order = first.order if first else whole
+        names_it = bool(key) and key == order.column
+        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
+        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
+
+    @property
+    def descending(self) -> bool:
+        return self.order.descending != self.reverse
+
+    def text(self, requested: str, total: int) -> str:
+        """Return the order in words. `requested`: the column that the URL names."""
+        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
+        if self.listed < total:
+            limit = _("Only the first %(jobs)s are listed in this order.")
+            text += " " + limit % {"jobs": formatting.job_count(self.listed)}
+        if requested and requested != self.order.column:
+            limit = _("A list of more than %(jobs)s cannot be sorted by this column.")
+            text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
+        return text
+
+    def links(self, request: HttpRequest, total: int) -> list[tuple[str, Any]]:
+        """Return links to the reverse order, and to the other order of the list."""
+        if self.order.column:
+            reverse = f"-{self.order.column}" if not self.descending else self.order.column
+        else:
+            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
+        links: list[tuple[str, Any]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
+        if self.first and self.listed < total:
+            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
+        return links
 
 
 def gone_row(jid: str) -> Row:

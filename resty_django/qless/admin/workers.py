@@ -18,7 +18,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.tables import PAGE_SIZE, Column, Row, order_of, page_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import (
+    MAX_SORTED,
+    PAGE_SIZE,
+    Column,
+    Row,
+    order_of,
+    page_of,
+    pager,
+    sheet_of,
+    sort,
+    table,
+)
 
 from ..clients.replies import WorkerCounts
 from ..errors import QlessError
@@ -28,7 +39,7 @@ from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm
 from .glossary import OPERATION_HELP
 from .job_export import jobs_of, jobs_sheet
-from .job_lists import MAX_SORTED, JobFilter, JobList, fetch_jobs, redis_command, sorted_set
+from .job_lists import JobFilter, JobList, fetch_jobs, redis_command, sorted_set
 from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
 from .worker_stacks import request_stacks, stacks_section
 

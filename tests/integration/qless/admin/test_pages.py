@@ -12,8 +12,8 @@ import pytest
 from django.test import Client as Browser
 
 from project.shop.models import Order
+from resty_django.admin.tables import MAX_SORTED
 from resty_django.qless import Client
-from resty_django.qless.admin.job_lists import MAX_SORTED
 from resty_django.qless.models import token
 from resty_django.txid import bound, txid
 from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, fill, hostile, path, person, text_of
