@@ -14,7 +14,7 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from resty_django.models import SharedDictionary
@@ -25,12 +25,21 @@ from .export import Sheet
 from .formatting import number
 from .forms import DeleteForm, FlushForm
 from .statistics import Figures, Key, figures, find_item, key_of, search, why
+from .tables import Column, filter_form, listing
 
 FREED_AT_ONCE: Final = 100_000
 """Maximum number of expired items that one click frees."""
 NUMBERS: Final = ("capacity", "free_space", "keys", "forcible")
 """Numbers of `Stats` in exports."""
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
+COLUMNS: Final = (
+    Column("name", gettext_lazy("Name")),
+    Column("engine", gettext_lazy("Engine"), of=lambda row: f"{row.engine}, {row.where}"),
+    Column("capacity", gettext_lazy("Capacity"), number=True, of="stats.capacity"),
+    Column("free", gettext_lazy("Free space"), number=True, of="stats.free_space"),
+    Column("keys", gettext_lazy("Keys"), number=True, of="stats.keys"),
+    Column("forcible", gettext_lazy("Forcible evictions"), number=True, of="stats.forcible"),
+)
 
 
 class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
@@ -64,7 +73,8 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             rows, error = [], str(fault)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "rows": rows,
+            "listing": listing(request, COLUMNS, rows),
+            "filter": filter_form(request),
             "error": error,
             "exports": [_sheet(rows)],
         }

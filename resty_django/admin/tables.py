@@ -6,7 +6,7 @@ text that the rows have to contain. Unknown columns are ignored, as by Django's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -222,6 +222,22 @@ def filter_of(request: HttpRequest, parameter: str = "find") -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Filter:
+    """The form that filters the tables of a page by a text. `hidden`: the page's other URL parameters."""
+
+    find: str
+    hidden: Sequence[tuple[str, str]]
+
+
+def filter_form(request: HttpRequest) -> Filter:
+    omitted = ("find", "p", "page", "cursor")
+    return Filter(
+        filter_of(request),
+        [(key, value) for key in request.GET if key not in omitted for value in request.GET.getlist(key)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
     """The objects of a table whose rows a template writes, sorted and filtered as the URL says.
 
@@ -232,6 +248,15 @@ class Listing(Generic[T]):
     heads: Sequence[Head]
     find: str
     total: int
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def listing(

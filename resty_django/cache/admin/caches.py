@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from django.contrib.admin.utils import unquote
@@ -15,15 +16,17 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.export import query_without
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
 from resty_django.shdict import SharedDictError
 
 from ..errors import CacheError, UnknownCache
 from ..inventory import CacheInfo, all_caches
 from ..mlcache.cache import MLCache
 from ..models import Cache
-from . import items
+from . import columns, items
 from .exports import caches_sheet, exports
 from .forms import PurgeForm
 from .statistics import dictionary_text, figures, kind_of, options
@@ -62,7 +65,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         rows = [figures(info) for info in all_caches().values()]
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "rows": rows,
+            "listing": listing(request, columns.LIST, rows),
+            "filter": filter_form(request),
             "troubles": troubles(),
             "exports": [caches_sheet(rows)],
         }
@@ -73,7 +77,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
-        page number.
+        page number; `o`, the order of the keys; `o-missed` and others, of the other tables.
         """
         name = unquote(object_id)
         info = all_caches().get(name)
@@ -89,9 +93,14 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             "object": obj,
             "usable": usable,
             "figures": cache_figures,
+            "live": not query_without(request, *(f"o-{name}" for name in columns.PAGE)),
+            "missed": listing(
+                request, columns.MISSED, cache_figures.missed, name="missed", find="", default="-callbacks"
+            ),
+            "slow": listing(request, columns.SLOW, cache_figures.slow, name="slow", find="", default="-longest"),
             "exports": exports(cache_figures, tags.get("tags", ()), items=self.may(request, "view_cache_items", obj)),
             "options": options(info),
-            "stores": statuses(info),
+            "stores": _listing(request, "stores", statuses(info)),
             "may_view_items": self.may(request, "view_cache_items", obj),
             "may_delete": usable and self.may(request, "delete_cache_item", obj),
             "may_purge": usable and self.may(request, "purge_cache", obj),
@@ -105,7 +114,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if not self.may(request, "view_cache_items", obj):
             return {}
         try:
-            return {"tags": latest_tags(info)}
+            tags = _listing(request, "tags", latest_tags(info), "-last")
+            return {"tags": tags}
         except Exception as error:  # e.g. a dictionary that cannot be used
             return {"tags_fault": why(error)}
 
@@ -122,7 +132,14 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             cache = _usable_cache(info)
             if key:
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
-            return {"text": prefix, "listed": items.search(cache, prefix, int(page) if page.isdecimal() else 1)}
+            number = int(page) if page.isdecimal() and len(page) < 10 else 1
+            order = order_of(request, columns.ITEMS)
+            return {
+                "text": prefix,
+                "listed": items.search(cache, prefix, number, reverse=order[1]),
+                "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
+                "pages": changed(request, page=None),
+            }
         except Exception as error:  # e.g. a dictionary that cannot be used
             return {"key": Key.of(key), "text": prefix, "fault": why(error)}
 
@@ -203,6 +220,11 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         items.purge(_usable_cache(all_caches().get(obj.name)), free)
         self.log_change(request, obj, f"Purged the cache{' and freed its memory' if free else ''}.")
         return _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
+
+
+def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:
+    """Return a table of a cache's page, sorted as the URL says."""
+    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default)
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

@@ -81,7 +81,7 @@ def prefix_of(cache: Cache) -> str:
     return "" if isinstance(cache, Store) else f"{cache.name}:"
 
 
-def search(cache: Cache, begin: str, page: int) -> Rows:
+def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
     """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
     prefix = prefix_of(cache)
     matches: dict[str, SharedDict] = {}
@@ -94,7 +94,7 @@ def search(cache: Cache, begin: str, page: int) -> Rows:
                 matches.setdefault(name, dictionary)
     pages = max(1, -(-len(matches) // PAGE))
     page = min(max(1, page), pages)
-    names = sorted(matches)[(page - 1) * PAGE : page * PAGE]
+    names = sorted(matches, reverse=reverse)[(page - 1) * PAGE : page * PAGE]
     return Rows(
         [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
     )

@@ -60,11 +60,12 @@ class SlowKey:
     took: str
     when: datetime
     times: int
+    seconds: float
 
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
         key = Key.of(slow.key)
-        return cls(key.text, token_of(slow.key), duration(slow.seconds), moment(slow.when), slow.times)
+        return cls(key.text, token_of(slow.key), duration(slow.seconds), moment(slow.when), slow.times, slow.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,14 @@ class MissedKey:
     text: str
     token: str
     count: str
+    times: int
 
     @classmethod
     def of(cls, entry: FrequentKey) -> MissedKey:
         key = Key.of(entry.key)
         least = entry.times - entry.error
         count = f"{number(least)} – {number(entry.times)}" if entry.error else number(entry.times)
-        return cls(key.text, token_of(entry.key), count)
+        return cls(key.text, token_of(entry.key), count, entry.times)
 
 
 @dataclass(frozen=True, slots=True)

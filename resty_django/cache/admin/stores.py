@@ -32,13 +32,20 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """A store, what the cache uses it for, and its current outage. `waiting`: writes to be carried out after it."""
+    """A store, what the cache uses it for, and its current outage.
+
+    `pending`: the number of writes to be carried out after it.
+    """
 
     store: str
     uses: str
     trouble: Trouble | None
     readable: bool
-    waiting: str
+    pending: int
+
+    @property
+    def waiting(self) -> str:
+        return number(self.pending) if self.pending else NONE
 
 
 def troubles() -> list[Trouble]:
@@ -57,8 +64,7 @@ def statuses(info: CacheInfo) -> list[StoreStatus]:
 def _status(breaker: StoreBreaker, uses: str) -> StoreStatus:
     outage = breaker.outage()
     trouble = None if outage is None else Trouble.of(outage)
-    waiting = number(len(breaker.pending)) if breaker.pending else NONE
-    return StoreStatus(breaker.name, uses, trouble, not breaker.reads_down, waiting)
+    return StoreStatus(breaker.name, uses, trouble, not breaker.reads_down, len(breaker.pending))
 
 
 def _dictionaries(info: CacheInfo) -> Iterator[tuple[str, SharedDict]]:

@@ -292,7 +292,7 @@ def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client
         for _ in range(count):
             callback_took(counter, key, 0.02)
     text = html(admin_client, PAGE)
-    visible = plain(text).partition("Keys behind the misses Key Callbacks ")[2]
+    visible = plain(text).partition("Keys behind the misses Key Callbacks ▼ ")[2]
     assert visible.startswith("often 30 ")
     assert re.search(r" seldom 1 ", visible)
     assert SHOWN in text
@@ -651,7 +651,7 @@ def test_tags(admin_client: Client) -> None:
     assert SHOWN in text
     assert "<script>alert" not in text
     visible = plain(text)
-    assert re.search(r"Tag Invalidations Last Action .* 1 .* Invalidate", visible)
+    assert re.search(r"Tag Invalidations Last ▼ Action .* 1 .* Invalidate", visible)
     reply = admin_client.post(f"{LIST}default/invalidate-tag/", {"tag": "product:7"}, follow=True)
     assert "Invalidated the tag product:7 ." in plain(reply.content.decode())
     assert logged() == ["Invalidated the tag “product:7”."]

@@ -18,7 +18,7 @@ def heads(text: str) -> list[str]:
     """Return the column heads of the list of jobs."""
     table = text[text.index('<table class="resty-list">') :]
     return [
-        re.sub(r"<[^>]+>|[▲▼ ]+$", "", head)
+        re.sub(r"<[^>]+>", "", head).rstrip(" ▲▼")
         for head in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table.split("</thead>")[0])
     ]
 
