@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
 LISTS = ("queue", "job", "failuregroup", "jobgroup", "jobclass", "worker", "tag", "recurringjob", "option", "about")
 TABS = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
-VOID = {"meta", "link", "input", "br", "img", "hr"}
+VOID = {"meta", "link", "input", "br", "img", "hr", "wbr"}
 
 
 class Page(HTMLParser):
