@@ -1,4 +1,5 @@
-/* Returns what is wrong with the layout of a page: wider than the window, content cut off, words broken in the middle.
+/* Returns what is wrong with the layout of a page: wider than the window, content cut off, links covered, words broken in the
+   middle.
    Tokens of more than 24 characters, such as keys, may break anywhere. */
 () => {
   const problems = [], page = document.scrollingElement;
@@ -22,6 +23,15 @@
     if (node.closest("svg, input, select, .resty-hidden, .visually-hidden") || node.clientWidth <= 1 || !["hidden", "clip"].includes(getComputedStyle(node).overflowX)) continue;
     if (node.scrollWidth > node.clientWidth + 1) problems.push(`${name(node)} cuts off its content`);
   }
+  for (const node of document.querySelectorAll("#content :is(a, button, input, select, textarea, summary)")) {
+    if (node.closest("svg, .resty-hidden, .visually-hidden") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+    node.scrollIntoView({ block: "center", inline: "center" });
+    const box = node.getClientRects()[0];
+    if (!box || !box.width) continue;
+    const hit = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+    if (hit && !node.contains(hit) && !hit.contains(node) && !hit.closest("label")) problems.push(`${name(node)} ${node.textContent.trim().slice(0, 20)} is covered by ${name(hit)}`);
+  }
+  scrollTo(0, 0);
   const texts = document.createTreeWalker(document.getElementById("content"), NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
