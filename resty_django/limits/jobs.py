@@ -16,6 +16,7 @@ from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
 from .statistics.catalog import JOB, add_limit
+from .statistics.recorder import recorder
 from .statistics.reporter import stats
 
 RECHECK: Final = 60.0
@@ -83,8 +84,12 @@ class JobLimit:
         return tuple(overridden_limiter(limiter, override.rate) for limiter in limiters)
 
     def _record(self, key: object, decision: Decision | CombinedDecision) -> None:
-        if self._series:
-            stats.record(self._series, str(key), Decision._make(decision[: len(Decision._fields)]))
+        if not self._series:
+            return
+        single = Decision._make(decision[: len(Decision._fields)])
+        stats.record(self._series, str(key), single)
+        if recorder.records_limits and not isinstance(self._source, str):
+            recorder.record_limit(self._series, str(key), single)
 
 
 class JobSlot:

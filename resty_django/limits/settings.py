@@ -62,7 +62,8 @@ class LimitsSettings:
     `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
     seconds for which the rows of quotas are kept after the end of their period. `ban_store`: the shared dictionary with
     the bans. `login`: the guard of log-ins. `record_requests`: whether the requests of policies in the last hour are
-    recorded, to test changes of policies.
+    recorded, to test changes of policies and for the search for a key. `record_all_limits`: whether the requests of all
+    other limits are recorded, too, for the search for a key.
     """
 
     store: str = setting("limits", check=validators.known_dict)
@@ -88,3 +89,4 @@ class LimitsSettings:
     ban_store: str = setting("bans", check=validators.known_dict)
     login: LoginSettings = section(LoginSettings)
     record_requests: bool = setting(True)
+    record_all_limits: bool = setting(False)

@@ -1,4 +1,4 @@
-"""One key in all limits: its state, its refusals in the last hour, its reset, its quotas and its bans."""
+"""One key in all limits: its state, its decisions of the last hour, its reset, its quotas and its bans."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from ..statistics import catalog
 from ..statistics.reporter import stats
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
+from .key_decisions import KeyDecisions, decisions_of
 from .key_forms import stored_forms
 from .key_override_rows import override_rows_context
 from .key_overrides import add_query, subject, subject_of
@@ -125,6 +126,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         key = request.GET.get("key", "").strip()[:LONGEST_KEY]
         states: list[KeyState] = []
         refusals = None
+        decisions = KeyDecisions()
         bans = KeyBans()
         error = ""
         limiters = list(_limiters())
@@ -132,6 +134,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             try:
                 stats.flush()
                 refusals = refusals_of(key)
+                decisions = decisions_of(key, refusals.events)
                 bans = bans_of(key, refusals.keys)
                 states = list(_states(key, limiters[:MOST_LIMITERS], bans))
             except SharedDictError as fault:
@@ -142,6 +145,8 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "key_user": user_of(request, key),
             "states": states,
             "refusals": refusals,
+            "decisions": decisions,
+            "exports": list(decisions.exports),
             "outages": troubles(),
             "error": error,
             "limiters": min(len(limiters), MOST_LIMITERS),

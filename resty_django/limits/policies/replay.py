@@ -140,7 +140,7 @@ class _Run:
         return True, delay
 
     def _hold(self, limiter: Concurrency, key: str, cost: int, decision: Decision, request: Request) -> None:
-        duration = self._assumed if request.duration == UNKNOWN else request.duration
+        duration = request.duration if request.measured else self._assumed
         end = request.time + round(decision.delay * 1000) + duration
         units = 1 if decision.token else cost
         slot = _Slot(end, next(self._order), limiter, key, decision.token, units, duration)
@@ -243,7 +243,7 @@ def replay(
             shadowed_then += request.outcome == SHADOWED
         elif request.outcome == DELAYED:
             delayed_then += 1
-    measured = all(request.duration != UNKNOWN for request in requests)
+    measured = all(request.measured for request in requests)
     listed = sorted(keys.values(), key=_order)[:MOST_KEYS]
     return Replay(
         requests=len(requests),
@@ -274,7 +274,7 @@ def _time(milliseconds: int) -> datetime:
 
 def _assumed_duration(requests: Iterable[Request]) -> int:
     """Return the median of the measured durations."""
-    durations = [request.duration for request in requests if request.duration != UNKNOWN]
+    durations = [request.duration for request in requests if request.measured]
     if not durations:
         raise NotReplayable(
             "Concurrency cannot be tested with these requests: their durations were not measured, because the saved "

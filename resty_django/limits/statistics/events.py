@@ -7,7 +7,7 @@ the events of a kept key are complete, and the share of the keys is 1 / 2 ** lev
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -17,17 +17,35 @@ import msgspec
 Event: TypeAlias = tuple[int, str, int]
 """Milliseconds since the epoch, a key, and an outcome."""
 UNKNOWN: Final = -1
-"""The duration of a request that was not measured."""
+"""The duration of a request that was not measured. Smaller numbers contain its delay: see `delay_code`."""
+
+
+def delay_code(seconds: float) -> int:
+    """Return the `duration` of a request that was not measured, but was delayed."""
+    return UNKNOWN - max(1, round(seconds * 1000))
 
 
 class Request(NamedTuple):
-    """An event with the method and the route of its request ("GET api/items/<int:pk>/"), and its milliseconds."""
+    """An event with the method and the route of its request ("GET api/items/<int:pk>/").
+
+    `duration`: the milliseconds for which it ran, `UNKNOWN`, or a `delay_code`.
+    """
 
     time: int
     key: str
     outcome: int
     target: str = ""
     duration: int = UNKNOWN
+
+    @property
+    def measured(self) -> bool:
+        """Whether its duration was measured."""
+        return self.duration >= 0
+
+    @property
+    def delay(self) -> int | None:
+        """The milliseconds of its delay; None if they were not recorded."""
+        return UNKNOWN - self.duration if self.duration < UNKNOWN else None
 
 
 E = TypeVar("E", bound=tuple[Any, ...])
@@ -67,6 +85,14 @@ class EventLog(NamedTuple):
     def requests(self) -> list[Request]:
         """Return the events with what was requested."""
         return [request for block in self.blocks for request in _unpacked(block)]
+
+    def of_keys(self, matches: Callable[[str], bool], texts: Collection[str]) -> list[Request]:
+        """Return the events of matching keys. Takes less time than `requests`.
+
+        `texts`: each matching key contains one of them.
+        """
+        parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+        return [request for block in self.blocks for request in _unpacked(block, matches, parts)]
 
     def packed(self) -> bytes:
         """Return the log as bytes for `read_log`."""
@@ -196,12 +222,21 @@ def _positions(texts: Iterable[str]) -> tuple[list[bytes], list[int]]:
 
 
 _Columns: TypeAlias = tuple[int, list[bytes], list[int], list[int], bytes, list[bytes], list[int], list[int]]
+_decode: Final = msgspec.msgpack.Decoder(_Columns).decode
 
 
-def _unpacked(block: bytes) -> list[Request]:
+def _unpacked(
+    block: bytes, matches: Callable[[str], bool] | None = None, parts: Collection[bytes] = ()
+) -> list[Request]:
+    """Return the events of a block. `matches`: leave out other keys; each matching key contains one of the `parts`."""
     try:
-        columns = msgspec.msgpack.decode(zlib.decompress(block), type=_Columns)
-        start, keys, places, differences, outcomes, targets, target_places, durations = columns
+        packed = zlib.decompress(block)
+        if matches is not None and not any(part in packed for part in parts):
+            return []
+        start, keys, places, differences, outcomes, targets, target_places, durations = _decode(packed)
+        wanted: set[str] | None = None
+        if matches is not None:
+            wanted = set(filter(matches, (key.decode("utf-8", "surrogatepass") for key in keys)))
         columns_by_event = zip(
             accumulate(differences, initial=start),
             _texts(keys, places),
@@ -210,7 +245,7 @@ def _unpacked(block: bytes) -> list[Request]:
             durations or [UNKNOWN] * len(places),
             strict=True,
         )
-        return [Request(*values) for values in columns_by_event]
+        return [Request(*values) for values in columns_by_event if wanted is None or values[1] in wanted]
     except _UNREADABLE:
         return []
 

@@ -1,4 +1,5 @@
-"""Recordings of the requests of policies in the last hour, to test a changed policy with them before it is saved.
+"""Recordings of the requests of policies in the last hour: a changed policy is tested with them before it is saved, and
+the search for a key shows them. With the setting RECORD_ALL_LIMITS, other limits are recorded, too.
 
 A process keeps the time, the key and the outcome of each decision in memory, with the method and the route of the
 request, and for concurrency its duration. Every few seconds, the background thread adds them to the shared dictionary
@@ -11,12 +12,13 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from time import time_ns
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from resty_django.conf import conf
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
 from resty_django.forks import after_fork
 from resty_django.minute_series.series import Pause
 from resty_django.shdict import Change, Keep, SharedDict, SharedDictError, shdicts
@@ -36,6 +38,7 @@ from .events import (
     Event,
     EventLog,
     Request,
+    delay_code,
     is_sampled,
     read_log,
     sampled,
@@ -80,6 +83,11 @@ LONGEST_ROUTE: Final = 200
 
 Buffered: TypeAlias = tuple[int, str, int, str | None, str, int]
 """Nanoseconds, key, outcome, method, route and milliseconds of a request."""
+
+
+def recording_of_limit(series: str) -> str:
+    """Return the name of the recording of a limit that is not a policy. `series`: its name in the statistics."""
+    return f"limit:{series}"
 
 
 def with_tier(tier: str, key: str) -> str:
@@ -147,6 +155,8 @@ class RequestRecorder:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._failing = False
+        self.records_limits = True
+        """Whether the requests of limits that are not policies may have to be recorded."""
         self._pause = Pause(LONGEST_PAUSE)
         self._task = background.add(self._work) if automatic else None
 
@@ -177,16 +187,32 @@ class RequestRecorder:
             return
         if len(buffer.events) >= buffer.room:
             self._make_room(buffer)
-        if decision.allowed:
-            outcome = DELAYED if decision.delay >= SHORTEST_DELAY else PASSED
-        else:
-            outcome = SHADOWED if shadow else REFUSED
         at, duration = (self._clock(), UNKNOWN) if ran is None else ran
+        if not decision.allowed:
+            outcome = SHADOWED if shadow else REFUSED
+        elif decision.delay < SHORTEST_DELAY:
+            outcome = PASSED
+        else:
+            outcome = DELAYED
+            if ran is None:
+                duration = delay_code(decision.delay)
         match = getattr(request, "resolver_match", None)
         if match is None:
             buffer.events.append((at, key, outcome, None, "", duration))
         else:
             buffer.events.append((at, key, outcome, request.method, match.route, duration))
+
+    def record_limit(
+        self, series: str, key: str, decision: Decision, shadow: bool = False, request: Any = None
+    ) -> None:
+        """Record a request of a limit that is not a policy, if the setting RECORD_ALL_LIMITS says so.
+
+        Call it while `records_limits` is true, so that other sites pay nothing for it.
+        """
+        if conf.limits.record_all_limits:
+            self.record(recording_of_limit(series), key, decision, shadow, request)
+        else:
+            self.records_limits = False
 
     def _start(self, name: str) -> _Buffer | None:
         with self._lock:
@@ -302,6 +328,22 @@ class RequestRecorder:
         events = sampled((event for stored in logs for event in stored.requests()), level)
         return Recording(sorted(event for event in events if event.time >= now - SPAN), level)
 
+    def read_keys(self, name: str, matches: Callable[[str], bool], texts: Collection[str]) -> Recording:
+        """Return the recorded requests of matching keys. Raise `SharedDictError`. Takes less time than `read`.
+
+        `matches`: receives a key without its tier. `texts`: each matching key contains one of them. If the parts of the
+        hour have different shares of the keys, some requests of a key may be missing.
+        """
+
+        def matches_key(recorded: str) -> bool:
+            return matches(tier_and_key(recorded)[1])
+
+        dictionary, now = self._dictionary(), self._now()
+        logs = [read_log(dictionary.get(_log_key(name, now // SLICE - back))) for back in range(SLICES)]
+        requests = [request for stored in logs for request in stored.of_keys(matches_key, texts)]
+        recent = [request for request in requests if request.time >= now - SPAN]
+        return Recording(sorted(recent), max(stored.level for stored in logs))
+
     def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
         """Remove matching keys from all recordings, and return the number of requests. Raise `SharedDictError`."""
         self.flush()
@@ -358,6 +400,13 @@ def _with_name(name: str, number: int, stored: Any) -> Change | Keep:
 
 recorder: Final = RequestRecorder(lambda: shdicts[conf.limits.store], automatic=True)
 """The recordings of this site."""
+
+
+def _forget_settings() -> None:
+    recorder.records_limits = True
+
+
+on_change(_forget_settings, SETTING)
 
 
 def _at_exit() -> None:

@@ -36,7 +36,8 @@ def found(client: Client, key: str) -> str:
 
 
 def rows(html: str) -> list[str]:
-    cells = re.findall(r'<tr><th scope="row">.*?</tr>', html, re.DOTALL)
+    table = html.partition('aria-label="Limits of the key"')[2].partition("</table>")[0]
+    cells = re.findall(r'<tr><th scope="row">.*?</tr>', table, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in cells]
 
 

@@ -249,8 +249,9 @@ def test_refused_keys_lead_to_their_page(admin_client: Client) -> None:
 
 def outcomes(html: str) -> dict[str, str]:
     """Return the outcome of the next request by limit."""
+    table = html.partition('aria-label="Limits of the key"')[2].partition("</table>")[0]
     cells = re.findall(
-        r'<tr><th scope="row">([^<]*)</th>.*?resty-swatch resty-is-(\w+)"></span> ([^<]*)</td>', html, re.DOTALL
+        r'<tr><th scope="row">([^<]*)</th>.*?resty-swatch resty-is-(\w+)"></span> ([^<]*)</td>', table, re.DOTALL
     )
     return {name: f"{outcome}: {label}" for name, outcome, label in cells}
 

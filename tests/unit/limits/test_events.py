@@ -13,6 +13,7 @@ from resty_django.limits.statistics.events import (
     UNKNOWN,
     EventLog,
     Request,
+    delay_code,
     is_sampled,
     newest_of,
     read_log,
@@ -27,7 +28,7 @@ requests_of = st.builds(
     st.sampled_from(["a", "b", "\udc80"]),
     st.integers(0, 3),
     st.sampled_from(["", "GET ", "POST api/items/<int:pk>/"]),
-    st.sampled_from([UNKNOWN, 0, 1500]),
+    st.sampled_from([UNKNOWN, 0, 1500, delay_code(0.5)]),
 )
 events_of = st.lists(
     st.tuples(st.integers(0, 2**52), st.text(st.characters(), max_size=8), st.integers(0, 3)), max_size=60
@@ -44,6 +45,28 @@ def test_what_is_added_comes_back(parts: list[list[tuple[int, str, int]]]) -> No
     assert sorted(log.events()) == sorted(everything)
     assert log.total == len(everything)
     assert log.level == 0
+
+
+@given(st.lists(st.lists(requests_of), max_size=4))
+def test_the_events_of_some_keys(parts: list[list[Request]]) -> None:
+    log = EventLog()
+    for part in parts:
+        log = log.added(part, 0, PLENTY, PLENTY)
+    log = read_log(log.packed())
+    for own in ("a", "\udc80"):
+        expected = [request for request in log.requests() if request.key == own]
+        assert log.of_keys(lambda key, own=own: key == own, [own]) == expected  # type: ignore[misc]
+    assert log.of_keys(lambda key: False, ["a"]) == []
+
+
+def test_a_delay_is_not_a_duration() -> None:
+    delayed = [Request(1, "a", 1, "", delay_code(seconds)) for seconds in (0.25, 0.0001, 3600)]
+    log = EventLog().added(delayed, 0, PLENTY, PLENTY)
+    assert [request.delay for request in log.requests()] == [250, 1, 3_600_000]
+    assert not any(request.measured for request in log.requests())
+    for duration, measured in ((UNKNOWN, False), (0, True), (20, True)):
+        request = Request(1, "a", 1, "", duration)
+        assert (request.delay, request.measured) == (None, measured)
 
 
 @given(st.lists(st.lists(requests_of), max_size=4))
