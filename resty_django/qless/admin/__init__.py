@@ -13,7 +13,7 @@ from resty_django.admin.deferred import DeferredAdmin
 from ..models import About, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
-    Queue: ("queues.QueueAdmin", ("pause", "unpause", "forget")),
+    Queue: ("queues.QueueAdmin", ("bulk", "undo", "pause", "unpause", "forget")),
     Job: (
         "jobs.JobAdmin",
         (
@@ -25,10 +25,13 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     JobClass: ("classes.JobClassAdmin", ()),
-    Worker: ("workers.WorkerAdmin", ("deregister", "quiet", "resume", "stop", "scale", "stacks")),
+    Worker: ("workers.WorkerAdmin", ("bulk", "undo", "deregister", "quiet", "resume", "stop", "scale", "stacks")),
     Tag: ("workers.TagAdmin", ()),
-    RecurringJob: ("recurring.RecurringJobAdmin", ("run_now", "pause", "resume", "edit", "cancel", "tag", "untag")),
-    Option: ("options.OptionAdmin", ("unset",)),
+    RecurringJob: (
+        "recurring.RecurringJobAdmin",
+        ("bulk", "undo", "run_now", "pause", "resume", "edit", "cancel", "tag", "untag"),
+    ),
+    Option: ("options.OptionAdmin", ("bulk", "undo", "unset")),
 }
 """The admin class of each model, and its additional pages besides list, history and object page."""
 LISTS: Final = ("changelist", "bulk", "undo", "stuck", "start")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Final, Required, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Protocol, Required, TypedDict, TypeVar, Unpack
 
 from django import forms
 from django.contrib.admin.utils import quote, unquote
@@ -55,7 +55,29 @@ PERMISSIONS: Final = (
 )
 
 
-class ListContext(TypedDict, total=False):
+class NamedOperation(Protocol):
+    """An operation as the lists offer it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def label(self) -> Any: ...
+
+
+class PicksContext(TypedDict, total=False):
+    """The context of `picks.html`: check boxes in a table, and operations on the selected rows."""
+
+    bulk: str
+    """The URL of bulk operations on the list."""
+    picks_label: Any
+    """The label of the operations."""
+    operations: Sequence[NamedOperation]
+    select_all: int | bool | None
+    """The number of rows if an operation may select all of the list."""
+
+
+class ListContext(PicksContext, total=False):
     """The context of `list.html`, except its table. Links are pairs of URL and text."""
 
     title: Any
@@ -80,14 +102,8 @@ class ListContext(TypedDict, total=False):
     charts: Sequence[Chart]
     actions: Sequence[tuple[str, Any, bool]]
     """URL and text of a link, and whether it is dangerous."""
-    bulk: str
-    """The URL of bulk operations on the list."""
     picks_url: str
-    """The URL of operations on selected rows, if it is not `bulk`; `picks_label`: the label of the operations."""
-    picks_label: Any
-    operations: Sequence[Operation]
-    select_all: int | bool | None
-    """Whether an operation may select all of the list."""
+    """The URL of operations on selected rows, if it is not `bulk`."""
     quick_operations: Sequence[tuple[str, str, bool]]
     """Name, text and danger of operations on all of the list."""
 

@@ -90,7 +90,7 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     ),
     "cancel": (
         _("Cancel a recurring job"),
-        _("No more jobs are created; existing jobs stay. This cannot be undone."),
+        _("No more jobs are created; existing jobs stay."),
     ),
     "pause": (
         _("Pause a queue"),

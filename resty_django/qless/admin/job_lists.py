@@ -485,9 +485,10 @@ def failed_jids_of(client: Any, groups: Sequence[str], count: int) -> list[str]:
     ]
 
 
-def queue_counts(client: Any) -> list[QueueCounts]:
-    """Return all queues' job counts by state: one call per queue, so that a thousand queues do not block the server."""
-    names = redis_command(client, "ZRANGE", "queues", 0, -1)
+def queue_counts(client: Any, names: Sequence[str] | None = None) -> list[QueueCounts]:
+    """Return the job counts by state of these queues (None: of all): one call per queue, so that a thousand queues do
+    not block the server."""
+    names = redis_command(client, "ZRANGE", "queues", 0, -1) if names is None else names
     replies = client.call_many([("queues", name) for name in names]) if names else []
     return [read(reply, _COUNTS) for reply in replies if not isinstance(reply, Exception)]
 

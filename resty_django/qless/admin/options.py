@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import NONE
@@ -23,13 +23,14 @@ from resty_django.admin.tables import Column, Row, table
 from resty_django.text import printable
 
 from ..clients.serialization import text
-from ..models import Option, name_of
+from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
-from .base import TEMPLATES, ActionContext, JobsAdmin
+from .base import TEMPLATES, ActionContext
 from .forms import SeenForm
 from .glossary import OPERATION_HELP
 from .job_lists import redis_command
+from .row_operations import Change, RowOperation, RowOperations
 
 FIXES: Final = (
     "advance-state",
@@ -142,6 +143,8 @@ QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "-max-concurrency": OptionSpec("0", gettext_lazy("Maximum number of running jobs of this queue; 0: unlimited."), 0),
     "-pause-reason": OptionSpec("", gettext_lazy("Reason for the pause of this queue.")),
 }
+LONGEST_UNDONE: Final = 1000
+"""Maximum length of a value that an undo restores, in characters, since it travels in a URL."""
 CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since this time (seconds since the epoch)."))
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
@@ -188,11 +191,74 @@ class NewOptionForm(forms.Form):
     option = forms.CharField(label=gettext_lazy("Another option"), max_length=200)
 
 
-class OptionAdmin(JobsAdmin[Option]):
+@dataclass(frozen=True, slots=True)
+class StoredOption:
+    """An option with its value; None: the default applies."""
+
+    name: str
+    value: str | None
+
+
+def _set(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
+    value, old_value = argument["value"], option.value
+    admin.client().config.set(option.name, value)
+    return Change(
+        log_text=f"Changed from {'its default' if old_value is None else printable(old_value, 200)} to "
+        f"{printable(value, 200)}.",
+        undo=_undo_of(old_value),
+        message=_("Option saved. It applies to all clients."),
+    )
+
+
+def _unset(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
+    admin.client().config.unset(option.name)
+    return Change(
+        log_text=f"Unset; it was {printable(str(option.value), 200)}.",
+        undo=_undo_of(option.value),
+        message=_("Option reset to its default."),
+    )
+
+
+def _undo_of(old_value: str | None) -> tuple[str, Any] | None:
+    """Return the operation that sets the old value, unless it does not fit into a URL."""
+    if old_value is None:
+        return "unset", {}
+    return ("set", {"value": old_value}) if len(old_value) <= LONGEST_UNDONE else None
+
+
+OPERATIONS_ON_OPTIONS: Final[Mapping[str, RowOperation]] = {
+    operation.name: operation
+    for operation in (
+        RowOperation(
+            "unset",
+            gettext_lazy("Reset to the default"),
+            gettext_lazy("Reset to the default:"),
+            "configure_jobs",
+            _unset,
+            OPERATION_HELP["unset"][1],
+            applies=lambda option: option.value is not None,
+        ),
+        RowOperation("set", gettext_lazy("Set"), "", "configure_jobs", _set, listed=False),
+    )
+}
+
+
+class OptionAdmin(RowOperations[Option]):
     live = False
+    row_operations = OPERATIONS_ON_OPTIONS
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("unset", self.unset_view)]
+        return [*self.row_urls(), self.page_url("unset", self.unset_view)]
+
+    def load(self, names: Sequence[str]) -> dict[str, StoredOption]:
+        stored = self._stored()
+        return {name: StoredOption(name, stored.get(name)) for name in names}
+
+    def listed_names(self, request: HttpRequest) -> list[str]:
+        return [*self._stored()]
+
+    def count_text(self, count: int) -> str:
+        return ngettext("%(count)s option", "%(count)s options", count) % {"count": formatting.number(count)}
 
     def _stored(self) -> dict[str, str]:
         return {text(key): text(value) for key, value in redis_command(self.client(), "HGETALL", "config").items()}
@@ -207,13 +273,14 @@ class OptionAdmin(JobsAdmin[Option]):
         if requested and requested not in names:
             names.append(requested)
         rows = [self._row(option, stored.get(option)) for option in names]
-        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty="", export="options")
+        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty="", picks=True, export="options")
         return self.list_page(
             request,
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
             filter_button=_("Add to the list"),
+            **self.picks_context(request, len(stored)),
         )
 
     def _row(self, option: str, value: str | None) -> Row:
@@ -229,7 +296,8 @@ class OptionAdmin(JobsAdmin[Option]):
             "default": _grouped(spec.default) or NONE,
             "meaning": spec.meaning,
         }
-        return Row(cells, {"option": option})
+        pick = token(option) if value is not None else ""
+        return Row(cells, {"option": option}, pick=pick, title=formatting.name(option))
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -257,11 +325,7 @@ class OptionAdmin(JobsAdmin[Option]):
             return self.page(request, f"{TEMPLATES}/action.html", context)
 
         def perform(request: HttpRequest, row: Option, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            self.client().config.set(row.name, cleaned_data["value"])
-            return _("Option saved. It applies to all clients."), (
-                f"Changed from {'its default' if value is None else printable(value, 200)} to "
-                f"{printable(cleaned_data['value'], 200)}."
-            )
+            return self.change_one(request, row, "set", {"value": cleaned_data["value"]})
 
         return self.operation_view(
             request,
@@ -276,10 +340,8 @@ class OptionAdmin(JobsAdmin[Option]):
 
     def unset_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Option, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            old_value = self._stored().get(row.name)
-            self.client().config.unset(row.name)
             row.gone = True  # type: ignore[attr-defined]
-            return _("Option reset to its default."), f"Unset; it was {printable(str(old_value), 200)}."
+            return self.change_one(request, row, "unset", {})
 
         return self.operation_view(
             request,

@@ -7,30 +7,30 @@ from typing import Any, Final, TypedDict
 
 from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
-from resty_django.text import printable
 
-from ..clients.queue import pause_with_reason, unpause_and_forget_reason
 from ..clients.replies import QueueCounts
 from ..clients.statistics import latencies
 from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
-from . import charts, formatting, operations, overview
-from .base import TEMPLATES, JobsAdmin
-from .forms import NameForm, PauseForm
-from .glossary import OPERATION_HELP
+from . import charts, formatting, overview
+from .base import TEMPLATES, PicksContext
+from .forms import NameForm, queues_of
 from .job_export import with_export
 from .job_lists import JobFilter, queue_counts, redis_command
+from .queue_operations import OPERATIONS_ON_QUEUES
 from .recurring_list import recurring_table
+from .recurring_operations import OPERATIONS_ON_RECURRING
+from .row_operations import RowOperations, picks_context
 from .rows import jobs_table
 from .stuck import stuck_notice, stuck_url
 
@@ -72,24 +72,24 @@ class StatisticsTab(TypedDict):
     by_day: bool
 
 
-class RecurringTab(TypedDict):
+class RecurringTab(PicksContext):
     """The queue's recurring jobs."""
 
     table: Table
 
 
-class JobsTab(TypedDict):
+class JobsTab(PicksContext):
     """The queue's jobs in one state."""
 
     table: Table
-    operations: Sequence[operations.Operation]
-    select_all: int | bool | None
-    bulk: str
 
 
-class QueueAdmin(JobsAdmin[Queue]):
+class QueueAdmin(RowOperations[Queue]):
+    row_operations = OPERATIONS_ON_QUEUES
+
     def extra_urls(self) -> list[URLPattern]:
         return [
+            *self.row_urls(),
             self.page_url("pause", self.pause_view),
             self.page_url("unpause", self.unpause_view),
             self.page_url("forget", self.forget_view),
@@ -129,6 +129,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             empty=_('No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).')
             if not counts
             else _("No matching queues. Remove the filter."),
+            picks=True,
             export="queues",
         )
         period = charts.period_of(request, "day")
@@ -145,6 +146,7 @@ class QueueAdmin(JobsAdmin[Queue]):
                 (formatting.list_url("about"), _("About this job queue")),
             ],
             extra_tables=[overview.largest_failure_groups(request, groups)],
+            **self.picks_context(request, len(matching)),
         )
 
     def _row(
@@ -170,7 +172,8 @@ class QueueAdmin(JobsAdmin[Queue]):
         )
         cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
-        return Row(cells, {**values, "name": name, "latency": latency or 0, "hour": sum(hour)})
+        values |= {"name": name, "latency": latency or 0, "hour": sum(hour)}
+        return Row(cells, values, pick=token(name), title=formatting.name(name))
 
     @method_decorator(require_safe)
     def change_view(
@@ -185,7 +188,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         if tab == "stats":
             tab_context = _statistics_tab(request, client, row.name)
         elif tab == "recurring":
-            tab_context = _recurring_tab(request, client, row.name)
+            tab_context = self._recurring_tab(request, client, row.name)
         else:
             tab_context = self._jobs_tab(request, client, row.name, tab)
         return self.page(request, f"{TEMPLATES}/queue.html", {**_queue_context(client, row, tab), **tab_context})
@@ -205,62 +208,51 @@ class QueueAdmin(JobsAdmin[Queue]):
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
 
+    def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> RecurringTab:
+        jobs = recurring_table(request, client, [name])
+        bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
+        return {"table": jobs, **picks_context(self, request, OPERATIONS_ON_RECURRING, bulk, jobs.pager.total)}
+
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            queue, reason = self.client().queues[row.name], cleaned_data["reason"]
-            pause_with_reason(queue, reason, cleaned_data["stop_jobs"])
-            message = format_html(
-                '{} <a href="{}">{}</a>',
-                _("The queue is paused."),
-                formatting.url("queue", row.name, "unpause"),
-                _("Undo"),
-            )
-            stopped = ", its running jobs stopped" if cleaned_data["stop_jobs"] else ""
-            return message, f"Paused{stopped}." + (f" {printable(reason, 200)}" if reason else "")
+    def load(self, names: Sequence[str]) -> dict[str, QueueCounts]:
+        return {counts.name: counts for counts in queue_counts(self.client(), names)}
 
-        return self.operation_view(
-            request,
-            object_id,
-            permission="pause_queue",
-            title=_("Pause"),
-            button=_("Pause the queue"),
-            form=lambda data, row: PauseForm(data),
-            perform=perform,
-            explain=OPERATION_HELP["pause"][1],
-        )
+    def listed_names(self, request: HttpRequest) -> list[str]:
+        names = queues_of(self.client())
+        matching = self.filter_names(request, names)
+        return [name for name in names if name in matching]
+
+    def count_text(self, count: int) -> str:
+        return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
+
+    def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._operation_view(request, object_id, "pause", _("Pause the queue"))
 
     def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            unpause_and_forget_reason(self.client().queues[row.name])
-            return _("The queue is active again."), "Resumed."
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="pause_queue",
-            title=_("Resume"),
-            button=_("Resume the queue"),
-            perform=perform,
-            explain=OPERATION_HELP["unpause"][1],
-        )
+        return self._operation_view(request, object_id, "unpause", _("Resume the queue"))
 
     def forget_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._operation_view(request, object_id, "forget", _("Forget the queue"))
+
+    def _operation_view(self, request: HttpRequest, object_id: str, name: str, button: str) -> HttpResponse:
+        operation = self.row_operations[name]
+
         def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            self.client().queues[row.name].forget()
-            row.gone = True  # type: ignore[attr-defined]
-            return _("The queue was removed from the list."), "Forgot the queue."
+            outcome = self.change_one(request, row, name, cleaned_data)
+            row.gone = name == "forget"  # type: ignore[attr-defined]
+            return outcome
 
         return self.operation_view(
             request,
             object_id,
-            permission="configure_jobs",
-            title=_("Forget"),
-            button=_("Forget the queue"),
+            permission=operation.permission,
+            title=operation.label,
+            button=button,
+            form=lambda data, row: operation.form(data),
             perform=perform,
-            explain=OPERATION_HELP["forget"][1],
-            danger=True,
+            explain=operation.effect,
+            danger=operation.danger,
         )
 
 
@@ -309,10 +301,6 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
         ],
         "by_day": period in ("hour", "day"),
     }
-
-
-def _recurring_tab(request: HttpRequest, client: Any, name: str) -> RecurringTab:
-    return {"table": recurring_table(request, client, [name])}
 
 
 def _exists(client: Any, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
 from django import forms
@@ -13,24 +13,21 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import NONE
-from resty_django.text import printable
 
 from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode
-from ..errors import InvalidArgument, NoSuchJob
-from ..models import Job as JobRow
+from ..errors import NoSuchJob
 from ..models import RecurringJob as RecurringRow
-from ..models import token
-from ..tasks import calls
+from ..models import name_of, token
 from ..tasks.abandoned import of_tasks
-from ..tasks.schedule import is_cron_paused, latest_jids, next_times, pause_cron, resume_cron
+from ..tasks.schedule import is_cron_paused, latest_jids, next_times
 from . import formatting
 from .arguments import arguments_help, checked_arguments, display_json, editable_json
-from .base import TEMPLATES, JobsAdmin
-from .bulk import enqueued_message
+from .base import TEMPLATES
 from .forms import OperationForm, RecurringForm, queues_of
 from .glossary import OPERATION_HELP
 from .job_lists import fetch_jobs, queue_counts
@@ -40,21 +37,20 @@ from .recurring_list import (
     cron_tasks,
     declared_by_text,
     jobs_of,
+    queue_jids,
     recurring_table,
     results,
     spawned_jids,
 )
+from .recurring_operations import OPERATIONS_ON_RECURRING, Target, targets_of
+from .row_operations import RowOperations
 
 TIMES: Final = 5
 """Number of next times shown."""
 LATEST: Final = 20
 """Number of latest jobs whose state is shown."""
-ACTIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "run_now": ("run_recurring", "retry_job"),
-    "pause": ("pause_recurring", "edit_job"),
-    "resume": ("resume_recurring", "edit_job"),
-}
-"""Pages that a row of the list links to, with their names in `OPERATION_HELP` and their permissions."""
+ROW_LINKS: Final = ("run_now", "pause", "resume")
+"""Operations that a row of the list links to."""
 
 
 class RecurringContext(TypedDict):
@@ -128,9 +124,12 @@ def _results(client: Any, jids: Sequence[str], now: float) -> str:
     return results({job.jid: job for job in fetch_jobs(client, jids)[0]}, jids, now)
 
 
-class RecurringJobAdmin(JobsAdmin[RecurringRow]):
+class RecurringJobAdmin(RowOperations[RecurringRow]):
+    row_operations = OPERATIONS_ON_RECURRING
+
     def extra_urls(self) -> list[URLPattern]:
         return [
+            *self.row_urls(),
             self.page_url("run_now", self.run_now_view),
             self.page_url("pause", self.pause_view),
             self.page_url("resume", self.resume_view),
@@ -155,12 +154,13 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             if entry.abandoned
         ]
         actions = [
-            (name, OPERATION_HELP[help_name][0])
-            for name, (help_name, permission) in ACTIONS.items()
-            if self.may(request, permission)
+            (name, self.row_operations[name].label)
+            for name in ROW_LINKS
+            if self.may(request, self.row_operations[name].permission)
         ]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
-        return self.list_page(request, recurring, hints=abandoned)
+        picks = self.picks_context(request, recurring.pager.total)
+        return self.list_page(request, recurring, hints=abandoned, **picks)
 
     @method_decorator(require_safe)
     def change_view(
@@ -177,73 +177,47 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             return self.page(request, f"{TEMPLATES}/recurring.html", {**context, **_cron_context(client, task)})
         return self.page(request, f"{TEMPLATES}/recurring.html", context, status=404)
 
-    def recurring(self, row: Any) -> RecurringJob:
-        """Return the row's recurring job. Raise `NoSuchJob` if it does not exist, `InvalidArgument` for a cron task."""
-        target = self.target(row)
-        if isinstance(target, CronTask):
-            raise InvalidArgument(_("The code of the task sets its schedule and options. Change them there."))
-        return target
-
     # --- operations ---------------------------------------------------------------------------------------------------
+
+    def load(self, names: Sequence[str]) -> dict[str, Target]:
+        return targets_of(self.client(), names)
+
+    def listed_names(self, request: HttpRequest) -> list[str]:
+        """Return the recurring jobs of the queue in the URL, or all of them and the cron tasks."""
+        client, queue = self.client(), name_of(request.GET.get("queue", ""))
+        if queue:
+            return queue_jids(client, queue)
+        queues = [entry.name for entry in queue_counts(client) if entry.recurring]
+        return [*(jid for name in queues for jid in queue_jids(client, name)), *cron_tasks()]
+
+    def count_text(self, count: int) -> str:
+        text = ngettext("%(count)s recurring job", "%(count)s recurring jobs", count)
+        return text % {"count": formatting.number(count)}
+
+    def list_address(self, request: HttpRequest) -> str:
+        """Return to the tab of the queue from which the operation came."""
+        queue = name_of(request.GET.get("queue", ""))
+        return formatting.url("queue", queue, tab="recurring") if queue else super().list_address(request)
+
+    def target(self, row: Any) -> Target:
+        """Return the row's recurring job or cron task. Raise `NoSuchJob` if it does not exist."""
+        target = self.load([row.name]).get(row.name)
+        if target is None:
+            raise NoSuchJob(_("This recurring job no longer exists."))
+        return target
 
     def run_now_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Enqueue a job in addition to the schedule."""
-
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            client, target = self.client(), self.target(row)
-            jid = calls.put(
-                client,
-                target.klass,
-                target.data,
-                target.queue_name,
-                priority=target.priority,
-                retries=target.retries,
-                tags=target.tags,
-            )
-            self.add_history(request, f"Created from {row.name}.", JobRow.from_name(jid))
-            return enqueued_message(self, request, jid), f"Ran now as {jid}."
-
-        return self._schedule_operation(request, object_id, "run_now", perform)
+        return self._schedule_operation(request, object_id, "run_now")
 
     def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            target, canceled = self.target(row), 0
-            if isinstance(target, CronTask):
-                canceled = pause_cron(self.client(), target.klass)
-            else:
-                target.pause()
-            text = _("Paused: no more jobs are created.")
-            if canceled:
-                text += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": canceled}
-            undo = format_html(
-                '{} <a href="{}">{}</a>', text, formatting.url("recurringjob", row.name, "resume"), _("Undo")
-            )
-            return undo, "Paused."
-
-        return self._schedule_operation(request, object_id, "pause", perform)
+        return self._schedule_operation(request, object_id, "pause")
 
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            target = self.target(row)
-            if isinstance(target, CronTask):
-                resume_cron(self.client(), target.klass)
-            else:
-                target.resume()
-            return _("Resumed: jobs are created again."), "Resumed."
+        return self._schedule_operation(request, object_id, "resume")
 
-        return self._schedule_operation(request, object_id, "resume", perform)
-
-    def target(self, row: Any) -> RecurringJob | CronTask:
-        """Return the row's recurring job or cron task. Raise `NoSuchJob` if it does not exist."""
-        jobs = jobs_of(self.client(), [row.name])
-        task = None if jobs else cron_tasks().get(row.name)
-        if not jobs and task is None:
-            raise NoSuchJob(_("This recurring job no longer exists."))
-        return task or jobs[0]
-
-    def _schedule_operation(self, request: HttpRequest, object_id: str, name: str, perform: Any) -> HttpResponse:
-        help_name, permission = ACTIONS[name]
-        title, effect = OPERATION_HELP[help_name]
+    def _schedule_operation(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        operation = self.row_operations[name]
 
         def form(data: Any, row: Any) -> forms.Form:
             self.target(row)  # refuses if it does not exist
@@ -252,17 +226,17 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         return self.operation_view(
             request,
             object_id,
-            permission=permission,
-            title=title,
-            button=title,
+            permission=operation.permission,
+            title=operation.label,
+            button=operation.label,
             form=form,
-            perform=perform,
-            explain=effect,
+            perform=lambda request, row, cleaned_data: self.change_one(request, row, name),
+            explain=operation.effect,
         )
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def form(data: Any, row: Any) -> forms.Form:
-            job = self.recurring(row)
+            job = self.target(row).recurring()
             initial = {
                 "queue": job.queue_name,
                 "interval": f"{job.interval:g}",
@@ -275,19 +249,18 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             return RecurringForm(data, queues_of(job.client), initial, help_text)
 
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            job = self.recurring(row)
+            job = self.target(row).recurring()
             if "arguments" in cleaned_data:
                 edited = cleaned_data.pop("arguments")
                 cleaned_data["data"] = checked_arguments(edited, job.data, job.klass, job.client.clock())
-            old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in cleaned_data}
-            changes = {key: value for key, value in cleaned_data.items() if value != old_values[key]}
+            changes = {
+                key: value
+                for key, value in cleaned_data.items()
+                if value != getattr(job, "queue_name" if key == "queue" else key)
+            }
             if not changes:
                 return _("No changes."), "Changed nothing."
-            job.update(**changes)
-            changes_text = ", ".join(
-                key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
-            )
-            return _("Saved. The changes apply to future jobs."), f"Changed {printable(changes_text, 500)}."
+            return self.change_one(request, row, "edit", changes)
 
         return self.operation_view(
             request,
@@ -302,9 +275,9 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            self.recurring(row).cancel()
+            outcome = self.change_one(request, row, "cancel")
             row.gone = True
-            return _("The recurring job was canceled."), "Canceled."
+            return outcome
 
         return self.operation_view(
             request,
@@ -320,11 +293,6 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
     def _tag_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         operation = OPERATIONS[name]
 
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            job = self.recurring(row)
-            (job.tag if name == "tag" else job.untag)(cleaned_data["tag"])
-            return _("Changed the tags of future jobs."), f"{operation.label} {printable(cleaned_data['tag'], 200)}."
-
         return self.operation_view(
             request,
             object_id,
@@ -332,5 +300,5 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             title=operation.label,
             button=operation.label,
             form=lambda data, row: OperationForm(data, operation, []),
-            perform=perform,
+            perform=lambda request, row, cleaned_data: self.change_one(request, row, name, cleaned_data["tag"]),
         )

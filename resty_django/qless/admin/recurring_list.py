@@ -19,6 +19,7 @@ from resty_django.text import printable
 
 from ..clients.job import Job
 from ..clients.recurring import PAUSE, RecurringJob, is_paused, of_reply
+from ..models import token
 from ..tasks.abandoned import Declared, of_tasks
 from ..tasks.eager import DEFAULT_RETRIES
 from ..tasks.registry import discover_once, is_allowed
@@ -126,6 +127,7 @@ def recurring_table(
         empty=_('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
         sortable=count + cron_count <= MAX_SORTED,
+        picks=True,
         export=sheet_of("recurring", EXPORTED, lambda: _all_rows(client, queues, cron, now, declared_by_jid)),
     )
 
@@ -148,6 +150,11 @@ def jobs_of(client: Any, jids: Sequence[str]) -> list[RecurringJob]:
     replies = client.call_many([("recur.get", jid) for jid in jids]) if jids else []
     jobs = [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return [job for job in jobs if job is not None]
+
+
+def queue_jids(client: Any, queue: str) -> list[str]:
+    """Return the jids of all recurring jobs of a queue."""
+    return list(redis_command(client, "ZRANGE", f"q:{queue}-recur", 0, -1))
 
 
 def spawned_jids(job: RecurringJob, count: int) -> list[str]:
@@ -230,6 +237,8 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
             "paused": paused,
             "jids": spawned_jids(job, RESULTS),
         },
+        pick=token(job.jid),
+        title=formatting.name(job.jid),
     )
 
 
@@ -258,6 +267,8 @@ def _cron_row(client: Any, task: CronTask, now: float) -> Row:
             "paused": paused,
             "jids": latest_jids(task.klass, now, RESULTS),
         },
+        pick=token(task.jid),
+        title=formatting.name(task.klass),
     )
 
 

@@ -20,6 +20,7 @@ from ..clients.job import Job
 from ..clients.replies import SILENT, WorkerCounts, WorkerLife
 from ..clients.serialization import as_list
 from ..clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, ReportedJob, WorkerReport
+from ..models import token
 from . import formatting
 from .rows import history_of
 
@@ -157,6 +158,8 @@ def list_row(info: WorkerInfo, now: float, control: SafeString | str = "") -> Ro
             "uptime": "" if report is None else now - report.started,
             "seen": info.seen or 0,
         },
+        pick=token(info.name),
+        title=formatting.name(info.name),
     )
 
 

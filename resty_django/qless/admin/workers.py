@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ from .forms import NameForm
 from .glossary import OPERATION_HELP
 from .job_export import jobs_of, jobs_sheet
 from .job_lists import JobFilter, JobList, fetch_jobs, redis_command, sorted_set
+from .row_operations import RowOperations
+from .worker_operations import OPERATIONS_ON_WORKERS
 from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
 from .worker_stacks import request_stacks, stacks_section
 
@@ -67,9 +69,12 @@ class ScaleForm(forms.Form):
         )
 
 
-class WorkerAdmin(JobsAdmin[Worker]):
+class WorkerAdmin(RowOperations[Worker]):
+    row_operations = OPERATIONS_ON_WORKERS
+
     def extra_urls(self) -> list[URLPattern]:
         return [
+            *self.row_urls(),
             self.page_url("deregister", self.deregister_view),
             self.page_url("quiet", self.quiet_view),
             self.page_url("resume", self.resume_view),
@@ -110,6 +115,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             rows,
             caption=_("Workers"),
             empty=empty,
+            picks=True,
             export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
         )
         note = ngettext("%(count)s worker is stuck.", "%(count)s workers are stuck.", stuck)
@@ -118,6 +124,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             workers_table,
             form=NameForm(request.GET),
             notes=[note % {"count": formatting.number(stuck)}] if stuck else [],
+            **self.picks_context(request, len(workers)),
         )
 
     @method_decorator(require_safe)
@@ -154,53 +161,30 @@ class WorkerAdmin(JobsAdmin[Worker]):
 
     # --- operations ---
 
-    def deregister_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            self.client().workers.deregister(row.name)
-            row.gone = True  # type: ignore[attr-defined]
-            return _("The worker was removed from the list."), "Deregistered."
+    def load(self, names: Sequence[str]) -> dict[str, WorkerInfo]:
+        client = self.client()
+        counts = [worker for worker in client.workers.counts() if worker.name in names]
+        return {worker.name: worker for worker in self._infos(client, counts)}
 
-        return self.operation_view(
-            request,
-            object_id,
-            permission="configure_jobs",
-            title=_("Deregister"),
-            button=_("Deregister the worker"),
-            perform=perform,
-            explain=OPERATION_HELP["deregister"][1],
-            danger=True,
-        )
+    def listed_names(self, request: HttpRequest) -> list[str]:
+        names = [worker.name for worker in self.client().workers.counts()]
+        matching = self.filter_names(request, names)
+        return [name for name in names if name in matching]
+
+    def count_text(self, count: int) -> str:
+        return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
+
+    def deregister_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._control_view(request, object_id, "deregister", _("Deregister the worker"))
 
     def quiet_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(
-            request,
-            object_id,
-            "quiet",
-            lambda name, _data: self.client().workers.quiet(name),
-            message=_("The worker was asked to take no new jobs."),
-            log_text=_("Asked to take no new jobs."),
-        )
+        return self._control_view(request, object_id, "quiet")
 
     def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(
-            request,
-            object_id,
-            "resume",
-            lambda name, _data: self.client().workers.resume(name),
-            message=_("The worker was asked to take jobs again."),
-            log_text=_("Asked to take jobs again."),
-        )
+        return self._control_view(request, object_id, "resume")
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(
-            request,
-            object_id,
-            "stop",
-            lambda name, _data: self.client().workers.stop(name),
-            message=_("The worker was asked to stop. It ends after its running jobs, and is not replaced."),
-            log_text=_("Asked to stop."),
-            danger=True,
-        )
+        return self._control_view(request, object_id, "stop")
 
     def scale_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def form(data: Any, row: Worker) -> forms.Form:
@@ -209,18 +193,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
                 raise QlessError(_("The worker does not report, so it cannot be scaled."))
             return ScaleForm(data, report.slots, report.max_slots)
 
-        def scale(name: str, cleaned_data: dict[str, Any]) -> None:
-            self.client().workers.scale(name, cleaned_data["slots"])
-
-        return self._control_view(
-            request,
-            object_id,
-            "scale",
-            scale,
-            message=_("The worker was asked to change its number of slots."),
-            log_text=_("Asked to run {slots} jobs at once."),
-            form=form,
-        )
+        return self._control_view(request, object_id, "scale", form=form)
 
     def stacks_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
@@ -243,31 +216,31 @@ class WorkerAdmin(JobsAdmin[Worker]):
         self,
         request: HttpRequest,
         object_id: str,
-        operation: str,
-        send: Callable[[str, dict[str, Any]], object],
+        name: str,
+        button: Any = "",
         *,
-        message: str,
-        log_text: str,
         form: Callable[[Any, Any], forms.Form] = lambda data, row: forms.Form(data),
-        danger: bool = False,
     ) -> HttpResponse:
         """Send a request to a worker. The lists and pages show whether the worker has confirmed it."""
+        operation = self.row_operations[name]
+        help_name = "deregister" if name == "deregister" else f"{name}_worker"
 
         def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            send(row.name, cleaned_data)
-            return message, log_text.format(**cleaned_data)
+            outcome = self.change_one(request, row, name, cleaned_data)
+            row.gone = name == "deregister"  # type: ignore[attr-defined]
+            return outcome
 
-        title, effect = OPERATION_HELP[f"{operation}_worker"]
+        title, effect = OPERATION_HELP[help_name]
         return self.operation_view(
             request,
             object_id,
-            permission="control_worker",
+            permission=operation.permission,
             title=title,
-            button=title,
+            button=button or title,
             perform=perform,
             form=form,
             explain=effect,
-            danger=danger,
+            danger=operation.danger,
         )
 
     @staticmethod

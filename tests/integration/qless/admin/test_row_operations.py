@@ -1,0 +1,329 @@
+"""Check boxes of the lists of queues, workers, recurring jobs and options: confirmation, permissions, history, undo."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.core import signing
+from django.test import Client as Browser
+
+from resty_django.qless import Client, RecurringJob
+from resty_django.qless.admin import row_operations
+from resty_django.qless.admin.operations import SALT
+from resty_django.qless.models import token
+from resty_django.qless.tasks.schedule import is_cron_paused
+from tests.integration.qless.admin.test_failure_bulk import hidden
+from tests.integration.qless.admin.test_new_jobs import message_in
+from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, at, recurring
+from tests.integration.qless.admin.test_recurring_pages import periodic as periodic
+from tests.integration.qless.admin.tools import (
+    HOSTILE,
+    ROOT,
+    everything,
+    hostile,
+    logged,
+    path,
+    person,
+    report,
+    text_of,
+)
+from tests.integration.qless.tasks import examples as examples  # defines the tasks
+
+pytestmark = [pytest.mark.django_db, pytest.mark.redis]
+
+OFFERED = {
+    "queue": {"pause": "pause_queue", "unpause": "pause_queue", "forget": "configure_jobs"},
+    "worker": {
+        **dict.fromkeys(("quiet", "resume", "stop"), "control_worker"),
+        "deregister": "configure_jobs",
+    },
+    "recurringjob": {"run_now": "retry_job", "pause": "edit_job", "resume": "edit_job", "cancel": "cancel_job"},
+    "option": {"unset": "configure_jobs"},
+}
+
+
+def post(browser: Browser, model: str, verb: str, *names: str, query: str = "", **data: Any) -> Any:
+    picks = [token(name) for name in names]
+    return browser.post(f"{ROOT}{model}/bulk/{query}", {"verb": verb, "pick": picks, **data}, follow=True)
+
+
+def undo_url(reply: Any) -> str:
+    match = re.search(r'<a href="([^"]*/undo/[^"]*)">Undo</a>', message_in(reply))
+    assert match, message_in(reply)
+    return html.unescape(match[1])
+
+
+def undo(browser: Browser, reply: Any) -> str:
+    """Follow the undo of a message, and return the next message."""
+    address = undo_url(reply)
+    assert "Undo" in text_of(browser, address)
+    return message_in(browser.post(address, follow=True))
+
+
+def paused(client: Client) -> set[str]:
+    return {queue.name for queue in client.queues.counts() if queue.paused}
+
+
+def requested(client: Client, name: str) -> list[str]:
+    return [entry.action for worker in client.workers.reports(name) for entry in worker.requests]
+
+
+@pytest.fixture
+def site(jobs_site: Client) -> Client:
+    """Return a site with objects in each of the lists."""
+    for name in ("mail", "pdf", "rows"):
+        jobs_site.queues[name].put("K", {}, jid=f"{name}-1")
+    jobs_site.queues["mail"].recur("K", {"password": "hunter2"}, 60, jid="digest", offset=60)
+    report(jobs_site, "web1-1")
+    report(jobs_site, "web1-2", state="quiet")
+    jobs_site.config.set("heartbeat", "30")
+    return jobs_site
+
+
+@pytest.mark.parametrize("model", OFFERED)
+def test_lists_offer_the_operations_that_the_user_may_do(admin_client: Browser, site: Client, model: str) -> None:
+    assert re.findall(r'<option value="(\w+)">', text_of(admin_client, path(model))) == [*OFFERED[model]]
+    for verb, permission in OFFERED[model].items():
+        text = text_of(person("view_job", permission), path(model))
+        assert verb in re.findall(r'<option value="(\w+)">', text)
+        assert 'name="pick"' in text
+    assert 'name="verb"' not in text_of(person("view_job"), path(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "verb", "name"),
+    [(model, verb, {"queue": "mail", "worker": "web1-1", "recurringjob": "digest", "option": "heartbeat"}[model])
+     for model, verbs in OFFERED.items() for verb in verbs],
+)  # fmt: skip
+def test_nothing_changes_without_permission_confirmation_and_csrf(
+    admin_client: Browser, site: Client, valkey: Any, model: str, verb: str, name: str
+) -> None:
+    before = everything(valkey)
+    others = {permission for verbs in OFFERED.values() for permission in verbs.values()} - {OFFERED[model][verb]}
+    assert post(person("view_job", *others), model, verb, name, confirmed="yes").status_code == 403
+    assert post(person(OFFERED[model][verb]), model, verb, name, confirmed="yes").status_code == 403
+    assert post(admin_client, model, verb, name).status_code == 200
+    address = f"{ROOT}{model}/bulk/"
+    assert admin_client.get(f"{address}?verb={verb}&pick={name}&confirmed=yes").status_code == 302
+    strict = Browser(enforce_csrf_checks=True)
+    strict.force_login(admin_client.get("/admin/").wsgi_request.user)
+    assert strict.post(address, {"verb": verb, "pick": name, "confirmed": "yes"}).status_code == 403
+    for wrong_verb, names in ((verb, ()), ("tag", (name,)), ("", (name,))):
+        assert "Nothing selected." in message_in(post(admin_client, model, wrong_verb, *names, confirmed="yes"))
+    assert everything(valkey) == before
+    assert logged() == []
+
+
+def test_queues_are_paused_with_a_reason_and_unpaused_by_the_undo(admin_client: Browser, site: Client) -> None:
+    site.queues["rows"].pause()
+    text = post(admin_client, "queue", "pause", "mail", "pdf", "rows").content.decode()
+    assert "2 of 3 queues selected." in text
+    assert "1 of these, because of their state" in text
+    assert hidden(text)["pick"] == ["mail", "pdf", "rows"]
+    reply = admin_client.post(
+        f"{ROOT}queue/bulk/", {**hidden(text), "reason": "until the deploy", "stop_jobs": ""}, follow=True
+    )
+    assert "Paused 2 queues. Unchanged: 1." in message_in(reply)
+    assert paused(site) == {"mail", "pdf", "rows"}
+    assert site.config.get("mail-pause-reason") == "until the deploy"
+    assert logged() == ["Paused. until the deploy"] * 2
+    assert "Undone for 2 queues." in undo(admin_client, reply)
+    assert paused(site) == {"rows"}
+    assert logged()[2:] == ["Resumed."] * 2
+
+
+def test_the_undo_of_unpause_restores_the_reason(admin_client: Browser, site: Client) -> None:
+    post(admin_client, "queue", "pause", "mail", confirmed="yes", reason="until the deploy")
+    undo(admin_client, post(admin_client, "queue", "unpause", "mail", confirmed="yes"))
+    assert site.config.get("mail-pause-reason") == "until the deploy"
+    assert paused(site) == {"mail"}
+
+
+def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Go, for all 3 rows of the list" in text_of(admin_client, path("queue"))
+    text = post(admin_client, "queue", "pause", query="?name=P", all="yes").content.decode()
+    assert "1 of 1 queue selected." in text
+    reply = post(admin_client, "queue", "pause", query="?name=P", all="yes", confirmed="yes")
+    assert reply.redirect_chain[-1][0] == f"{path('queue')}?name=P"
+    assert paused(site) == {"pdf"}
+    monkeypatch.setattr(row_operations, "MAX_ALL", 2)
+    assert "more than 2 rows" in message_in(post(admin_client, "queue", "pause", all="yes", confirmed="yes"))
+    assert paused(site) == {"pdf"}
+
+
+def test_empty_queues_are_forgotten(admin_client: Browser, site: Client) -> None:
+    job = site.queues["pdf"].pop()
+    assert job is not None
+    job.complete()
+    assert "Removed from the list: 1 queue. Unchanged: 1." in message_in(
+        post(admin_client, "queue", "forget", "mail", "pdf", confirmed="yes")
+    )
+    assert {queue.name for queue in site.queues.counts()} == {"mail", "rows"}
+
+
+def test_workers_are_asked(admin_client: Browser, site: Client) -> None:
+    text = post(admin_client, "worker", "quiet", "web1-1", "web1-2", "gone").content.decode()
+    assert "1 of 3 workers selected. Gone: 1." in text
+    reply = post(admin_client, "worker", "quiet", "web1-1", "web1-2", confirmed="yes")
+    assert "Asked to take no new jobs: 1 worker. Unchanged: 1." in message_in(reply)
+    assert (requested(site, "web1-1"), requested(site, "web1-2")) == (["quiet"], [])
+    assert "Undone for 1 worker." in undo(admin_client, reply)
+    assert requested(site, "web1-1")[-1] == "resume"
+    reply = post(admin_client, "worker", "stop", "web1-1", "web1-2", confirmed="yes")
+    assert "Asked to stop: 2 workers." in message_in(reply)
+    assert "Undo" not in message_in(reply)
+    assert (requested(site, "web1-1")[-1], requested(site, "web1-2")) == ("stop", ["stop"])
+    assert logged()[-2:] == ["Asked to stop."] * 2
+
+
+def test_the_undo_of_scale_restores_the_number_of_slots(admin_client: Browser, site: Client) -> None:
+    reply = admin_client.post(path("worker", "web1-1", "scale"), {"slots": "3"}, follow=True)
+    undo(admin_client, reply)
+    (worker,) = site.workers.reports("web1-1")
+    assert [entry.slots for entry in worker.requests if entry.action == "scale"][-1] == worker.slots == 8
+
+
+def test_recurring_jobs_and_cron_tasks_are_paused_and_resumed_together(admin_client: Browser, periodic: Client) -> None:
+    names = ("digest", f"every-{EVERY}", f"cron-{NIGHTLY}")
+    assert "3 of 3 recurring jobs selected." in post(admin_client, "recurringjob", "pause", *names).content.decode()
+    reply = post(admin_client, "recurringjob", "pause", *names, confirmed="yes")
+    assert "Paused 3 recurring jobs." in message_in(reply)
+    assert recurring(periodic, "digest").paused()
+    assert is_cron_paused(periodic, NIGHTLY)
+    assert logged() == ["Paused."] * 3
+    assert "Undone for 3 recurring jobs." in undo(admin_client, reply)
+    assert recurring(periodic, "digest").next() == NOON + 60
+    assert not is_cron_paused(periodic, NIGHTLY)
+    text = text_of(admin_client, path("recurringjob"))
+    assert text.count('name="pick"') == 3
+    assert "Go, for all 3 rows of the list" in text
+
+
+def test_run_now_enqueues_a_job_for_each_and_undo_cancels_those_that_wait(
+    admin_client: Browser, periodic: Client
+) -> None:
+    reply = post(admin_client, "recurringjob", "run_now", "digest", f"cron-{NIGHTLY}", confirmed="yes")
+    assert "Enqueued a job for 2 recurring jobs." in message_in(reply)
+    assert periodic.queues["mail"].counts().waiting == 1
+    job = periodic.queues["mail"].pop()
+    assert job is not None
+    message = undo(admin_client, reply)
+    assert "Undone for 1 recurring job. Unchanged: 1." in message
+    assert f"The job {job.jid} no longer waits." in message
+    assert periodic.queues["timed"].counts().waiting == 0
+
+
+def test_canceled_recurring_jobs_come_back_as_they_were(admin_client: Browser, periodic: Client, valkey: Any) -> None:
+    periodic.queues["mail"].recur(
+        "shop.K", {"password": "hunter2"}, 100, jid="full", offset=50, priority=7, retries=3, backlog=2, tags=["a", "b"]
+    )
+    at(periodic, NOON + 161)
+    assert len(periodic.queues["mail"].pop(10)) == 3
+    recurring(periodic, "digest").pause()
+    before = {jid: valkey.hgetall(f"ql:r:{jid}") for jid in ("full", "digest")}
+    schedule = valkey.zrange("ql:q:mail-recur", 0, -1, withscores=True)
+    names = ("full", "digest", f"cron-{NIGHTLY}")
+    assert "2 of 3 recurring jobs selected." in post(admin_client, "recurringjob", "cancel", *names).content.decode()
+    reply = post(admin_client, "recurringjob", "cancel", *names, confirmed="yes")
+    assert "Canceled 2 recurring jobs. Unchanged: 1." in message_in(reply)
+    assert periodic.jobs.get("full") is None
+    steps = signing.loads(parse_qs(urlsplit(undo_url(reply)).query)["t"][0], salt=f"{SALT}.recurringjob")
+    assert "hunter2" not in repr(steps)
+    assert b"hunter2" in valkey.get(f"ql:undo:recur:{steps[1][0][2]}")
+    assert all(0 < valkey.ttl(key) <= 3600 for key in valkey.keys("ql:undo:*"))
+    assert "Undone for 2 recurring jobs." in undo(admin_client, reply)
+    assert {jid: valkey.hgetall(f"ql:r:{jid}") for jid in ("full", "digest")} == before
+    due = dict(valkey.zrange("ql:q:mail-recur", 0, -1, withscores=True))
+    assert due[b"full"] == dict(schedule)[b"full"] == NOON + 250
+    assert recurring(periodic, "digest").paused()
+    assert logged()[-2:] == ["Undone."] * 2
+    at(periodic, NOON + 251)
+    assert [job.jid for job in periodic.queues["mail"].pop(10)] == ["full-3"], "no job of the past is overwritten"
+
+
+def test_the_undo_of_an_edit_restores_only_what_was_changed(admin_client: Browser, periodic: Client) -> None:
+    fields = {"queue": "mail", "interval": "120", "priority": "5", "retries": "1", "backlog": "0"}
+    reply = admin_client.post(
+        path("recurringjob", "digest", "edit"), {**fields, "arguments": '{"to": "one"}'}, follow=True
+    )
+    job = recurring(periodic, "digest")
+    assert (job.interval, job.priority, job.data) == (120, 5, {"to": "one"})
+    job.tag("later")
+    assert "Undone for 1 recurring job." in undo(admin_client, reply)
+    job = recurring(periodic, "digest")
+    assert (job.interval, job.priority, job.retries, job.data) == (3600, 0, 5, {"to": "all"})
+    assert job.tags == ["vip", "later"]
+
+
+def test_an_undo_expires_and_belongs_to_its_user(admin_client: Browser, periodic: Client, valkey: Any) -> None:
+    reply = post(admin_client, "recurringjob", "cancel", "digest", confirmed="yes")
+    address = undo_url(reply)
+    other = person("view_job", "cancel_job", "edit_job")
+    assert "This can no longer be undone." in message_in(other.post(address, follow=True))
+    assert person("view_job").post(address).status_code == 302
+    assert "no longer be undone" in message_in(admin_client.post(f"{address}x", follow=True))
+    valkey.delete(*valkey.keys("ql:undo:*"))
+    assert "This can no longer be undone." in message_in(admin_client.post(address, follow=True))
+    assert periodic.jobs.get("digest") is None
+
+
+def test_an_undo_needs_the_permission_still(periodic: Client, django_user_model: Any) -> None:
+    browser = person("view_job", "cancel_job")
+    address = undo_url(post(browser, "recurringjob", "cancel", "digest", confirmed="yes"))
+    user = browser.get("/admin/").wsgi_request.user
+    user.user_permissions.remove(user.user_permissions.get(codename="cancel_job"))
+    assert browser.post(address).status_code == 403
+    assert periodic.jobs.get("digest") is None
+
+
+def test_the_tab_of_a_queue_has_check_boxes_too(admin_client: Browser, site: Client) -> None:
+    site.queues["pdf"].recur("K", {}, 60, jid="other")
+    text = text_of(admin_client, f"{path('queue', 'mail')}?tab=recurring")
+    action = re.search(r'<form method="post" action="([^"]*)" id="resty-picks">', text)
+    assert action
+    reply = admin_client.post(
+        html.unescape(action[1]), {"verb": "cancel", "all": "yes", "confirmed": "yes"}, follow=True
+    )
+    assert "Canceled 1 recurring job." in message_in(reply)
+    assert reply.redirect_chain[-1][0] == f"{path('queue', 'mail')}?tab=recurring"
+    assert isinstance(site.jobs.get("other"), RecurringJob)
+
+
+def test_options_are_reset_and_set_again(admin_client: Browser, site: Client) -> None:
+    site.config.set("grace-period", "20")
+    text = text_of(admin_client, path("option"))
+    assert text.count('name="pick"') == 2, "only options that are set"
+    reply = post(admin_client, "option", "unset", "heartbeat", "grace-period", "stats-history", confirmed="yes")
+    assert "Reset to the default: 2 options. Unchanged: 1." in message_in(reply)
+    assert site.config.get("heartbeat") == 60
+    undo(admin_client, reply)
+    assert (str(site.config.get("heartbeat")), str(site.config.get("grace-period"))) == ("30", "20")
+    reply = admin_client.post(path("option", "heartbeat"), {"value": "45"}, follow=True)
+    undo(admin_client, reply)
+    assert str(site.config.get("heartbeat")) == "30"
+
+
+@pytest.mark.parametrize(
+    ("model", "verb", "state"),
+    [
+        ("queue", "unpause", lambda client: not paused(client)),
+        ("worker", "resume", lambda client: requested(client, HOSTILE)[-1] == "resume"),
+        ("recurringjob", "pause", lambda client: recurring(client, f"{HOSTILE}r").paused()),
+        ("option", "unset", lambda client: client.config.get(HOSTILE) is None),
+    ],
+)
+def test_names_may_be_any_bytes(
+    admin_client: Browser, jobs_site: Client, model: str, verb: str, state: Callable[[Client], bool]
+) -> None:
+    hostile(jobs_site)
+    name = f"{HOSTILE}r" if model == "recurringjob" else HOSTILE
+    text = post(admin_client, model, verb, name).content.decode()
+    assert "<b>" not in text
+    reply = admin_client.post(f"{ROOT}{model}/bulk/", hidden(text) | {"pick": token(name)}, follow=True)
+    assert "1 " in message_in(reply)
+    assert state(jobs_site)
