@@ -51,14 +51,14 @@ def _is_of(name: str, limit: str) -> bool:
 
 
 def _bans_keys(series: str) -> bool:
-    """Return whether a limit of this process has the option `ban`."""
+    """Return whether a limit has the option `ban`."""
     kind, name = catalog.kind_and_name(series)
     if kind == catalog.POLICY:
         policy = policies.get_policy(series)
         return policy is not None and policy.ban is not None
     return any(
         own_kind == catalog.BAN and _is_of(name, own)
-        for own_kind, own in map(catalog.kind_and_name, catalog.counted_limits())
+        for own_kind, own in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
     )
 
 

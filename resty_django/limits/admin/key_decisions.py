@@ -200,12 +200,15 @@ def _recordings() -> Iterator[tuple[str, str]]:
 def _with_overrides(requests: Iterable[tuple[str, Request]]) -> Iterator[KeyDecision]:
     """Yield the decisions with the overrides in force at their times, as the rows are now."""
     ended = _ended_overrides()
+    roles: dict[str, tuple[str, ...]] = {}
     for series, request in requests:
+        if series not in roles:
+            roles[series] = _roles(series)
         own, at = tier_and_key(request.key)[1], request.time / 1000
         override = None
         for overrides in (current.get(), ended):
             if override is None and overrides is not None:
-                override = overrides.find(series, own, _roles(series), at)
+                override = overrides.find(series, own, roles[series], at)
         yield KeyDecision(series, request, override)
 
 
@@ -226,7 +229,7 @@ def _roles(series: str) -> tuple[str, ...]:
     policy = registry.get_policy(series) if catalog.kind_and_name(series)[0] == catalog.POLICY else None
     if policy is not None:
         return policy.key.roles
-    limit = catalog.counted_limit(series)
+    limit = catalog.counted_limit(series) or stats.published(series)
     return () if limit is None else limit.roles
 
 

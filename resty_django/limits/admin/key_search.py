@@ -22,7 +22,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.conf import conf
-from resty_django.shdict import SharedDictError
+from resty_django.shdict import SharedDictError, UnknownDict
 from resty_django.text import printable
 
 from ..algorithms.decision import Decision
@@ -57,6 +57,9 @@ OUTCOMES: Final = {
 }
 MOST_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
+LONGEST_NAME: Final = 200
+SHOWN_UNKNOWN: Final = 20
+"""The maximum number of names of limits that cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +132,17 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         decisions = KeyDecisions()
         bans = KeyBans()
         error = ""
-        limiters = list(_limiters())
+        limits = list(_loaded_limits())
+        unknown: list[str] = []
         if key:
             try:
                 stats.flush()
+                published, unknown = _published_limits()
+                limits += published
                 refusals = refusals_of(key)
                 decisions = decisions_of(key, refusals.events)
                 bans = bans_of(key, refusals.keys)
-                states = list(_states(key, limiters[:MOST_LIMITERS], bans))
+                states = list(_states(key, limits[:MOST_LIMITERS], bans))
             except SharedDictError as fault:
                 error = why(fault)
         context = {
@@ -149,8 +155,9 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "exports": list(decisions.exports),
             "outages": troubles(),
             "error": error,
-            "limiters": min(len(limiters), MOST_LIMITERS),
-            "incomplete": len(limiters) > MOST_LIMITERS,
+            "limiters": min(len(limits), MOST_LIMITERS),
+            "incomplete": len(limits) > MOST_LIMITERS,
+            "unknown": [printable(series, LONGEST_NAME) for series in unknown[:SHOWN_UNKNOWN]],
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
             **override_rows_context(self.admin_site, request, key),
@@ -173,9 +180,12 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         if not self.may(request, "reset_key"):
             raise PermissionDenied
         series, key = request.GET.get("limit", ""), key_of(request.GET.get("k", ""))
-        limiters = [limiter for name, limiter in _limiters() if name == series]
+        try:
+            limiters = _limiters_of(series)
+        except SharedDictError:
+            limiters = []
         if not limiters or not key:
-            raise Http404("This process has not loaded the limit, or the key is not valid.")
+            raise Http404("No process has published the limit, or the key is not valid.")
         shown = Key.of(key).text
         if request.method == "POST":
             try:
@@ -214,31 +224,69 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         )
 
 
-def _roles(series: str) -> tuple[str, ...]:
-    """Return the roles of the parts of a limit's keys."""
-    policy = registry.get_policy(series) if catalog.kind_and_name(series)[0] == catalog.POLICY else None
-    if policy is not None:
-        return policy.key.roles
-    limit = catalog.counted_limit(series)
-    return () if limit is None else limit.roles
+@dataclass(frozen=True)
+class AskedLimit:
+    """A limiter that a search asks. `series`: the limit's name in the statistics. `roles`, `enforced`: see
+    `resty_django.limits.statistics.catalog.CountedLimit`.
+    """
+
+    series: str
+    limiter: Any
+    roles: tuple[str, ...]
+    enforced: bool
 
 
-def _limiters() -> Iterator[tuple[str, Any]]:
-    """Yield the limiters that this process has loaded, with the names of their series: policies first."""
+def _loaded_limits() -> Iterator[AskedLimit]:
+    """Yield the limiters that this process has loaded: of policies first."""
     for name, policy in sorted(registry.all_policies().items()):
-        yield from ((name, limiter) for limiter in policy.limiters)
+        for limiter in policy.limiters:
+            yield AskedLimit(name, limiter, policy.key.roles, policy.mode == "enforce")
     for series, limit in sorted(catalog.counted_limits().items()):
         for limiter in limit.limiters.values():
-            yield series, limiter
+            yield AskedLimit(series, limiter, limit.roles, limit.enforced)
 
 
-def _states(key: str, limiters: list[tuple[str, Any]], bans: KeyBans) -> Iterator[KeyState]:
+def _published_limits() -> tuple[list[AskedLimit], list[str]]:
+    """Return the limiters that only other processes have loaded, and the limits that cannot be asked.
+
+    Raise `SharedDictError`.
+    """
+    asked: list[AskedLimit] = []
+    unknown: list[str] = []
+    for series in stats.names():
+        kind = catalog.kind_and_name(series)[0]
+        if kind in (catalog.POLICY, catalog.QUOTA, catalog.BAN) or catalog.counted_limit(series) is not None:
+            continue
+        limit = stats.published(series)
+        limiters = [] if limit is None else [limiter for limiter in limit.limiters if _has_store(limiter)]
+        if limit is None or not limiters:
+            unknown.append(series)
+        else:
+            asked += [AskedLimit(series, limiter, limit.roles, limit.enforced) for limiter in limiters]
+    return asked, unknown
+
+
+def _has_store(limiter: Any) -> bool:
+    """Return whether the settings of this process have the store of a limiter."""
+    try:
+        return limiter.store is not None
+    except UnknownDict:
+        return False
+
+
+def _limiters_of(series: str) -> list[Any]:
+    """Return the limiters of a limit. Raise `SharedDictError`."""
+    loaded = [limit.limiter for limit in _loaded_limits() if limit.series == series]
+    return loaded or [limit.limiter for limit in _published_limits()[0] if limit.series == series]
+
+
+def _states(key: str, limits: list[AskedLimit], bans: KeyBans) -> Iterator[KeyState]:
     """Yield the states of a key, in each form in which limits store it. Raise `SharedDictError`."""
     keys = stored_forms(key)
-    names = dict.fromkeys(series for series, _ in limiters)
+    names = dict.fromkeys(limit.series for limit in limits)
     refusals = {series: {entry.key: RefusedKey.of(entry).count for entry in stats.top(series)} for series in names}
-    for series, original in limiters:
-        roles, enforced = _roles(series), _is_enforced(series)
+    for limit in limits:
+        series, original, roles, enforced = limit.series, limit.limiter, limit.roles, limit.enforced
         for form in keys:
             refused = refusals[series].get(form, "")
             override = current.find(series, form, roles)
@@ -278,15 +326,6 @@ def _states(key: str, limiters: list[tuple[str, Any]], bans: KeyBans) -> Iterato
                 )
             if decision is None or decision.failed:
                 break  # the store does not answer for the other forms either
-
-
-def _is_enforced(series: str) -> bool:
-    """Return whether a limit refuses requests: a policy in shadow mode, for example, lets them pass."""
-    if catalog.kind_and_name(series)[0] == catalog.POLICY:
-        policy = registry.get_policy(series)
-        return policy is None or policy.mode == "enforce"
-    limit = catalog.counted_limit(series)
-    return limit is None or limit.enforced
 
 
 def _is_used(decision: Decision, fresh: Decision) -> bool:
