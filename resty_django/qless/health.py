@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .clients.client import Client
     from .clients.replies import QueueCounts, StuckJob
 
-MOST_RECENT: Final = 100
-"""Failed jobs of a group that are examined."""
 MOST_GROUPS: Final = 50
 MOST_CALLS: Final = 50
 """Calls, each of which examines at most 100 jobs, that search for stuck jobs."""
@@ -32,7 +30,8 @@ def probe() -> Iterator[Finding]:
     that workers refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
     """
     from .clients.default import default_client
-    from .clients.statistics import failures_since, latencies
+    from .clients.failures import failures_between
+    from .clients.statistics import latencies
     from .coverage import coverage
     from .tasks.abandoned import of_tasks
     from .tasks.registry import refusal_of
@@ -62,7 +61,7 @@ def probe() -> Iterator[Finding]:
         ages = latencies(client, open_queues) if most_late is not None else {}
         since = client.clock() - conf.qless.failed_window
         stuck, examined = _stuck_jobs(client, queues)
-        recent = failures_since(client, list(failed)[:MOST_GROUPS], since, MOST_RECENT)
+        recent = failures_between(client, list(failed)[:MOST_GROUPS], since)
         server = server_info(redis, client.prefix)
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
@@ -111,12 +110,11 @@ def probe() -> Iterator[Finding]:
         yield Finding("warning", f"recurring {recurring.job.jid}", text)
     least = conf.qless.failed_warning
     for group, count in sorted(failed.items()):
-        new = recent.get(group, 0)
+        new = recent[group].count if group in recent else 0
         text = f"{count:,} jobs."
         if new:
-            most = f"{new} or more" if new == MOST_RECENT else f"{new:,}"
-            text += f" {most} of them in the last {conf.qless.failed_window / 60:g} minutes."
-        yield Finding("warning" if least and new >= min(least, MOST_RECENT) else "ok", f"failed {group}", text)
+            text += f" {new:,} of them in the last {conf.qless.failed_window / 60:g} minutes."
+        yield Finding("warning" if least and new >= least else "ok", f"failed {group}", text)
 
 
 def _stuck_jobs(client: Client, queues: list[QueueCounts]) -> tuple[list[StuckJob], int]:

@@ -36,7 +36,7 @@ def panel() -> Tile:
 
     try:
         client = _client()
-        statistics = collect_statistics(client)
+        statistics = collect_statistics(client, of_today=False)
     except MissingExtra as error:
         if raw_section("QLESS"):
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from django.utils.translation import gettext as _
@@ -42,7 +42,7 @@ def contribution(span: Span) -> Story:
     ]
     if len(groups) > MOST_GROUPS:
         notes.append(_("Only the %(count)d largest groups are shown.") % {"count": MOST_GROUPS})
-    largest = dict(sorted(groups.items(), key=lambda item: (-item[1], item[0]))[:MOST_GROUPS])
+    largest = sorted(groups, key=lambda group: (-groups[group], group))[:MOST_GROUPS]
     unit = MINUTE if span.start >= span.now - HOUR - MINUTE else HOUR
     figures = _figures(client, span, unit)
     entries = [*_entries_of_groups(client, largest, span), *_entries_of_classes(figures, unit)]
@@ -52,57 +52,22 @@ def contribution(span: Span) -> Story:
     return story(entries, starts=columns, step=unit, bars=bars, y_label=_("failed jobs"), notes=notes)
 
 
-def _entries_of_groups(client: Client, groups: Mapping[str, int], span: Span) -> list[Entry]:
-    """Return an entry for each group with failures in the span, from the first of them to the last.
+def _entries_of_groups(client: Client, groups: Iterable[str], span: Span) -> list[Entry]:
+    """Return an entry for each group with failures in the span, from the first of them to the last."""
+    from .clients.failures import failures_between
 
-    A group begins with its newest job, so the failures of a span are next to each other.
-    """
-    newest = _positions(client, groups, span.end) if span.end < span.now else dict.fromkeys(groups, 0)
-    after = _positions(client, groups, span.start)
-    counts = {group: after[group] - newest[group] for group in groups if after[group] > newest[group]}
-    first = _failed_at(client, {group: after[group] - 1 for group in counts})
-    last = _failed_at(client, {group: newest[group] for group in counts})
     return [
         Entry(
-            first[group],
-            ngettext("%(count)d job failed: %(group)s", "%(count)d jobs failed: %(group)s", count)
-            % {"count": count, "group": group},
+            failures.first,
+            ngettext("%(count)d job failed: %(group)s", "%(count)d jobs failed: %(group)s", failures.count)
+            % {"count": failures.count, "group": group},
             "",
-            last[group] if last[group] > first[group] else None,
+            failures.last if failures.last > failures.first else None,
             "error",
             ("resty_qless_failuregroup_change", (token(group),)),
         )
-        for group, count in counts.items()
+        for group, failures in failures_between(client, groups, span.start, span.end).items()
     ]
-
-
-def _positions(client: Client, groups: Mapping[str, int], moment: float) -> dict[str, int]:
-    """Return the number of jobs of each group that failed at `moment` or later, by bisection of all groups at once."""
-    low, high = dict.fromkeys(groups, 0), dict(groups)
-    while searched := [group for group in groups if low[group] < high[group]]:
-        middle = {group: (low[group] + high[group]) // 2 for group in searched}
-        for group, failed_at in _failed_at(client, middle).items():
-            if failed_at >= moment:
-                low[group] = middle[group] + 1
-            else:
-                high[group] = middle[group]
-    return low
-
-
-def _failed_at(client: Client, positions: Mapping[str, int]) -> dict[str, float]:
-    """Return the time at which the job at a position of each group failed; 0 for jobs that do not exist any more."""
-    from .clients.replies import JidPage
-    from .clients.serialization import as_list, read, reader
-    from .clients.transport import checked
-
-    replies = client.call_many([("failed", group, position, 1) for group, position in positions.items()])
-    pages = [read(checked(reply), reader(JidPage)) for reply in replies]
-    jids = [next(iter(as_list(page.jobs)), "") for page in pages]
-    failed_at: dict[str, float] = {}
-    for job in client.jobs.multiget(*filter(None, jids)):
-        when = job.failure.get("when")
-        failed_at[job.jid] = float(when) if isinstance(when, int | float) else 0.0
-    return {group: failed_at.get(jid, 0.0) for group, jid in zip(positions, jids, strict=True)}
 
 
 def _figures(client: Client, span: Span, unit: int) -> dict[int, Counter[str]]:

@@ -13,13 +13,12 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ..clients.failures import latest_failures
 from ..clients.figures import Totals, by_class, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin
 from .forms import NameForm
-from .job_lists import failed_jids_of, fetch_jobs
-from .rows import failure_of
 
 COLUMNS: Final = (
     Column("klass", gettext_lazy("Class")),
@@ -123,15 +122,14 @@ def _row(klass: str, totals: Totals) -> Row:
 def _failure_groups(request: HttpRequest, client: Any, klass: str) -> Table:
     counts: dict[str, int] = client.jobs.failed()
     largest = sorted(counts, key=lambda group: (-counts[group], group))[:MAX_GROUPS]
-    jobs = fetch_jobs(client, failed_jids_of(client, largest, EXAMINED))[0]
-    groups = {str(failure_of(job).get("group")) for job in jobs if job.klass == klass}
+    latest = latest_failures(client, largest, EXAMINED)
     rows = [
         Row(
             {"group": formatting.link("failuregroup", group), "count": formatting.number(counts[group])},
             {"group": group, "count": counts[group]},
         )
         for group in largest
-        if group in groups
+        if klass in latest[group].classes
     ]
     return table(
         request,

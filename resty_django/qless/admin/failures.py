@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.charts import Series, sparkline
-from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
-from ..clients.job import Job
+from ..clients.failures import LatestFailures, latest_failures
 from ..models import FailureGroup, token
 from . import formatting, operations
 from .base import TEMPLATES
@@ -23,8 +23,8 @@ from .failure_bulk import FailureGroupBulk
 from .failure_report import FailureContext, failure_context
 from .forms import NameForm
 from .job_export import with_export
-from .job_lists import JobFilter, failed_jids, fetch_jobs
-from .rows import failure_of, jobs_table
+from .job_lists import JobFilter, fetch_jobs
+from .rows import jobs_table
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),
@@ -65,11 +65,11 @@ class FailureGroupAdmin(FailureGroupBulk):
         key, descending = order_of(request, COLUMNS)
         page = pager(request, len(rows))
         if key in ("first", "last") and len(rows) <= MAX_SORTED:
-            rows = sort([self._row(client, row.values) for row in rows], key, descending)
+            rows = sort(_rows(client, rows), key, descending)
             shown_rows = rows[max(0, page.first - 1) : page.last]
         else:
             rows = sort(rows, key if key in ("group", "count") else "count", descending if key else True)
-            shown_rows = [self._row(client, row.values) for row in rows[max(0, page.first - 1) : page.last]]
+            shown_rows = _rows(client, rows[max(0, page.first - 1) : page.last])
         failures_table = table(
             request,
             COLUMNS,
@@ -78,7 +78,7 @@ class FailureGroupAdmin(FailureGroupBulk):
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
             picks=True,
-            export=sheet_of("failure-groups", EXPORTED, lambda: (self._row(client, row.values) for row in rows)),
+            export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
         )
         total = sum(groups.values())
         tiles: list[dict[str, Any]] = [
@@ -100,25 +100,6 @@ class FailureGroupAdmin(FailureGroupBulk):
             else [],
         )
 
-    def _row(self, client: Any, values: Any) -> Row:
-        group, count, now = values["group"], values["count"], client.clock()
-        latest, oldest = _sample(client, group, count)
-        message = str(failure_of(latest[0]).get("message", "")).strip() if latest else ""
-        first, last = _failed_at(oldest), _failed_at(latest[0]) if latest else None
-        return Row(
-            {
-                "group": formatting.link("failuregroup", group),
-                "count": formatting.number(count),
-                "first": formatting.relative_time(first, now),
-                "last": formatting.relative_time(last, now),
-                "spark": _sparkline(latest, now),
-                "says": formatting.name(message.splitlines()[-1] if message else "", 100),
-            },
-            {**values, "first": first, "last": last},
-            pick=token(group),
-            title=formatting.name(group),
-        )
-
     @method_decorator(require_safe)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -137,18 +118,18 @@ class FailureGroupAdmin(FailureGroupBulk):
             empty=_("This group has no failed jobs any more."),
         )
         count = job_list.total()
-        latest, oldest = _sample(client, group, count)
-        newest = latest[0] if latest else None
+        newest = next(iter(fetch_jobs(client, job_list.jids(0, 1))[0]), None)
+        latest = latest_failures(client, [group])[group]
         return {
             "title": formatting.name(group),
             "object": row,
             "on_object": True,
             "tiles": [
                 {"label": _("Failed jobs"), "value": formatting.number(count), "alarm": count},
-                {"label": _("First seen"), "value": formatting.relative_time(_failed_at(oldest), now)},
-                {"label": _("Last seen"), "value": formatting.relative_time(_failed_at(newest), now)},
+                {"label": _("First seen"), "value": formatting.relative_time(latest.first or None, now)},
+                {"label": _("Last seen"), "value": formatting.relative_time(_last(latest), now)},
             ],
-            "spark": _sparkline(latest, now, small=False),
+            "spark": _sparkline(latest.times, now, small=False),
             "failure": failure_context(newest, now, names_job=True),
             "table": with_export(jobs_of_group, job_list),
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
@@ -170,23 +151,38 @@ class FailureGroupAdmin(FailureGroupBulk):
         ]
 
 
-def _sample(client: Any, group: str, count: int) -> tuple[list[Job], Job | None]:
-    """Return the newest page of jobs of a group, and its oldest job."""
-    latest = fetch_jobs(client, failed_jids(client, group, 0, PAGE_SIZE)[1])[0]
-    if count <= PAGE_SIZE:
-        return latest, latest[-1] if latest else None
-    oldest = fetch_jobs(client, failed_jids(client, group, count - 1, 1)[1])[0]
-    return latest, oldest[0] if oldest else latest[-1] if latest else None
+def _rows(client: Any, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of groups with all columns. `rows`: their names and counts."""
+    now = client.clock()
+    latest = latest_failures(client, [row.values["group"] for row in rows])
+    return [_row(row.values, latest[row.values["group"]], now) for row in rows]
 
 
-def _failed_at(job: Job | None) -> float | None:
-    timestamp = failure_of(job).get("when") if job is not None else None
-    return float(timestamp) if isinstance(timestamp, int | float) else None
+def _row(values: Mapping[str, Any], latest: LatestFailures, now: float) -> Row:
+    group, first, last = values["group"], latest.first or None, _last(latest)
+    message = latest.message.strip()
+    return Row(
+        {
+            "group": formatting.link("failuregroup", group),
+            "count": formatting.number(values["count"]),
+            "first": formatting.relative_time(first, now),
+            "last": formatting.relative_time(last, now),
+            "spark": _sparkline(latest.times, now),
+            "says": formatting.name(message.splitlines()[-1] if message else "", 100),
+        },
+        {**values, "first": first, "last": last},
+        pick=token(group),
+        title=formatting.name(group),
+    )
 
 
-def _sparkline(jobs: Sequence[Job], now: float, *, small: bool = True) -> Any:
+def _last(latest: LatestFailures) -> float | None:
+    return next(iter(latest.times), 0) or None
+
+
+def _sparkline(failed_at: Sequence[float], now: float, *, small: bool = True) -> Any:
     """Draw the times of the newest failures, from the earliest of them until now."""
-    times = [timestamp for job in jobs if (timestamp := _failed_at(job)) is not None]
+    times = [timestamp for timestamp in failed_at if timestamp]
     if not times:
         return ""
     first = min(times)

@@ -12,15 +12,13 @@ from django.utils.translation import gettext as _
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.queue import PAUSE_REASON
-from ..clients.replies import QueueCounts, Throughput, WorkerLife
-from ..clients.serialization import read, reader, text
+from ..clients.replies import QueueCounts, WorkerLife
+from ..clients.serialization import text
 from . import formatting
 from .job_lists import redis_command
 
 WORST: Final = 10
 """Maximum number of failure groups shown."""
-
-_THROUGHPUT: Final = reader(Throughput)
 
 
 def tiles(
@@ -103,16 +101,6 @@ def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker:
     if not has_worker:
         return format_html('<span class="resty-alarm">{}</span> {}', _("no worker"), link)
     return format_html("{} {}", _("active"), link)
-
-
-def completed_last_hour(client: Any, names: Sequence[str]) -> dict[str, Sequence[int]]:
-    """Return the jobs completed in each minute of the last hour, by queue."""
-    replies = client.call_many([("throughput", name) for name in names]) if names else []
-    return {
-        name: read(reply, _THROUGHPUT).minutes
-        for name, reply in zip(names, replies, strict=True)
-        if not isinstance(reply, Exception)
-    }
 
 
 def pause_reasons(client: Any, names: Sequence[str]) -> dict[str, str]:

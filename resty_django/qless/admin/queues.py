@@ -18,7 +18,7 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.replies import QueueCounts
-from ..clients.statistics import latencies
+from ..clients.statistics import completed_by_minute, latencies
 from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
@@ -101,14 +101,14 @@ class QueueAdmin(RowOperations[Queue]):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
-        counts = queue_counts(client)
+        counts = client.queues.counts()
         groups = client.jobs.failed()
         workers, lives = client.workers.counts(), client.workers.alive()
         unserved = coverage(client, counts, lives)
         names = self.filter_names(request, (queue.name for queue in counts))
         matching = [queue for queue in counts if queue.name in names]
         reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
-        hours = overview.completed_last_hour(client, [queue.name for queue in matching[:MAX_CHARTS]])
+        hours = completed_by_minute(client, [queue.name for queue in matching[:MAX_CHARTS]])
         ages = latencies(client, [queue.name for queue in counts[:MAX_CHARTS]])
         rows = [
             self._row(

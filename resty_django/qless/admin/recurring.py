@@ -30,7 +30,7 @@ from .arguments import arguments_help, checked_arguments, display_json, editable
 from .base import TEMPLATES
 from .forms import OperationForm, RecurringForm, queues_of
 from .glossary import OPERATION_HELP
-from .job_lists import fetch_jobs, queue_counts
+from .job_lists import fetch_jobs
 from .operations import OPERATIONS
 from .recurring_list import (
     CronTask,
@@ -143,7 +143,7 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
-        queues = [entry.name for entry in queue_counts(client) if entry.recurring]
+        queues = [entry.name for entry in client.queues.counts() if entry.recurring]
         declared = of_tasks(client)
         abandoned = [
             (
@@ -187,7 +187,7 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
         if queue:
             return queue_jids(client, queue)
-        queues = [entry.name for entry in queue_counts(client) if entry.recurring]
+        queues = [entry.name for entry in client.queues.counts() if entry.recurring]
         return [*(jid for name in queues for jid in queue_jids(client, name)), *cron_tasks()]
 
     def count_text(self, count: int) -> str:

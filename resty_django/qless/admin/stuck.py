@@ -18,7 +18,7 @@ from ..clients.replies import StuckJob
 from ..models import name_of, token
 from . import formatting
 from .graph_actions import GraphActions
-from .job_lists import fetch_jobs, queue_counts
+from .job_lists import fetch_jobs
 
 COLUMNS: Final = (
     Column("job", gettext_lazy("Job"), sorts=False),
@@ -132,7 +132,7 @@ def _in_all_queues(client: Any) -> tuple[list[StuckJob], int, str]:
     """Do the same for the first jobs that wait in each queue."""
     stuck: list[StuckJob] = []
     examined = 0
-    for counts in [counts for counts in queue_counts(client) if counts.depends][:MAX_QUEUES]:
+    for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:
         stuck += client.queues[counts.name].stuck("", EXAMINED).jobs
         examined += min(EXAMINED, counts.depends)
     return stuck, examined, ""

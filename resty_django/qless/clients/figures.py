@@ -7,7 +7,7 @@ spans[-1].runs.percentile(0.95)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -123,15 +123,13 @@ def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], Totals]:
     """
     failed = Counter[tuple[str, str]]()
     durations: dict[str, dict[tuple[str, str], Counter[int]]] = {"r": {}, "w": {}}
-    for name, text in zip(fields[::2], fields[1::2], strict=False):
-        kind, _, names = name.partition("\n")
-        queue, _, klass = names.partition("\n")
+    for event, key, text in _events(fields):
         if not text.isdecimal():
             continue
-        if kind == "f":
-            failed[queue, klass] += int(text)
-        elif kind[:1] in durations and kind[1:].isdecimal():
-            durations[kind[0]].setdefault((queue, klass), Counter())[int(kind[1:])] += int(text)
+        if event == "f":
+            failed[key] += int(text)
+        elif event[:1] in durations and event[1:].isdecimal():
+            durations[event[0]].setdefault(key, Counter())[int(event[1:])] += int(text)
     runs, waits = durations["r"], durations["w"]
     empty: Counter[int] = Counter()
     return {
@@ -140,6 +138,19 @@ def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], Totals]:
         )
         for key in sorted({*failed, *runs, *waits})
     }
+
+
+def _events(fields: Sequence[str]) -> Iterator[tuple[str, tuple[str, str], str]]:
+    """Yield kind and bin, queue and class, and count; from fields of one event, and from packed fields."""
+    for name, text in zip(fields[::2], fields[1::2], strict=False):
+        event, _, names = name.partition("\n")
+        queue, _, klass = names.partition("\n")
+        if event == "c":
+            for part in text.split():
+                event, _, count = part.partition("=")
+                yield event, (queue, klass), count
+        else:
+            yield event, (queue, klass), text
 
 
 def by_class(spans: Iterable[Span]) -> dict[str, Totals]:

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from ..errors import UnreadableReply
 from .client import Client
-from .job import Job
-from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, Throughput, WorkerCounts, WorkerLife, WorkersPage
+from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, WorkerCounts, WorkerLife, WorkersPage
 from .serialization import as_list, read, read_latency, reader
 
 MAX_DETAILED_QUEUES: Final = 500
@@ -26,27 +25,23 @@ _PAGES: Final[dict[str, Any]] = {
     "workers": reader(WorkersPage),
 }
 _STATS: Final = reader(QueueStats)
-_THROUGHPUT: Final = reader(Throughput)
+_MINUTES: Final = reader(list[int])
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """A queue: its jobs by state, today's statistics (UTC), its throughput, and its latency: the age of its oldest
-    runnable job in seconds. All but the counts may be None."""
+    """A queue: its jobs by state, today's statistics (UTC), the jobs completed in each of the last 60 minutes (the
+    current one last), and its latency: the age of its oldest runnable job in seconds. All but the counts may be
+    missing."""
 
     counts: QueueCounts
     stats: QueueStats | None = None
-    throughput: Throughput | None = None
+    minutes: Sequence[int] = ()
     latency: float | None = None
 
     @property
     def name(self) -> str:
         return self.counts.name
-
-    @property
-    def minutes(self) -> Sequence[int]:
-        """Jobs completed in each of the last 60 minutes, the current one last."""
-        return self.throughput.minutes if self.throughput is not None else ()
 
     @property
     def per_minute(self) -> float:
@@ -98,8 +93,8 @@ class JobStatistics:
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
 
 
-def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistics:
-    """Return the statistics of all queues, or of those named in `only`.
+def collect_statistics(client: Client, only: Iterable[str] = (), *, of_today: bool = True) -> JobStatistics:
+    """Return the statistics of all queues, or of those named in `only`. `of_today`: also today's `stats`.
 
     Raises `QlessError`, `StoreDown`, `StoreError`.
     """
@@ -107,19 +102,12 @@ def collect_statistics(client: Client, only: Iterable[str] = ()) -> JobStatistic
     counts, groups, workers = _pages(client)
     queues = [queue for queue in counts if not names or queue.name in names]
     detailed = queues[:MAX_DETAILED_QUEUES]
-    now = client.clock()
-    replies: list[Any] = []
-    for first in range(0, len(detailed), QUEUES_PER_ROUND_TRIP):
-        chunk = detailed[first : first + QUEUES_PER_ROUND_TRIP]
-        replies += client.call_many(
-            [request for queue in chunk for request in (("stats", queue.name, now), ("throughput", queue.name))]
-        )
-    ages = latencies(client, [queue.name for queue in detailed])
+    detailed_names = [queue.name for queue in detailed]
+    stats = _stats_of_today(client, detailed_names) if of_today else {}
+    minutes = completed_by_minute(client, detailed_names)
+    ages = latencies(client, detailed_names)
     queue_statistics = [
-        QueueStatistics(
-            queue, read(_raised(stats), _STATS), read(_raised(throughput), _THROUGHPUT), ages.get(queue.name)
-        )
-        for queue, stats, throughput in zip(detailed, replies[::2], replies[1::2], strict=True)
+        QueueStatistics(queue, stats.get(queue.name), minutes[queue.name], ages.get(queue.name)) for queue in detailed
     ]
     return JobStatistics(
         [*queue_statistics, *map(QueueStatistics, queues[MAX_DETAILED_QUEUES:])],
@@ -134,25 +122,32 @@ def latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
 
     Raises `QlessError`, `StoreError`.
     """
-    chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
-    replies = client.call_many([("latency", *chunk) for chunk in chunks]) if chunks else []
-    ages = [read_latency(age) for reply in replies for age in _raised(reply)]
+    ages = [read_latency(age) for age in _of_queues(client, "latency", names)]
     return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
-def failures_since(client: Client, groups: Sequence[str], since: float, most: int) -> dict[str, int]:
-    """Return for each group how many of its latest `most` jobs failed after `since`. Raises `StoreError`."""
-    counts: dict[str, int] = {}
-    for group in groups:
-        newest = client.jobs.failed(group, 0, 1).jobs
-        if newest and _failed_at(newest[0]) >= since:
-            counts[group] = sum(_failed_at(job) >= since for job in client.jobs.failed(group, 0, most).jobs)
-    return counts
+def completed_by_minute(client: Client, names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the jobs completed in each of the last 60 minutes, the current one last, by queue.
+
+    Raises `QlessError`, `StoreError`.
+    """
+    replies = _of_queues(client, "throughput.minutes", names)
+    return {name: read(reply, _MINUTES) for name, reply in zip(names, replies, strict=True)}
 
 
-def _failed_at(job: Job) -> float:
-    when = job.failure.get("when")
-    return float(when) if isinstance(when, int | float) else 0.0
+def _of_queues(client: Client, command: str, names: Sequence[str]) -> list[Any]:
+    """Return the replies of a command that takes many queues, one for each queue."""
+    chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
+    replies = client.call_many([(command, *chunk) for chunk in chunks]) if chunks else []
+    return [item for reply in replies for item in _raised(reply)]
+
+
+def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
+    now = client.clock()
+    replies: list[Any] = []
+    for first in range(0, len(names), QUEUES_PER_ROUND_TRIP):
+        replies += client.call_many([("stats", name, now) for name in names[first : first + QUEUES_PER_ROUND_TRIP]])
+    return {name: read(_raised(reply), _STATS) for name, reply in zip(names, replies, strict=True)}
 
 
 def _pages(client: Client) -> tuple[list[QueueCounts], dict[str, int], list[WorkerCounts]]:

@@ -1,7 +1,12 @@
 -- failed                           Reply: JSON {group: count}
 -- failed    group [start=0] [limit=25]   Reply: JSON {total, jobs: [jid]}, newest first
+-- failures.latest   count group ... Reply: JSON list, for each group: {total, times, classes, message, first}: when its
+--                                  latest `count` jobs failed (at most 25), newest first, and their classes; the end of
+--                                  the newest job's message; when its oldest job failed. At most 100 groups
+-- failures.between  start end group ...   Reply: JSON list, for each group: [count, first, last]: the number of its jobs
+--                                  that failed from `start` until before `end`, and when the first and the last one did
 -- unfail    queue group [count=25] Reply: number of jobs of the group moved to the queue, oldest first
--- Cost      O(k) for k groups or jobs
+-- Cost      O(k) for k groups or jobs; O(k log n) for `failures.between`
 if command == 'page' and ARGV[3] == 'failed' then
   local cursor, limit = page()
   local scanned = call('SSCAN', prefix .. 'failures', format('%.0f', cursor), 'COUNT', limit)
@@ -25,6 +30,93 @@ if command == 'failed' then
     counts[name] = call('LLEN', prefix .. 'f:' .. name)
   end
   return encode(counts)
+end
+
+if command == 'failures.latest' or command == 'failures.between' then
+  local latest = command == 'failures.latest'
+  local title = latest and 'Failures.Latest' or 'Failures.Between'
+  local start = need(title, latest and 'count' or 'start', ARGV[3], 'number')
+  local stop = not latest and need(title, 'end', ARGV[4], 'number')
+  local first_group = latest and 4 or 5
+  if #ARGV - first_group >= STEP then
+    error(title .. '(): Arg "groups" longer than 100: ' .. #ARGV - first_group + 1)
+  end
+
+  -- Return class and failure of `count` jobs of a group in turn, from an index on; false for what is missing.
+  local function read_jobs(key, first, count)
+    -- Redis 6.2 reads the whole list to sort it
+    local jobs = redis.REDIS_VERSION_NUM and redis.pcall('SORT', key, 'BY', 'nosort', 'LIMIT', first, count,
+      'GET', JOB .. '*->klass', 'GET', JOB .. '*->failure')
+    if jobs and not jobs.err then
+      return jobs
+    end
+    jobs = {} -- on clusters, and if access is restricted to some keys, SORT must not read other keys
+    for n, jid in ipairs(call('LRANGE', key, first, first + count - 1)) do
+      local job = call('HMGET', JOB .. jid, 'klass', 'failure')
+      jobs[2 * n - 1], jobs[2 * n] = job[1], job[2]
+    end
+    return jobs
+  end
+
+  local function failed_at(failure)
+    local pattern = '"when":%s*([%d.eE+]+)' -- mostly after the message, which may be long
+    return tonumber(failure and (string.match(failure, pattern, -200) or string.match(failure, pattern))) or 0
+  end
+
+  local function latest_of(key, count)
+    local total, times, classes, seen = call('LLEN', key), {}, {}, {}
+    local jobs = read_jobs(key, 0, count)
+    for n = 1, #jobs, 2 do
+      times[#times + 1] = format('%.17g', failed_at(jobs[n + 1]))
+      if jobs[n] and not seen[jobs[n]] then
+        seen[jobs[n]] = true
+        classes[#classes + 1] = jobs[n]
+      end
+    end
+    local first = total <= count and times[#times] or failed_at(read_jobs(key, total - 1, 1)[2])
+    local valid, failure = pcall(cjson.decode, jobs[2] or '')
+    local message = valid and type(failure) == 'table' and failure.message
+    message = type(message) == 'string' and string.gsub(string.sub(message, -2000), '^[\128-\191]+', '') or ''
+    return '{"total":' .. total .. ',"times":[' .. table.concat(times, ',') .. '],"classes":' .. list(classes)
+      .. ',"message":' .. encode(message) .. ',"first":' .. (first or 0) .. '}'
+  end
+
+  local function between(key)
+    local total, times = call('LLEN', key), {}
+    local function at(index)
+      times[index] = times[index] or failed_at(read_jobs(key, index, 1)[2])
+      return times[index]
+    end
+    -- Return the number of jobs that failed at a time or later: the list begins with the latest.
+    local function later_than(moment)
+      if total == 0 or at(0) < moment then
+        return 0
+      elseif at(total - 1) >= moment then
+        return total
+      end
+      local low, high = 1, total - 1
+      while low < high do
+        local middle = floor((low + high) / 2)
+        if at(middle) >= moment then
+          low = middle + 1
+        else
+          high = middle
+        end
+      end
+      return low
+    end
+    local after, before = later_than(start), later_than(stop)
+    local count = math.max(0, after - before)
+    return format('[%.0f,%.17g,%.17g]', count, count > 0 and at(after - 1) or 0, count > 0 and at(before) or 0)
+  end
+
+  need(title, 'group', ARGV[first_group])
+  local items = {}
+  for n = first_group, #ARGV do
+    local key = prefix .. 'f:' .. ARGV[n]
+    items[#items + 1] = latest and latest_of(key, math.max(1, math.min(25, floor(start)))) or between(key)
+  end
+  return '[' .. table.concat(items, ',') .. ']'
 end
 
 if command == 'unfail' then

@@ -4,14 +4,17 @@
 -- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a pop,
 -- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. A bucket holds at
 -- most 1000 fields, and one more for each kind and bin: further combinations of queue and class count under two empty
--- names, and so do names that are longer than 300 bytes together.
+-- names, and so do names that are longer than 300 bytes together. A bucket that has ended is packed: it has one field
+-- c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to them. So
+-- few fields are read, of all names or of one.
 --
 -- A call writes to the bucket of its minute alone, with one HINCRBY. The first call of a minute adds at most two buckets
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
 -- the time from which they may be added: after another minute, so that clocks may differ.
 --
 -- figures   unit n [queue] [class]   Reply: list of fields and values of a bucket, and of those that will be added to it;
---                                    a field may occur more than once. Empty names: of all queues, of all classes
+--                                    a field may occur more than once, and a count in several fields. Empty names: of all
+--                                    queues, of all classes
 -- Cost      O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
 
 -- Record an event in this minute. `seconds`: nil for a failure.
@@ -41,6 +44,25 @@ local function record_figure(kind, queue, klass, seconds)
     return
   end
 
+  -- Pack a bucket. `fields`: all of its fields and values.
+  local function pack(bucket, fields)
+    local counts, packed = {}, {}
+    for at = 1, #fields, 2 do
+      local event, names = string.match(fields[at], '^(%a%d*)(\n.*)$')
+      if event then
+        local count = event == 'c' and fields[at + 1] or event .. '=' .. fields[at + 1]
+        counts[names] = (counts[names] and counts[names] .. ' ' or '') .. count
+      end
+    end
+    for names, text in pairs(counts) do
+      packed[#packed + 1], packed[#packed + 2] = 'c' .. names, text
+    end
+    call('DEL', bucket)
+    for at = 1, #packed, 1000 do
+      call('HSET', bucket, unpack(packed, at, math.min(at + 999, #packed)))
+    end
+  end
+
   -- This bucket is new: keep it until it is added, and add others that have ended.
   local life, buckets, open = 2764800, prefix .. 'b:', prefix .. 'b:open' -- 32 days
   call('EXPIRE', key, life)
@@ -61,14 +83,20 @@ local function record_figure(kind, queue, klass, seconds)
       targets[1] = 'd' .. floor(n / 24)
     end
     for _, target in ipairs(targets) do
+      if string.sub(target, 1, 1) == 'd' and call('EXISTS', buckets .. target) == 0 then
+        local ended = buckets .. 'd' .. tonumber(string.sub(target, 2)) - 1
+        pack(ended, call('HGETALL', ended))
+        call('EXPIRE', ended, life)
+      end
       for at = 1, #fields, 2 do
-        local value = tonumber(fields[at + 1])
-        if call('HINCRBY', buckets .. target, fields[at], value) == value then
+        local value = tonumber(fields[at + 1]) -- nil: packed, as it was added before
+        if value and call('HINCRBY', buckets .. target, fields[at], value) == value then
           limit_fields(buckets .. target, fields[at], value)
         end
       end
       call('EXPIRE', buckets .. target, life)
     end
+    pack(buckets .. name, fields)
     call('ZREM', open, name)
     call('EXPIRE', buckets .. name, unit == 'm' and 3900 or 180000) -- 65 minutes, 50 hours
   end

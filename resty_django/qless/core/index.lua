@@ -2,7 +2,8 @@
 --
 -- `index` is a sorted set with equal scores. Its members are <term>\0<age><jid>. Clients write the terms, since terms
 -- contain arguments, and only clients know which ones may be shown:
---   c:<class>   t:<txid>   w:<word>\31<path>, a word of an argument, of an error and so on, in lower case
+--   c:<class>   f:<class> of a job that has failed   t:<txid>   w:<word>\31<path>, a word of an argument, of an error and
+--   so on, in lower case
 -- `age` is 0xffffffff minus the time in seconds, in hexadecimal, so that the newest job comes first within a term.
 -- i:<jid> contains the terms of a job: <mark>\n<age>\n, and <term>\0\n for each in ascending order. The mark is the
 -- length of the data for which they were made, with an `f` if the job had failed. `unindexed` lists jobs whose terms are
@@ -187,8 +188,11 @@ if command == 'index.find' then
   end
 
   local function has_path(term, path)
+    if path == '' then
+      return true
+    end
     local actual = string.match(term, '\31(.*)$') or ''
-    return path == '' or actual == path or string.sub(actual, 1, #path + 1) == path .. '.'
+    return actual == path or string.sub(actual, 1, #path + 1) == path .. '.'
   end
 
   -- Return the first of a job's terms that fits a pattern.
@@ -220,17 +224,19 @@ if command == 'index.find' then
   -- Return whether a job is a result that no earlier member has returned.
   local function is_new_result(jid, term, member)
     local job = call('HMGET', JOB .. jid, 'state', 'queue')
-    local stored = job[1] and call('GET', prefix .. 'i:' .. jid)
-    if not stored then
-      lazy_helpers().unindex(jid, member)
-      return false
-    end
     local state = job[1]
     if options.state == 'stalled' then -- the caller compares the expiry of the lock
       state = state == 'running' and 'stalled' or state
     end
-    if options.state and state ~= options.state or options.queue and job[2] ~= options.queue
-      or first_fit(stored, patterns[at]) ~= term then
+    if state and (options.state and state ~= options.state or options.queue and job[2] ~= options.queue) then
+      return false
+    end
+    local stored = state and call('GET', prefix .. 'i:' .. jid)
+    if not stored then
+      lazy_helpers().unindex(jid, member)
+      return false
+    end
+    if first_fit(stored, patterns[at]) ~= term then
       return false
     end
     for n = 1, at - 1 do

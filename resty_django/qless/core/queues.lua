@@ -11,6 +11,8 @@
 --                                  runnable. Looks at the 20 highest priorities.
 -- stats     queue date             Reply: JSON statistics of the day that contains the date
 -- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the current one last
+-- throughput.minutes  queue ...    Reply: list, for each queue: JSON list of the jobs completed in each of the last 60
+--                                  minutes
 -- Cost      O(k log n) for k queues
 if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
   local cursor, limit = page()
@@ -112,24 +114,46 @@ end
 if command == 'stats' then
   local queue, date = need('Stats', 'queue', ARGV[3]), need('Stats', 'date', ARGV[4], 'number')
   local day = date - date % 86400
-  local fields = {'total', 'mean', 'vk'}
-  for _, kind in ipairs({{'s', 0, 59}, {'m', 1, 59}, {'h', 1, 23}, {'d', 1, 6}}) do
-    for n = kind[2], kind[3] do
-      fields[#fields + 1] = kind[1] .. n
-    end
-  end
+  -- histogram fields: seconds, minutes, hours and days, with their places in the list
+  local units = {s = {1, 0, 59}, m = {60, 1, 59}, h = {119, 1, 23}, d = {142, 1, 6}}
   local function measured(kind)
-    local values = call('HMGET', prefix .. 's:' .. kind .. ':' .. day .. ':' .. queue, unpack(fields))
-    for n = 1, #values do
-      values[n] = tonumber(values[n]) or 0
+    local fields, values, counts = call('HGETALL', prefix .. 's:' .. kind .. ':' .. day .. ':' .. queue), {}, {}
+    for n = 1, 148 do
+      counts[n] = '0'
     end
-    local total, mean, vk = values[1], values[2], values[3]
+    for n = 1, #fields, 2 do
+      local name, value = fields[n], tonumber(fields[n + 1]) or 0
+      local unit, at = units[string.sub(name, 1, 1)], tonumber(string.sub(name, 2))
+      if unit and at and at >= unit[2] and at <= unit[3] then
+        counts[unit[1] + at] = value
+      else
+        values[name] = value
+      end
+    end
+    local total, mean, vk = values.total or 0, values.mean or 0, values.vk or 0
     return '{"count":' .. total .. ',"mean":' .. mean .. ',"std":' .. (total > 1 and math.sqrt(vk / (total - 1)) or 0)
-      .. ',"histogram":[' .. table.concat(values, ',', 4) .. ']}'
+      .. ',"histogram":[' .. table.concat(counts, ',') .. ']}'
   end
   local counts = call('HMGET', prefix .. 's:stats:' .. day .. ':' .. queue, 'retries', 'failed', 'failures')
   return '{"retries":' .. (counts[1] or 0) .. ',"failed":' .. (counts[2] or 0) .. ',"failures":' .. (counts[3] or 0)
     .. ',"wait":' .. measured('wait') .. ',"run":' .. measured('run') .. '}'
+end
+
+if command == 'throughput.minutes' then
+  need('Throughput.Minutes', 'queue', ARGV[3])
+  settings()
+  local fields, minute, items = {}, floor(now / 60), {}
+  for n = 1, MINUTES do
+    fields[n] = format('m%.0f', minute - MINUTES + n)
+  end
+  for n = 3, #ARGV do
+    local counts = call('HMGET', prefix .. 'h:' .. ARGV[n], unpack(fields))
+    for k = 1, MINUTES do
+      counts[k] = tonumber(counts[k]) or 0
+    end
+    items[n - 2] = '[' .. table.concat(counts, ',') .. ']'
+  end
+  return items
 end
 
 if command == 'throughput' then
@@ -138,15 +162,18 @@ if command == 'throughput' then
   local fields, sums = call('HGETALL', key), {}
   for n = 1, #fields, 2 do
     local kind, at = string.match(fields[n], '^(%a)(-?%d+)$')
-    local number = tonumber(fields[n + 1])
+    local number = tonumber(fields[n + 1]) or 0
     at = tonumber(at)
-    for _, step in ipairs({{'m', 'h', 60}, {'h', 'd', 24}, {'d'}}) do
-      if kind == step[1] then
-        sums[kind .. at] = (sums[kind .. at] or 0) + number
-        if step[2] then
-          kind, at = step[2], floor(at / step[3])
-        end
-      end
+    if kind == 'm' then
+      sums['m' .. at] = (sums['m' .. at] or 0) + number
+      kind, at = 'h', floor(at / 60)
+    end
+    if kind == 'h' then
+      sums['h' .. at] = (sums['h' .. at] or 0) + number
+      kind, at = 'd', floor(at / 24)
+    end
+    if kind == 'd' then
+      sums['d' .. at] = (sums['d' .. at] or 0) + number
     end
   end
   local function last(kind, length, seconds)

@@ -100,24 +100,26 @@ def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
     jobs = as_list(read(client.call("index.take", count), _JSON))
     arguments: list[Any] = []
     for jid, mark, klass, *fields in jobs:
+        failed = mark.endswith("f")
         try:
-            terms = _terms(jid, klass, *fields)
+            terms = _terms(jid, klass, *fields, failed=failed)
         except Exception as error:  # a class whose module cannot be imported, or data of a shape that nobody expects
             log.warning("only the class of job %s is indexed: %s", readable(jid, 100), described(error))
-            terms = index_terms(Document(jid, klass))
+            terms = index_terms(Document(jid, klass, failed=failed))
         arguments += (jid, mark, json.dumps(terms))
     if arguments:
         client.call("index.put", *arguments)
     return len(jobs)
 
 
-def _terms(jid: str, klass: str, data: Any, txid: Any, failure: Any, tags: Any) -> list[str]:
+def _terms(jid: str, klass: str, data: Any, txid: Any, failure: Any, tags: Any, *, failed: bool) -> list[str]:
     arguments = _decoded(data) if conf.qless.search_arguments else None
     job = document(
         *(jid, klass, arguments),
         txid=txid or "",
         tags=[str(tag) for tag in as_list(_decoded(tags))],
         error=error_text(_decoded(failure)),
+        failed=failed,
     )
     return index_terms(job)
 

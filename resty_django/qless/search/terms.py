@@ -1,7 +1,8 @@
 """The searchable parts of a job: its texts, their words, and the terms under which the index lists the job.
 
-A job has one term for its class, one for its txid, and one for each word of its arguments, tags, error and jid, with
-the path where the word is. Arguments come here redacted, so that the index contains no hidden value.
+A job has one term for its class, another one if it has failed, one for its txid, and one for each word of its
+arguments, tags, error and jid, with the path where the word is. Arguments come here redacted, so that the index
+contains no hidden value.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ DEEPEST: Final = 20
 MAX_CLASSES: Final = 20
 """Maximum number of classes that a part of a name stands for."""
 
+CLASS, FAILED_CLASS = "c:", "f:"
+"""Beginnings of the terms for a class: of any job, and of a failed one."""
 ERROR, TAG, JID = "!", "#", "@"
 """Paths of words that are not in arguments."""
 
@@ -58,6 +61,8 @@ class Document:
     values: Sequence[tuple[str, str]] = ()
     error: str = ""
     """The failure group and the last line of the message, if the job has failed."""
+    failed: bool = False
+    """Only for the terms of the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,9 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
 
 def index_terms(job: Document) -> list[str]:
     """Return the terms of a job in the order of their bytes."""
-    terms = {f"c:{_name(job.klass)}"}
+    terms = {f"{CLASS}{_name(job.klass)}"}
+    if job.failed:
+        terms.add(f"{FAILED_CLASS}{_name(job.klass)}")
     if job.txid:
         terms.add(f"t:{_name(job.txid)}")
     by_value = [(path, words(text)) for path, text in job.values if text not in _NOT_INDEXED]
@@ -162,13 +169,14 @@ def _name(name: str) -> str:
 # --- patterns of a query ---
 
 
-def patterns(term: Term, classes: Iterable[str]) -> list[list[Pattern]]:
+def patterns(term: Term, classes: Iterable[str], *, failed: bool = False) -> list[list[Pattern]]:
     """Return lists of patterns: a job that matches the term has a term of the index for one pattern of each list.
 
-    No lists: the index does not know. `classes`: the names of classes in the index.
+    No lists: the index does not know. `classes`: the names of classes in the index. `failed`: only failed jobs match.
     """
+    kind = FAILED_CLASS if failed else CLASS
     if term.field == "class":
-        return [[*_class_patterns(term.value, classes, term.quoted)] or [(f"c:{_name(term.value)}\0", "")]]
+        return [[*_class_patterns(kind, term.value, classes, term.quoted)] or [(f"{kind}{_name(term.value)}\0", "")]]
     if term.field == "txid":
         return [[(f"t:{_name(term.value)}\0", "")]]
     if term.field not in ("args", "error", "") or term.value.casefold() in _NOT_INDEXED:
@@ -176,7 +184,7 @@ def patterns(term: Term, classes: Iterable[str]) -> list[list[Pattern]]:
     path = {"args": _path(term.path), "error": ERROR}.get(term.field, "")
     others: list[Pattern] = []
     if not term.field and not re.search(r"\s", term.value):
-        others = [*_class_patterns(term.value, classes), (f"t:{_name(term.value)}\0", "")]
+        others = [*_class_patterns(kind, term.value, classes), (f"t:{_name(term.value)}\0", "")]
     found = words(term.value)
     lists: list[list[Pattern]] = []
     for number, word in enumerate(found):
@@ -187,13 +195,13 @@ def patterns(term: Term, classes: Iterable[str]) -> list[list[Pattern]]:
     return lists
 
 
-def _class_patterns(value: str, classes: Iterable[str], exact: bool = False) -> list[Pattern]:
+def _class_patterns(kind: str, value: str, classes: Iterable[str], exact: bool = False) -> list[Pattern]:
     name = _name(value)
     names = sorted(classes)
     if exact or name in names:
-        return [(f"c:{name}\0", "")]
+        return [(f"{kind}{name}\0", "")]
     folded = name.casefold()
-    return [(f"c:{klass}\0", "") for klass in names if folded in klass.casefold()][:MAX_CLASSES]
+    return [(f"{kind}{klass}\0", "") for klass in names if folded in klass.casefold()][:MAX_CLASSES]
 
 
 # --- matching ---

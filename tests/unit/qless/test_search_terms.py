@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ def test_terms_of_a_job() -> None:
         *("w:1\x1flines.sku", "w:7\x1f@", "w:7\x1fcustomer.id", "w:ab\x1flines.sku", "w:ann\x1fcustomer.name"),
         *("w:eu\x1f#", "w:invoice\x1f@", "w:keyerror\x1f!", "w:mail\x1f!", "w:meyer\x1fcustomer.name", "w:zip\x1f!"),
     ]
+    assert index_terms(document(JID, "K", {}, failed=True)) == ["c:K", "f:K"]
 
 
 def test_hidden_values_are_not_indexed(settings: Any) -> None:
@@ -90,7 +92,10 @@ def test_words() -> None:
 )
 def test_patterns(text: str, lists: list[list[tuple[str, str]]]) -> None:
     (term,) = parse(text)
-    assert patterns(term, ["shop.SendAll", "shop.Send"]) == lists
+    classes = ["shop.SendAll", "shop.Send"]
+    assert patterns(term, classes) == lists
+    of_failed = [[(re.sub("^c:", "f:", prefix), path) for prefix, path in each] for each in lists]
+    assert patterns(term, classes, failed=True) == of_failed
 
 
 @pytest.mark.parametrize(

@@ -186,12 +186,16 @@ def test_hanging_server_does_not_block_other_metrics(settings: Any) -> None:
             thread.join(60)
 
 
-def test_figures_make_two_calls_per_queue(jobs: Client, valkey: Any) -> None:
+def test_figures_make_one_call_per_queue(jobs: Client, valkey: Any) -> None:
     for number in range(50):
         jobs.queues[f"q{number}"].put("shop.jobs.Mail")
     collect_statistics(jobs)
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
     statistics = collect_statistics(jobs)
-    assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 2 * 50 + 1
+    assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 50 + 2
     assert len(statistics.queues) == 50
     assert statistics.total("waiting") == 50
+    before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
+    statistics = collect_statistics(jobs, of_today=False)
+    assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 2
+    assert {queue.stats for queue in statistics.queues} == {None}

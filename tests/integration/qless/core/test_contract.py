@@ -43,6 +43,9 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "latency": ("Latency", {"queue": "q"}),
     "stats": ("Stats", {"queue": "q", "date": 0}),
     "throughput": ("Throughput", {"queue": "q"}),
+    "throughput.minutes": ("Throughput.Minutes", {"queue": "q"}),
+    "failures.latest": ("Failures.Latest", {"count": 1, "group": "g"}),
+    "failures.between": ("Failures.Between", {"start": 0, "end": 1, "group": "g"}),
     "figures": ("Figures", {"unit": "m", "n": 0}),
     "worker.deregister": ("Worker.Deregister", {"worker": "w"}),
     "worker.report": ("Worker.Report", {"worker": "w", "report": "{}"}),
@@ -86,6 +89,9 @@ NUMBERS = [
     ("Progress", "share", ["progress", "j", "w", "?"]),
     ("Unfail", "count", ["unfail", "q", "g", "?"]),
     ("Failed", "start", ["failed", "g", "?"]),
+    ("Failures.Latest", "count", ["failures.latest", "?", "g"]),
+    ("Failures.Between", "start", ["failures.between", "?", 1, "g"]),
+    ("Failures.Between", "end", ["failures.between", 0, "?", "g"]),
     ("Failed", "limit", ["failed", "g", 0, "?"]),
     ("Jobs", "offset", ["jobs", "complete", "?"]),
     ("Jobs", "count", ["jobs", "running", "q", 0, "?"]),
@@ -204,7 +210,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 68
+    assert len(COMMANDS) == 71
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -281,6 +281,20 @@ def test_throughput_is_a_sum_over_the_time_it_covers(valkey_url: str, spans: lis
         assert client.hlen("ql:h:q") <= 60 + 48 + 30
 
 
+def test_throughput_of_the_last_hour_of_many_queues(core: Core, valkey: Redis) -> None:
+    for queue, number in (("p", 3), ("q", 2)):
+        for n in range(number):
+            core.now = NOW + 60 * n
+            core.put(f"{queue}{n}", queue=queue)
+            core.pop(queue=queue)
+            core.complete(f"{queue}{n}", queue=queue)
+    core.now = NOW + 3600
+    valkey.hset("ql:h:q", f"m{int(core.now // 60) - 2}", "of another program")
+    expected = [core.json("throughput", queue)["minutes"] for queue in ("q", "p")]
+    assert [sum(minutes) for minutes in expected] == [1, 2]
+    assert [json.loads(text) for text in core("throughput.minutes", "q", "p", "unknown")] == [*expected, [0] * 60]
+
+
 def test_throughput_counts_advances_too(core: Core) -> None:
     core.put()
     core.popped()

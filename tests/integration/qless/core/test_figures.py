@@ -22,7 +22,12 @@ def fields(core: Core, unit: str, *names: str, now: float | None = None) -> Coun
     reply = core("figures", unit[0], int((core.now if now is None else now) // UNITS[unit]), *names)
     counts: Counter[str] = Counter()
     for name, value in zip(reply[::2], reply[1::2], strict=True):
-        counts[name] += int(value)
+        event, _, names_of_event = name.partition("\n")
+        if event == "c":
+            for part in value.split():
+                counts[f"{part.partition('=')[0]}\n{names_of_event}"] += int(part.partition("=")[2])
+        else:
+            counts[name] += int(value)
     return counts
 
 
@@ -154,6 +159,42 @@ def test_buckets_expire(core: Core) -> None:
     run(core)
     assert 3600 < core.client.ttl(core.prefix + minute) <= 3900
     assert core.client.ttl(core.prefix + hour) > 31 * 86_400
+
+
+def test_spans_that_have_ended_are_packed(core: Core) -> None:
+    """A page reads one field for each queue and class, instead of one for each duration, too."""
+    core.now = NOW - NOW % 86_400 + 600
+    first = core.now
+    for seconds in (0, 1, 2, 4, 8):
+        run(core, seconds=seconds)
+        run(core, "Other", seconds=seconds)
+    before = {unit: fields(core, unit) for unit in UNITS}
+    while core.now < first + 2 * 86_400:
+        core.now += 600 if core.now < first + 7200 else 3600
+        run(core, "Last")
+    core.now = first
+    for unit, seconds in UNITS.items():
+        names = core.client.hkeys(f"{core.prefix}b:{unit[0]}{int(first // seconds)}")
+        assert {name[:2] for name in names} == {b"c\n"}
+        counted = fields(core, unit)
+        assert {name: counted[name] for name in counted if not name.endswith("Last")} == before[unit]
+        assert set(fields(core, unit, "", "Other")) == {name for name in before[unit] if name.endswith("Other")}
+        counts = read_fields(core("figures", unit[0], int(first // seconds)))
+        assert counts["q", "Other"].completed == 5
+        assert counts["q", "Other"].runs.count == counts["q", "Other"].waits.count == 5
+
+
+def test_late_events_of_a_packed_minute_count(core: Core) -> None:
+    run(core)
+    run(core, seconds=9)
+    core.now += 180
+    run(core)
+    core.now -= 180
+    minute = f"{core.prefix}b:m{int(core.now // 60)}"
+    assert core.client.hkeys(minute) == [b"c\nq\nK"]
+    run(core)
+    assert fields(core, "minute")["r0\nq\nK"] == 2
+    assert core.client.hlen(minute) > 1
 
 
 def test_wrong_units_are_refused(core: Core) -> None:

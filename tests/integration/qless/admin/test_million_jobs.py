@@ -1,0 +1,33 @@
+"""Pages with a million jobs take no more of the server than with a thousand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_pages_with_a_million_jobs(tmp_path: Path) -> None:
+    """The commands that the server runs, and its CPU time, which do not depend on what else the machine does."""
+    results = tmp_path / "figures.json"
+    arguments = ["--jobs", "1000", "1000000", "--rounds", "10", "--json", str(results)]
+    subprocess.run(
+        [sys.executable, "bench/job_pages.py", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "project.settings"},
+        check=True,
+    )
+    figures = json.loads(results.read_text())
+    few, many = figures["few"], figures["many"]
+    assert len(many) > 30
+    assert {name: page["server_ms"] for name, page in many.items() if page["server_ms"] > 10} == {}
+    ratios = {name: page["commands"] / few[name]["commands"] for name, page in many.items()}
+    assert {name: ratio for name, ratio in ratios.items() if ratio > 1.5} == {}
