@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed-$(notdir $(REQUIREMENTS))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-services test-browser test-pages test-wheel lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-services test-browser test-pages test-wheel themes lint format soak bench ci clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -84,6 +84,12 @@ test-pages: venv ## Do what the how-to pages and the page of mistakes say, on ne
 
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
 	$(PY) -m pytest -m network $(PYTEST_ARGS)
+
+themes: venv ## Show the admin's pages under django-unfold and Jazzmin (RESTY_SCREENSHOTS=folder keeps pictures); takes minutes
+	$(PY) $(PIP_INSTALL) --no-deps --upgrade --target var/themes --requirement tests/themes/requirements.txt
+	@for theme in jazzmin unfold; do \
+		PYTHONPATH=var/themes $(PY) -m pytest --ds tests.themes.$$theme -m themes tests/e2e/test_themes_browser.py $(PYTEST_ARGS) || exit 1; \
+	done
 
 lint: venv ## Check format, code, types, import rules, wording and translations
 	$(VENV)/bin/ruff format --check .

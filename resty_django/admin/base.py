@@ -67,7 +67,7 @@ class PageAdmin(ModelAdmin[Model]):
     object_route: ClassVar[str] = "<int:object_id>"
 
     class Media:
-        css: ClassVar = {"all": ["resty_django/admin.css", "resty_django/chart.css"]}
+        css: ClassVar = {"all": ["resty_django/theme.css", "resty_django/admin.css", "resty_django/chart.css"]}
         js: ClassVar = ["resty_django/chart.js"]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

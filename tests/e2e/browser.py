@@ -50,16 +50,19 @@ class OpenPage:
     def __call__(self, **options: Any) -> Any:
         return self.start(**options)
 
-    def violations(self, page: Any, **options: Any) -> list[str]:
-        """Return the serious violations of accessibility rules that axe finds on a page."""
+    def violations(self, page: Any, *, within: str | None = None, **options: Any) -> list[str]:
+        """Return the serious violations of accessibility rules that axe finds on a page, or in a part of it."""
         try:
             from axe_playwright_python.sync_playwright import Axe
         except ImportError:
             pytest.skip("axe-playwright-python is not installed: pip install axe-playwright-python")
+        if within and not page.locator(within).count():
+            return []
         complaints_before = len(self.complaints)
         page.evaluate("document.getAnimations().forEach((animation) => animation.finish())")
         options = {"resultTypes": ["violations"], "preload": False, **options}
-        results = Axe().run(page, context={"exclude": [[part] for part in DJANGOS]}, options=options).response
+        context = {"exclude": [[part] for part in DJANGOS], **({"include": [[within]]} if within else {})}
+        results = Axe().run(page, context=context, options=options).response
         del self.complaints[complaints_before:]  # of axe, which has styles of its own
         return [
             f"{violation['id']} {node['target']} {node['failureSummary']}"

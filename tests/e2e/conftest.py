@@ -19,8 +19,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from resty_django.qless import Client as JobClient
+from resty_django.qless.clients.default import default_client
 from tests import processes
 from tests.e2e.browser import OpenPage
+from tests.e2e.layout import QUEUE, fill_site
 from tests.integration.limits.policy_tools import limits_site as limits_site
 from tests.integration.qless.admin.conftest import jobs_site as jobs_site
 
@@ -231,3 +234,16 @@ def open_page(live_server: Any, admin_client: Client, monkeypatch: pytest.Monkey
         yield OpenPage(start, complaints)
         driver.close()
     assert [text for text in complaints if "404 (Not Found)" not in text] == []
+
+
+@pytest.fixture
+def long_names(limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_url: str) -> JobClient:
+    """Return the queue of a site with long names in all apps."""
+    settings.RESTY_DJANGO = {
+        **limits_site,
+        "QLESS": {"URL": valkey_url, "WORKER_NAME": f"{QUEUE}-worker.example.org-12345"},
+        "CACHES": {"pages": {}},
+    }
+    client = default_client()
+    fill_site(client)
+    return client

@@ -2,9 +2,10 @@
    middle.
    Tokens of more than 24 characters, such as keys, may break anywhere. */
 () => {
-  const problems = [], page = document.scrollingElement;
+  const problems = [], page = document.scrollingElement, content = document.querySelector("#content") ?? document.querySelector("main");
   const name = (node) => `${node.tagName.toLowerCase()}${node.id ? "#" + node.id : ""}.${[...node.classList].join(".")}`;
   const scrolls = (node) => ["auto", "scroll"].includes(getComputedStyle(node).overflowX);
+  const outside = (box) => getComputedStyle(document.documentElement).direction === "rtl" ? box.left < -1 : box.right > innerWidth + 1;
   const contained = (node) => {
     for (let outer = node.parentElement; outer && !outer.matches("#container, body"); outer = outer.parentElement)
       if (!outer.matches("#main, .main, .content, #content") && getComputedStyle(outer).overflowX !== "visible") return true;
@@ -14,16 +15,16 @@
     .filter((node) => node.scrollWidth > node.clientWidth + 1 && (node === page || scrolls(node) || node.matches("#content-main")));
   if (page.scrollWidth > innerWidth || wide.length) {
     const widest = [...document.querySelectorAll("body *")]
-      .filter((node) => node.getClientRects().length && !contained(node) && node.getBoundingClientRect().right > innerWidth + 1)
+      .filter((node) => node.getClientRects().length && !contained(node) && outside(node.getBoundingClientRect()))
       .filter((node, _, all) => !all.some((inner) => inner !== node && node.contains(inner)));
     /* A width of which no element is the cause cuts nothing off. */
     if (widest.length) problems.push(`is ${Math.max(page.scrollWidth, ...wide.map((node) => node.scrollWidth))} px wide: ${widest.slice(0, 4).map(name).join(", ")}`);
   }
-  for (const node of document.querySelectorAll("#content *")) {
+  for (const node of content.querySelectorAll("*")) {
     if (node.closest("svg, input, select, .resty-hidden, .visually-hidden") || node.clientWidth <= 1 || !["hidden", "clip"].includes(getComputedStyle(node).overflowX)) continue;
     if (node.scrollWidth > node.clientWidth + 1) problems.push(`${name(node)} cuts off its content`);
   }
-  for (const node of document.querySelectorAll("#content :is(a, button, input, select, textarea, summary)")) {
+  for (const node of content.querySelectorAll(":is(a, button, input, select, textarea, summary)")) {
     if (node.closest("svg, .resty-hidden, .visually-hidden") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     node.scrollIntoView({ block: "center", inline: "center" });
     const box = node.getClientRects()[0];
@@ -32,7 +33,7 @@
     if (hit && !node.contains(hit) && !hit.contains(node) && !hit.closest("label")) problems.push(`${name(node)} ${node.textContent.trim().slice(0, 20)} is covered by ${name(hit)}`);
   }
   scrollTo(0, 0);
-  const texts = document.createTreeWalker(document.getElementById("content"), NodeFilter.SHOW_TEXT);
+  const texts = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
     const parent = text.parentElement;
@@ -49,5 +50,7 @@
       }
     }
   }
+  for (const node of document.querySelectorAll(".resty-page :is(code, pre, kbd, svg:has(text), .resty-source), .resty-id"))
+    if (getComputedStyle(node).direction !== "ltr") problems.push(`${name(node)} reads from right to left`);
   return [...new Set(problems)].slice(0, 8);
 }

@@ -9,14 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 from django.test import Client as Browser
 from django.urls import Resolver404, resolve
 from msgspec.structs import replace
 
 import resty_django
+from resty_django.admin.statistics import Key
 from resty_django.alerts import store as alerts
 from resty_django.alerts.incidents import Incident, State
 from resty_django.cache import mlcaches
@@ -29,7 +30,7 @@ from resty_django.qless import Client
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
-from tests.integration.qless.admin.tools import fill
+from tests.integration.qless.admin.tools import fill, path
 
 QUEUE: Final = "customer-notifications-europe-central-01"
 KLASS: Final = "shop.notifications.jobs.SendCustomerInvoiceReminder"
@@ -40,6 +41,23 @@ OURS: Final = re.compile(r"/admin/resty_\w+/")
 PACKAGE: Final = Path(resty_django.__file__).parent
 HREF: Final = re.compile(r'<a\s[^>]*?href="([^"#]*)')
 
+WIDTHS: Final = (1280, 390)
+SEEDS: Final = [
+    "/admin/",
+    "/admin/resty_django/overview/",
+    path("job", "part-01-of-the-customer-import"),
+    path("queue", QUEUE),
+    path("job", "body"),
+    path("failuregroup", GROUP),
+    path("job", "never"),
+    "/admin/resty_cache/cache/pages/change/?find=",
+    f"/admin/resty_cache/cache/pages/change/?{urlencode({'key': KEY})}",
+    "/admin/resty_django/shareddictionary/default/change/?find=",
+    f"/admin/resty_django/shareddictionary/default/change/?{urlencode({'key': KEY})}",
+    f"/admin/resty_limits/limitpolicy/limits/key/?{urlencode({'key': KEY})}",
+    f"/admin/resty_limits/limitpolicy/limits/key/reset/?{urlencode({'limit': POLICY, 'k': Key.of(KEY).token})}",
+]
+"""Pages where the crawl begins."""
 CHECK: Final = Path(__file__).with_name("layout.js").read_text()
 
 
@@ -150,3 +168,17 @@ def crawl(browser: Browser, seeds: list[str], per_view: int) -> Iterator[Page]:
             if ours(target) and target not in seen:
                 seen.add(target)
                 todo.append(target)
+
+
+def our_pages(browser: Browser, per_view: int) -> list[Page]:
+    """Return the pages that have a template of ours."""
+    return [page for page in crawl(browser, SEEDS, per_view) if page.templates]
+
+
+def page_problems(tab: Any) -> list[str]:
+    """Return what is wrong with the layout of an open page at all widths."""
+    problems = []
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        problems += [f"{tab.url} at {width} px {problem}" for problem in tab.evaluate(CHECK)]
+    return problems

@@ -222,7 +222,14 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             "every": REFRESH_SECONDS,
             "may": self.permissions_of(request),
             "media": forms.Media(
-                css={"all": ["resty_django/admin.css", "resty_django/chart.css", "resty_qless/admin.css"]},
+                css={
+                    "all": [
+                        "resty_django/theme.css",
+                        "resty_django/admin.css",
+                        "resty_django/chart.css",
+                        "resty_qless/admin.css",
+                    ]
+                },
                 js=["resty_django/chart.js"],
             ),
         }
