@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.findings import Finding, files, report
+
 PATHS = ("README.md", "CHANGELOG.md", "docs", "resty_django", "project", "templates")
 KEEP = "english: keep"
 TITLES = r"(?:What|Whose|Who|Whom|Which|Whoever)"
@@ -26,16 +27,6 @@ class Rule:
     """A construction to avoid, and what to write instead."""
 
     pattern: re.Pattern[str]
-    advice: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A place where a rule matches: file, line (from 1), the words and the advice."""
-
-    path: Path
-    line: int
-    words: str
     advice: str
 
 
@@ -160,25 +151,12 @@ def findings(path: Path) -> Iterator[Finding]:
         for offset, words, advice in check(prose):
             line = start + offset
             if KEEP not in lines[min(line, len(lines)) - 1]:
-                yield Finding(path, line, words, advice)
-
-
-def files(*paths: str) -> Iterator[Path]:
-    """Yield all files of folders, and files themselves, whose text people read."""
-    for name in paths or PATHS:
-        path = ROOT / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.suffix in {".py", ".md", ".html", ".lua"} and "migrations" not in file.parts:
-                yield file
+                yield Finding(path, line, words, f"write {advice}")
 
 
 def main(*paths: str) -> int:
-    count = 0
-    for file in files(*paths):
-        for finding in findings(file):
-            count += 1
-            print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.words!r}: write {finding.advice}")
-    return 1 if count else 0
+    checked = files(paths or PATHS, {".py", ".md", ".html", ".lua"}, {"migrations"})
+    return report(finding for file in checked for finding in findings(file))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Find user-visible texts that cannot be translated: `python -m tests.gettext_check [PATH]...`.
 
 In Python: labels (also those that Django derives from the names of models' fields), help texts, titles and
-descriptions; messages; validation errors; and, in the modules of admin pages, every string that reads like
-prose. Entries of the admin's history, log lines, metrics and the API's schema are English for all users, so they are
-left out. In templates: text outside of `{% translate %}` and `{% blocktranslate %}`. In scripts: strings that read like
-prose, which templates should pass in data attributes. Also calls of gettext that cannot work: f-strings, texts
-formatted before the call, and several unnamed placeholders, whose order translators cannot change.
+descriptions; messages; validation errors; and, in the modules of admin pages and in `MESSAGE_MODULES`, every string
+that reads like prose, also in exceptions whose texts pages show. Entries of the admin's history, log lines, metrics and
+the API's schema are English for all users, so they are left out. In templates: text outside of `{% translate %}` and
+`{% blocktranslate %}`. In scripts: strings that read like prose, which templates should pass in data attributes. Also
+calls of gettext that cannot work: f-strings, texts formatted before the call, and several unnamed placeholders, whose
+order translators cannot change.
 
 Prints each place with its text; ends with 1 where there is one. A line may keep its text with `gettext: keep` in a
 comment.
@@ -17,11 +18,11 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+from tests.findings import ROOT, Finding, files, report
+
 PATHS: Final = ("resty_django", "templates/shop/parts.html", "templates/shop/part_job.html")
 KEEP: Final = "gettext: keep"
 GETTEXT: Final = frozenset(
@@ -74,17 +75,24 @@ MESSAGES: Final = frozenset({"debug", "info", "success", "warning", "error"})
 HISTORY_CALLS: Final = frozenset({"add_history", "log_actions", "log_addition", "log_change", "log_deletion", "note"})
 HISTORY_ARGUMENTS: Final = frozenset({"change_message", "log_text"})
 """Functions that add an entry to the admin's history, and arguments of others that contain one."""
+UNSHOWN_ERRORS: Final = frozenset(
+    {"Http404", "PermissionDenied", "ImproperlyConfigured", "SuspiciousOperation", "CommandError", "TypeError"}
+    | {"ValueError", "KeyError", "LookupError", "AttributeError", "RuntimeError", "NotImplementedError"}
+)
+"""Exceptions whose texts no page shows, except `ValueError` in `MESSAGE_MODULES`."""
+MESSAGE_MODULES: Final = frozenset(
+    {
+        "resty_django/ids/operations.py",
+        "resty_django/limits/bans/banning.py",
+        "resty_django/limits/limiters/descriptions.py",
+        "resty_django/limits/overrides/rates.py",
+        "resty_django/limits/overrides/spec.py",
+        "resty_django/limits/policies/lines.py",
+        "resty_django/limits/policies/spec.py",
+    }
+)
+"""Modules outside of the admin whose descriptions and messages pages show."""
 LOGGERS: Final = frozenset({"log", "logger", "warnings"})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A text that cannot be translated, with its place. `line` counts from 1."""
-
-    path: Path
-    line: int
-    text: str
-    reason: str
 
 
 def is_text(text: str) -> bool:
@@ -114,9 +122,10 @@ def _plain(text: str) -> str:
 class _Strings(ast.NodeVisitor):
     """Collects the lines and texts of a module that cannot be translated."""
 
-    def __init__(self, all_prose: bool, labels: frozenset[str]) -> None:
+    def __init__(self, all_prose: bool, labels: frozenset[str], unshown_errors: frozenset[str]) -> None:
         self.places: list[tuple[int, str, str]] = []
         self._all_prose = all_prose
+        self._unshown_errors = unshown_errors
         self._labels = labels
         self._returned = ""
         self._done: set[ast.AST] = set()
@@ -137,9 +146,12 @@ class _Strings(ast.NodeVisitor):
             self._require(node.orelse, reason)
         elif isinstance(node, ast.BinOp):
             self._require(node.left, reason)
-        elif isinstance(node, ast.BoolOp):
+        elif isinstance(node, ast.BoolOp) or (isinstance(node, ast.Dict) and reason in MESSAGE_CALLS):
             for value in node.values:
                 self._require(value, reason)
+        elif isinstance(node, ast.List) and reason in MESSAGE_CALLS:
+            for element in node.elts:
+                self._require(element, reason)
 
     def _require_label(self, name: str, node: ast.AST | None) -> None:
         if name == "fieldsets" and isinstance(node, ast.List | ast.Tuple):
@@ -192,8 +204,10 @@ class _Strings(ast.NodeVisitor):
             self.visit(argument)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        if isinstance(node.exc, ast.Call) and _called(node.exc.func) in MESSAGE_CALLS:
-            self.visit(node.exc)
+        if isinstance(node.exc, ast.Call):
+            name = _called(node.exc.func)
+            if name in MESSAGE_CALLS or (self._all_prose and name not in self._unshown_errors):
+                self.visit(node.exc)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         are_choices = any(_called(base).endswith("Choices") for base in node.bases)
@@ -297,13 +311,19 @@ def is_page(path: Path) -> bool:
     path = path.relative_to(ROOT)
     return (
         "admin" in path.parts
+        or str(path) in MESSAGE_MODULES
         or path.name in {"admin.py", "forms.py", "overview.py", "preview.py"}
         or "templatetags" in path.parts
     )
 
 
 def _python(path: Path, text: str) -> list[tuple[int, str, str]]:
-    strings = _Strings(is_page(path), LABELS - {"label"} if path.name == "apps.py" else LABELS)
+    is_of_messages = str(path.relative_to(ROOT)) in MESSAGE_MODULES
+    strings = _Strings(
+        is_page(path),
+        LABELS - {"label"} if path.name == "apps.py" else LABELS,
+        UNSHOWN_ERRORS - {"ValueError"} if is_of_messages else UNSHOWN_ERRORS,
+    )
     strings.visit(ast.parse(text))
     return strings.places
 
@@ -396,22 +416,9 @@ def findings(path: Path) -> Iterator[Finding]:
             yield Finding(path, line, words, reason)
 
 
-def files(*paths: str) -> Iterator[Path]:
-    """Yield all files of folders, and files themselves, whose texts users may see."""
-    for name in paths or PATHS:
-        path = ROOT / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.suffix in {".py", ".html", ".js"} and not {"migrations", "api"} & set(file.parts):
-                yield file
-
-
 def main(*paths: str) -> int:
-    count = 0
-    for file in files(*paths):
-        for finding in findings(file):
-            count += 1
-            print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.text!r}: {finding.reason}")
-    return 1 if count else 0
+    checked = files(paths or PATHS, {".py", ".html", ".js"}, {"migrations", "api"})
+    return report(finding for file in checked for finding in findings(file))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     def _delete_key(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         key_text = Key.of(cleaned_data["key"]).text
         if not shdicts[obj.name].delete(cleaned_data["key"]):
-            raise NotFound(f"the key “{key_text}” does not exist.")
+            raise NotFound(_("The key “%(key)s” does not exist.") % {"key": key_text})
         self.log_change(request, obj, f"Deleted the key “{key_text}”.")
         return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.conf import conf
@@ -189,7 +190,7 @@ class IdRule(models.Model):
         try:
             scramble_key = bytes.fromhex(self.scramble_key)
         except ValueError:
-            raise BadRule("The scramble_key must be a string of hexadecimal digits.") from None
+            raise BadRule(gettext("The scramble_key must be a string of hexadecimal digits.")) from None
         return RuleSpec(
             name=self.name,
             source=self.source,
@@ -217,12 +218,13 @@ class IdRule(models.Model):
         except BadName as error:
             raise ValidationError({"name": str(error)}) from error
         if isinstance(self.salt_length, int) and self.salt_length > MAX_SALT:
-            raise ValidationError({"salt_length": f"A salt has at most {MAX_SALT} characters."})
+            text = gettext("A salt has at most %(max)s characters.")
+            raise ValidationError({"salt_length": text % {"max": MAX_SALT}})
         numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size)
         if not all(isinstance(number, int) for number in numbers) or self.reset_calendar not in ("", *self.Calendar):
             return  # the fields' validators report it
         if self.reset_seconds and self.reset_calendar:
-            raise ValidationError({"reset_calendar": "Both reset fields are set. Choose one of the two."})
+            raise ValidationError({"reset_calendar": gettext("Both reset fields are set. Choose one of the two.")})
         if (
             self.reset_seconds < 0
             or self.segment_size < 1

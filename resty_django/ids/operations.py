@@ -14,6 +14,7 @@ from typing import ClassVar
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
 
@@ -80,15 +81,16 @@ def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> I
     Running processes may still issue reserved numbers below `to`. `max_counter + 1` uses up the cycle. Raise Refused if
     `to` is below the next number or above `max_counter + 1`.
     """
-    for _ in range(_TRIES):
+    for _try in range(_TRIES):
         stored = _fresh(counter)
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         if to < row.bound:
-            raise Refused(f"The next number is already {row.bound}. Raise the counter to that or more, not to {to}.")
+            text = _("The next number is already %(next)s. Raise the counter to that or more, not to %(to)s.")
+            raise Refused(text % {"next": row.bound, "to": to})
         _check_top(spec, to)
         if swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
             return _fresh(counter)
-    raise Moved("Other processes reserve numbers too fast. Try again.")
+    raise Moved(_("Other processes reserve numbers too fast. Try again."))
 
 
 def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, clock: Clock = time.time) -> IdCounter:
@@ -104,17 +106,19 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         first = segment.first_number(spec, row.step, stored.node_offset)
         if to < first:
-            raise Refused(f"This node's first number is {first}. Lower the counter to that or more, not to {to}.")
+            text = _("This node's first number is %(first)s. Lower the counter to that or more, not to %(to)s.")
+            raise Refused(text % {"first": first, "to": to})
         _check_top(spec, to)
         if cycle_back:
             if not is_ahead(stored, clock=clock):
-                raise Refused("The counter's cycle is not ahead of the clock. Do not set the cycle back.")
+                raise Refused(_("The counter's cycle is not ahead of the clock. Do not set the cycle back."))
             wall = wall_at(clock(), spec.zone)
             row = Row(row.step, spec.reset.cycle(wall), row.bound, wall)
         elif to > row.bound:
-            raise Refused(f"The next number is {row.bound}. To continue above it, raise the counter instead.")
+            text = _("The next number is %(next)s. To continue above it, raise the counter instead.")
+            raise Refused(text % {"next": row.bound})
         if not swap_row(stored, replace(row, bound=own_number(spec, row.step, stored.node_offset, to))):
-            raise Moved("Numbers were reserved in the meantime. Check the counter and try again.")
+            raise Moved(_("Numbers were reserved in the meantime. Check the counter and try again."))
         stored.rule.save(using=alias, update_fields=["updated_at"])
     return _fresh(counter)
 
@@ -147,7 +151,7 @@ def confirm_step(counter: IdCounter, *, floor: int, clock: Clock = time.time) ->
             else:
                 done = bool(family.filter(pk=member.pk, bound=member.bound, cycle_start=member.cycle_start).delete()[0])
             if not done:
-                raise Moved("Numbers were reserved in the meantime. Nothing was changed. Try again.")
+                raise Moved(_("Numbers were reserved in the meantime. Nothing was changed. Try again."))
         latest = max(rows.values(), key=lambda row: row.cycle.start)
         offsets = {member.node_offset for member in rows}
         now = timezone.now()
@@ -182,13 +186,14 @@ def highest_bound(counter: IdCounter, *, clock: Clock = time.time) -> int:
 
 def _check_top(spec: RuleSpec, number: int) -> None:
     if number > spec.max_counter + 1:
-        raise Refused(f"{number} is above the rule's maximum. Use at most {spec.max_counter}.")
+        text = _("%(number)s is above the rule's maximum. Use at most %(max)s.")
+        raise Refused(text % {"number": number, "max": spec.max_counter})
 
 
 def _fresh(counter: IdCounter) -> IdCounter:
     fresh = IdCounter.objects.using(database()).filter(pk=counter.pk).select_related("rule").first()
     if fresh is None:
-        raise Refused("The counter no longer exists.")
+        raise Refused(_("The counter no longer exists."))
     return fresh
 
 

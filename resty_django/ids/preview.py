@@ -164,7 +164,7 @@ def _texts(compiled: Compiled, grant: Grant, app: str, salt: str, count: int) ->
         def take() -> int:
             number = next(numbers, None)
             if number is None:
-                raise Exhausted(f"Rule {compiled.spec.name} has no numbers left.")
+                raise Exhausted(_("Rule %(rule)s has no numbers left.") % {"rule": compiled.spec.name})
             return number
 
         for index in range(count):

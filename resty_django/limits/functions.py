@@ -30,6 +30,7 @@ from .enforcement.key_kinds import roles_of, stored_key
 from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
+from .limiters.descriptions import in_english
 from .limiters.rate import IDLE, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
@@ -185,7 +186,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         decision = error.decision
         if banning is None or decision.failed or not isinstance(decision, CombinedDecision):
             raise
-        ban = yield from banning.counting(key, f"over {limiters[decision.refused_by or 0].describe()}")
+        ban = yield from banning.counting(key, f"over {in_english(limiters[decision.refused_by or 0])}")
         if ban is None:
             raise
         seconds = max(decision.retry_after, ban.until - ban.since)

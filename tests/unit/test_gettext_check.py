@@ -42,6 +42,10 @@ def check(name: str, text: str) -> list[str]:
         '_("Saved %s." % name)',
         '_("Saved {}.".format(name))',
         '_("Moved %s from %s")',
+        'raise ValidationError({"name": "A name is too long."})',
+        'raise ValidationError(["Too long", _("Too short")])',
+        'raise LimitError("The policy is not valid. Correct it first.")',
+        'raise NotPossible(f"The quota {name} is not loaded.")',
         'ngettext("%s of %s", "%(count)s of all", 2)',
     ],
 )
@@ -107,6 +111,21 @@ def test_unwrapped_texts_of_templates_are_found(text: str) -> None:
 )
 def test_other_parts_of_templates_are_left_out(text: str) -> None:
     assert check("x.html", text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise Refused("The counter no longer exists.")',
+        'raise ValueError(f"{rate} is out of range.")',
+        'return "no limit"',
+    ],
+)
+def test_messages_that_pages_show_count_in_other_modules_too(text: str) -> None:
+    (module, *_others) = sorted(gettext_check.MESSAGE_MODULES)
+    assert all((gettext_check.ROOT / name).is_file() for name in gettext_check.MESSAGE_MODULES)
+    assert check(module, text)
+    assert check("resty_django/ids/service.py", text) == []
 
 
 def test_texts_of_scripts_are_found_and_comments_are_not() -> None:

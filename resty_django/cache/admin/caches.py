@@ -231,6 +231,6 @@ def _usable_cache(info: CacheInfo | None) -> items.Cache:
     """Return the cache itself. Raise `UnknownCache` if this process has not created it."""
     if info is None or info.cache is None:
         raise UnknownCache(
-            "This process has not created the cache, so its items are unavailable. Add the cache to the settings."
+            _("This process has not created the cache, so its items are unavailable. Add the cache to the settings.")
         )
     return info.cache

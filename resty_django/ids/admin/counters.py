@@ -321,7 +321,8 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     def _confirm(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         if counter.step == conf.ids.step:
-            raise operations.Refused(f"The counter already has this site’s step, {conf.ids.step}. Nothing was changed.")
+            text = _("The counter already has this site’s step, %(step)s. Nothing was changed.")
+            raise operations.Refused(text % {"step": conf.ids.step})
         done = operations.confirm_step(counter, floor=options["to"])
         template = _(
             "Counter %(counter)s: step %(old)s changed to %(new)s, floor %(floor)s: the next number was %(before)s and "

@@ -206,7 +206,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
     def _lift(self, request: HttpRequest, obj: KeyBan, cleaned_data: dict[str, Any]) -> str:
         ban = registry.read(key_of(obj.pk) or "")
         if ban is None:
-            raise NotFound(f"the key “{obj}” is no longer banned.")
+            raise NotFound(_("The key “%(key)s” is no longer banned.") % {"key": obj})
         registry.lift(ban.key, ban.limit)
         self.log_change(request, obj, f"Lifted the ban by {Row.of(ban).limit}.")
         return format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))

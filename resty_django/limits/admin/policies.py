@@ -303,12 +303,13 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         key = Key.of(cleaned["key"]).text
         problems = find_problems(row.spec())
         if problems:
-            raise LimitError("The policy is not valid. Correct it first.")
+            raise LimitError(_("The policy is not valid. Correct it first."))
         spec = row.spec()
         limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
         reset = [limiter.reset(cleaned["key"]) for limiter in limiters]
         if not any(reset):
-            raise LimitError(f"The key “{key}” has no stored state. It may have expired, or the key is misspelt.")
+            text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
+            raise LimitError(text % {"key": key})
         self.log_change(request, row, f"Reset the key “{key}”.")
         return format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
 

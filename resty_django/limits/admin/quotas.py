@@ -285,7 +285,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
         used = changes.reset(row.quota, row.key, _period(_current(row)))
         if used is None:
-            raise NotPossible("the row was deleted.")
+            raise NotPossible(_("The row was deleted."))
         self.log_change(request, row, f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}")
         return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=number(used))
 
@@ -299,7 +299,7 @@ def _row_of(name: str, key: str) -> QuotaUsage:
     """Return the row of a key in the current period of a quota, not saved if there is none."""
     counted = registry.find_quota(name)
     if counted is None:
-        raise NotPossible(f"this process has not loaded the quota “{name}”.")
+        raise NotPossible(_("This process has not loaded the quota “%(name)s”.") % {"name": name})
     period = counted.period(key)
     numbers = {"starts_at": period.start, "ends_at": period.end, "limit": counted.limit or 0}
     return rows.rows_of(name, row_key(key), period).first() or QuotaUsage(quota=name, key=row_key(key), **numbers)
@@ -308,7 +308,7 @@ def _row_of(name: str, key: str) -> QuotaUsage:
 def _current(row: QuotaUsage) -> QuotaUsage:
     """Return a row whose period has not ended. Raise `NotPossible` for others."""
     if _ended(row):
-        raise NotPossible("the period of this row has ended, so its units are no longer used.")
+        raise NotPossible(_("The period of this row has ended, so its units are no longer used."))
     return row
 
 

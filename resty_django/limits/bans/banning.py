@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import SharedDictError
@@ -54,10 +56,15 @@ class Banning:
     def describe(self) -> str:
         """Return the rule in words."""
         rule = self.rule
-        longer = f", repeated bans up to {duration(rule.longest)}" if rule.longest > rule.ban else ""
-        if rule.after == 1:
-            return f"banned for {duration(rule.ban)} after each refusal{longer}"
-        return f"banned for {duration(rule.ban)} after {rule.after:,} refusals in {duration(rule.within)}{longer}"
+        values = {"time": duration(rule.ban), "refusals": f"{rule.after:,}", "within": duration(rule.within)}
+        text = (
+            _("banned for %(time)s after each refusal")
+            if rule.after == 1
+            else _("banned for %(time)s after %(refusals)s refusals in %(within)s")
+        ) % values
+        if rule.longest <= rule.ban:
+            return text
+        return _("%(ban)s, repeated bans up to %(longest)s") % {"ban": text, "longest": duration(rule.longest)}
 
     def list_in_catalog(self, location: str) -> None:
         """List the bans in the catalog. `location`: a dotted name in the code."""

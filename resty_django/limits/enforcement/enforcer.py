@@ -20,6 +20,7 @@ from resty_django.sansio import Step, Steps, arun, run
 from ..algorithms.decision import CombinedDecision, Decision
 from ..errors import CostTooHigh, LimitError
 from ..limiters.combined import acombine, combine
+from ..limiters.descriptions import in_english
 from ..overrides.current import UNREAD, current, now
 from ..overrides.limits import with_rate
 from . import keys
@@ -236,7 +237,7 @@ class Enforcer:
         yield from self._deciding_on_limits(check, keyed)
         refused = check.refused
         if refused is not None and refused.limit.ban is not None and not refused.decision.failed:
-            ban = yield from refused.limit.ban.counting(refused.key, f"over {refused.limit.limiter.describe()}")
+            ban = yield from refused.limit.ban.counting(refused.key, f"over {in_english(refused.limit.limiter)}")
             if ban is not None:
                 check.extend_refusal(ban.until - ban.since)
 

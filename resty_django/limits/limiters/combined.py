@@ -25,6 +25,7 @@ from ..algorithms.decision import CombinedDecision, Decision
 from ..algorithms.protocol import Answers, Ask, two_phases
 from ..errors import LimitError
 from ..stores import Store
+from . import descriptions
 from .base import FAULTS, Limiter, is_foreign
 from .slots import Slot, aacquire, acquire
 
@@ -174,7 +175,7 @@ class CombinedLimiter:
 
     def describe(self) -> str:
         """Return the limits in words."""
-        return " and ".join(limiter.describe() for limiter in self.limiters)
+        return descriptions.joined(limiter.describe() for limiter in self.limiters)
 
     def hit(self, key: object, cost: int = 1) -> Decision:
         """Decide on a request that counts as `cost` requests, and record it with all limiters or with none."""

@@ -1,43 +1,82 @@
-"""Descriptions of limits: "200 requests/s, up to 100 wait, then refused". Pure; units as in the algorithms."""
+"""Descriptions of limits: "200 requests/s, up to 100 wait, then refused". Units as in the algorithms.
+
+They are in the active language; what is stored or logged is described by `in_english`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
+
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 _RATES: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))
-_SPANS: Final = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_PERIODS: Final = {
+    86_400: gettext_lazy("day"),
+    3600: gettext_lazy("hour"),
+    60: gettext_lazy("minute"),
+    1: gettext_lazy("second"),
+}
 _CLOSE: Final = 1e-9
+
+
+def in_english(limit: Any) -> str:
+    """Return the description of a limit, quota or ban without a translation."""
+    with translation.override(None):
+        return str(limit.describe())
 
 
 def leaky_bucket(rate: float, burst: float = 0) -> str:
     """Describe a leaky bucket; `rate` in requests per second, `burst` in requests."""
-    return f"{rate_text(rate)}, {_queue(burst)}"
+    if not burst:
+        return _("%(rate)s, then refused") % {"rate": rate_text(rate)}
+    return _("%(rate)s, up to %(burst)s wait, then refused") % {"rate": rate_text(rate), "burst": number(burst)}
 
 
 def fixed_window(limit: int, window: float) -> str:
     """Describe a fixed window; `window` in seconds."""
-    return f"{_requests(limit)} per {per_text(window)} from the first one on, then refused"
+    values = {"requests": _requests(limit), "period": period(window)}
+    return _("%(requests)s per %(period)s from the first one on, then refused") % values
 
 
 def sliding_window(limit: int, window: float) -> str:
     """Describe a sliding window; `window` in seconds."""
-    return f"{_requests(limit)} in any {per_text(window)}, then refused"
+    values = {"requests": _requests(limit), "period": period(window)}
+    return _("%(requests)s in any %(period)s, then refused") % values
 
 
 def concurrency(maximum: float, burst: float = 0) -> str:
     """Describe a concurrency limit; both numbers in requests."""
-    return f"{_requests(maximum)} at a time, {_queue(burst)}"
+    values = {"requests": _requests(maximum), "burst": number(burst)}
+    if not burst:
+        return _("%(requests)s at a time, then refused") % values
+    return _("%(requests)s at a time, up to %(burst)s wait, then refused") % values
 
 
 def token_bucket(interval_ms: float, capacity: float, quantum: float = 1, max_wait_ms: float | None = None) -> str:
     """Describe a token bucket; times in milliseconds, `max_wait_ms` None: no limit."""
-    refill = f"{_requests(quantum)} each {duration(interval_ms / 1000)}"
-    begin = f"{_requests(capacity)} at once, then {refill}" if capacity else refill
+    rates = _("%(requests)s each %(interval)s") % {
+        "requests": _requests(quantum),
+        "interval": duration(interval_ms / 1000),
+    }
+    if capacity:
+        rates = _("%(requests)s at once, then %(refill)s") % {"requests": _requests(capacity), "refill": rates}
     if max_wait_ms is None:
-        return f"{begin}; the others wait without a limit"
+        return _("%(rates)s; the others wait without a limit") % {"rates": rates}
     if not max_wait_ms:
-        return f"{begin}, then refused"
-    return f"{begin}; refused if the wait would exceed {duration(max_wait_ms / 1000)}"
+        return _("%(rates)s, then refused") % {"rates": rates}
+    wait = duration(max_wait_ms / 1000)
+    return _("%(rates)s; refused if the wait would exceed %(wait)s") % {"rates": rates, "wait": wait}
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return the descriptions of limits that apply together as one; empty without any."""
+    rates = ""
+    for text in texts:
+        rates = _("%(rates)s and %(rate)s") % {"rates": rates, "rate": text} if rates else text
+    return rates
 
 
 def rate_text(rate: float) -> str:
@@ -56,14 +95,21 @@ def duration(seconds: float) -> str:
     """Return a duration: "1 hour", "90 seconds", "500 ms"."""
     if 0 < seconds < 1:
         return f"{number(seconds * 1000)} ms"
-    size, unit = next((pair for pair in _SPANS if seconds >= pair[0] and not seconds % pair[0]), _SPANS[-1])
+    size = _unit(seconds)
     count = seconds / size
-    return f"{number(count)} {unit}" + ("" if count == 1 else "s")
+    exact = _plural_number(count)
+    texts = {
+        86_400: ngettext("%(count)s day", "%(count)s days", exact),
+        3600: ngettext("%(count)s hour", "%(count)s hours", exact),
+        60: ngettext("%(count)s minute", "%(count)s minutes", exact),
+        1: ngettext("%(count)s second", "%(count)s seconds", exact),
+    }
+    return texts[size] % {"count": number(count)}
 
 
-def per_text(seconds: float) -> str:
+def period(seconds: float) -> str:
     """Return a duration for use after "per": "hour", "90 seconds"."""
-    return duration(seconds).removeprefix("1 ")
+    return str(_PERIODS[int(seconds)]) if seconds in _PERIODS else duration(seconds)
 
 
 def number(value: float) -> str:
@@ -73,9 +119,16 @@ def number(value: float) -> str:
     return f"{value:,.3f}".rstrip("0") if abs(value) >= 0.001 else f"{value:.3g}"
 
 
+def _unit(seconds: float) -> int:
+    """Return the seconds of the largest unit that divides a duration."""
+    return next((size for size in _PERIODS if seconds >= size and not seconds % size), 1)
+
+
 def _requests(count: float) -> str:
-    return f"{number(count)} request" + ("" if count == 1 else "s")
+    texts = ngettext("%(count)s request", "%(count)s requests", _plural_number(count))
+    return texts % {"count": number(count)}
 
 
-def _queue(burst: float) -> str:
-    return f"up to {number(burst)} wait, then refused" if burst else "then refused"
+def _plural_number(count: float) -> int:
+    """Return the number that chooses the plural: fractions have the plural of 2."""
+    return int(count) if count == int(count) else 2

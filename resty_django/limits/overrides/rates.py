@@ -1,8 +1,11 @@
-"""The rate of an override, applied to a limiter. Pure."""
+"""The rate of an override, applied to a limiter."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Protocol, runtime_checkable
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
@@ -16,7 +19,7 @@ BLOCKED: Final = "blocked"
 """The rate of an override that refuses all requests."""
 MOST_UNITS: Final = 10**15
 """The maximum number of units of a quota."""
-ADVICE: Final = f"Enter a rate such as 60/m, {NONE} or {BLOCKED}."
+ADVICE: Final = gettext_noop("Enter a rate such as 60/m, none or blocked.")
 
 
 @runtime_checkable
@@ -52,7 +55,7 @@ def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
         _check_size(str(rate))
         interval_ms, tokens, quantum = refill_of(rate, capacity)
         return limiter.with_numbers(interval_ms=interval_ms, capacity=tokens, quantum=quantum)
-    raise ValueError(f"This limit has no rate that can be replaced. Enter {NONE} or {BLOCKED}.")
+    raise ValueError(_("This limit has no rate that can be replaced. Enter none or blocked."))
 
 
 def check_general_rate(text: str) -> None:
@@ -60,9 +63,8 @@ def check_general_rate(text: str) -> None:
     try:
         whole_rate(text)
     except ValueError as error:
-        raise ValueError(
-            f"{error} An override of all limits needs a rate such as 60/m, {NONE} or {BLOCKED}."
-        ) from error
+        text = _("%(error)s An override of all limits needs a rate such as 60/m, none or blocked.")
+        raise ValueError(text % {"error": error}) from error
     _check_size(text)
 
 
@@ -78,22 +80,25 @@ def check_any_rate(text: str) -> None:
 def units_of(text: str) -> int:
     """Return the units per period in the rate of an override of a quota. Raise `ValueError`."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 1 <= int(text) <= MOST_UNITS):
-        raise ValueError(
-            f"{text!r} is not a number of units, which quotas count. Enter a whole number from 1, {NONE} or {BLOCKED}."
+        message = _(
+            "%(text)s is not a number of units, which quotas count. Enter a whole number from 1, none or blocked."
         )
+        raise ValueError(message % {"text": repr(text)})
     return int(text)
 
 
 def _slots(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MOST):
-        raise ValueError(
-            f"{text!r} is not a number of concurrent requests, which this limit counts. Enter a whole number from 1, "
-            f"{NONE} or {BLOCKED}."
+        message = _(
+            "%(text)s is not a number of concurrent requests, which this limit counts. Enter a whole number from 1, "
+            "none or blocked."
         )
+        raise ValueError(message % {"text": repr(text)})
     return int(text)
 
 
 def _check_size(rate: str) -> None:
     count, seconds = split_rate(rate)
     if not (count / seconds <= MOST and seconds <= LONGEST_SPAN):
-        raise ValueError(f"{rate!r} is out of range. Use at most {MOST:,} requests per second, and at most 366 days.")
+        text = _("%(rate)s is out of range. Use at most %(max)s requests per second, and at most 366 days.")
+        raise ValueError(text % {"rate": repr(rate), "max": f"{MOST:,}"})

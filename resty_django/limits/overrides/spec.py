@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
+from django.utils.functional import Promise
+from django.utils.translation import gettext, gettext_lazy
+
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.suggestions import did_you_mean
@@ -18,11 +21,11 @@ from ..statistics import catalog
 from ..statistics.reporter import stats
 from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate, units_of
 
-KINDS: Final[Mapping[str, str]] = {
-    "user": "User",
-    "address": "IP address",
-    "network": "Network",
-    "key": "Key or API key",
+KINDS: Final[Mapping[str, str | Promise]] = {
+    "user": gettext_lazy("User"),
+    "address": gettext_lazy("IP address"),
+    "network": gettext_lazy("Network"),
+    "key": gettext_lazy("Key or API key"),
 }
 ALL_LIMITS: Final = ""
 """The `limit` of an override of all limits."""
@@ -63,7 +66,10 @@ class OverrideSpec:
     @property
     def title(self) -> str:
         """The key and the limit, as text."""
-        return f"{self.kind} {printable(self.key, SHOWN)} in {printable(self.limit, SHOWN) or 'all limits'}"
+        values = {"kind": self.kind, "key": printable(self.key, SHOWN), "limit": printable(self.limit, SHOWN)}
+        if not self.limit:
+            return gettext("%(kind)s %(key)s in all limits") % values
+        return gettext("%(kind)s %(key)s in %(limit)s") % values
 
     def describe(self) -> str:
         """Return the effect and its time in words."""
@@ -117,51 +123,64 @@ def find_problems(spec: OverrideSpec, limiters: Limiters = known_limiters) -> di
 
 def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str]]:
     if spec.kind not in KINDS:
-        hint = did_you_mean(spec.kind, KINDS, f"Use one of {', '.join(KINDS)}.", quote='"')
-        yield "kind", f"{spec.kind!r} is not a kind of override. {hint}"
+        all_kinds = gettext("Use one of %(names)s.") % {"names": ", ".join(KINDS)}
+        values = {"kind": repr(spec.kind), "hint": did_you_mean(spec.kind, KINDS, all_kinds, quote='"')}
+        yield "kind", gettext("%(kind)s is not a kind of override. %(hint)s") % values
     elif spec.kind == "user" and spec.limit in LOGIN_SERIES.values():
-        yield "kind", "A log-in has a name, and no user yet. Choose the kind “key”, and enter the name of the user."
+        text = gettext("A log-in has a name, and no user yet. Choose the kind “key”, and enter the name of the user.")
+        yield "kind", text
     problem = _key_problem(spec.kind, spec.key)
     if problem:
         yield "key", problem
     longest = {"limit": catalog.LONGEST_SERIES, "reason": LONGEST_REASON}
     for field, most in longest.items():
         if len(getattr(spec, field)) > most:
-            yield field, f"This is too long. Use at most {most} characters."
+            yield field, _too_long(most)
     kind = catalog.kind_and_name(spec.limit)[0]
     if kind == catalog.BAN and spec.limit not in LOGIN_SERIES.values():
-        yield "limit", "Of all bans, only the login guard has overrides. Enter the name of another limit."
+        yield "limit", gettext("Of all bans, only the login guard has overrides. Enter the name of another limit.")
     elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
         yield (
             "limit",
-            "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
-            f'RESTY_DJANGO["LIMITS"]["OVERRIDES"] to "{EVERYWHERE}".',
+            gettext(
+                "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
+                '%(setting)s to "%(value)s".'
+            )
+            % {"setting": 'RESTY_DJANGO["LIMITS"]["OVERRIDES"]', "value": EVERYWHERE},
         )
     else:
         problem = _rate_problem(spec, limiters)
         if problem:
             yield "rate", problem
     if spec.starts_at is not None and spec.ends_at is not None and spec.ends_at <= spec.starts_at:
-        yield "ends_at", "The override ends before it begins. Enter a time after “from”, or change “from”."
+        text = gettext("The override ends before it begins. Enter a time after “from”, or change “from”.")
+        yield "ends_at", text
+
+
+def _too_long(most: int) -> str:
+    return gettext("This is too long. Use at most %(max)s characters.") % {"max": most}
 
 
 def _key_problem(kind: str, key: str) -> str:
     if not key.strip():
-        return "The key is missing. Enter the ID of a user, an address, a network or a key."
+        return gettext("The key is missing. Enter the ID of a user, an address, a network or a key.")
     if len(key) > LONGEST_KEY:
-        return f"This is too long. Use at most {LONGEST_KEY} characters."
+        return _too_long(LONGEST_KEY)
     if kind == "address" and parse_address(key) is None:
-        return f"{key!r} is not an IP address such as 192.0.2.7 or 2001:db8::7."
+        return gettext("%(key)s is not an IP address such as 192.0.2.7 or 2001:db8::7.") % {"key": repr(key)}
     if kind == "network":
         try:
             network = parse_network(key)
         except ValueError as error:
-            return f"{error}. Enter a network such as 192.0.2.0/24 or 2001:db8::/48."
+            text = gettext("%(error)s. Enter a network such as 192.0.2.0/24 or 2001:db8::/48.")
+            return text % {"error": error}
         prefix = conf.limits.ipv6_prefix
         if network.version == 6 and network.prefixlen > prefix:
-            return (
-                f"IPv6 clients are counted by networks of /{prefix} (IPV6_PREFIX). Enter /{prefix} or a larger network."
+            text = gettext(
+                "IPv6 clients are counted by networks of /%(prefix)s (IPV6_PREFIX). Enter /%(prefix)s or a larger "
+                "network."
             )
+            return text % {"prefix": prefix}
     return ""
 
 
@@ -170,13 +189,13 @@ def _rate_problem(spec: OverrideSpec, limiters: Limiters) -> str:
     if rate in (NONE, BLOCKED):
         return ""
     if not rate or len(rate) > LONGEST_RATE:
-        return ADVICE
+        return gettext(ADVICE)
     try:
         if spec.limit == ALL_LIMITS:
             check_general_rate(rate)
             return ""
         if spec.limit in LOGIN_SERIES.values():
-            return f"The login guard has no rate that can be replaced. Enter {NONE} or {BLOCKED}."
+            return gettext("The login guard has no rate that can be replaced. Enter none or blocked.")
         if catalog.kind_and_name(spec.limit)[0] == catalog.QUOTA:
             units_of(rate)
             return ""

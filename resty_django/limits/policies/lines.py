@@ -1,4 +1,4 @@
-"""Fields of policies with one entry per line: rates of tiers, and exemptions. Pure.
+"""Fields of policies with one entry per line: rates of tiers, and exemptions.
 
     pro: 600/m
     staff: none
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 NO_LIMIT: Final = "none"
 """The rate of a tier without a limit."""
@@ -28,7 +31,7 @@ SHOWN_PROBLEMS: Final = 5
 
 def lines_of(text: str) -> tuple[str, ...]:
     """Return the entries of a field, without empty lines."""
-    return tuple(entry for _, entry in numbered_lines(text))
+    return tuple(entry for _number, entry in numbered_lines(text))
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -48,7 +51,7 @@ def normalized_lines(field: str, text: str) -> str:
 
 def split_tier(entry: str) -> tuple[str, str]:
     """Return the tier and the rate of a line; a tier may contain colons."""
-    tier, _, rate = entry.rpartition(":")
+    tier, _colon, rate = entry.rpartition(":")
     return tier.strip(), rate.strip()
 
 
@@ -80,19 +83,31 @@ def count_problem(text: str) -> str:
     """Return a message if the text has too many lines, or too long ones, else ""."""
     entries = list(numbered_lines(text))
     if len(entries) > MOST_LINES:
-        return f"This has {len(entries):,} lines. Use at most {MOST_LINES}."
+        text = _("This has %(count)s lines. Use at most %(max)s.")
+        return text % {"count": f"{len(entries):,}", "max": MOST_LINES}
+    too_long = _("Line %(number)s is too long. Use at most %(max)s characters.")
     return first_problems(
-        f"Line {number} is too long. Use at most {LONGEST_LINE} characters."
-        for number, entry in entries
-        if len(entry) > LONGEST_LINE
+        too_long % {"number": number, "max": LONGEST_LINE} for number, entry in entries if len(entry) > LONGEST_LINE
     )
 
 
 def first_problems(problems: Iterable[str]) -> str:
     """Return the first problems as one message, or ""."""
     listed = list(problems)
-    more = len(listed) - SHOWN_PROBLEMS
-    return " ".join([*listed[:SHOWN_PROBLEMS], *([f"{more} more lines are wrong."] if more > 0 else [])])
+    hidden = len(listed) - SHOWN_PROBLEMS
+    if hidden <= 0:
+        return " ".join(listed)
+    text = ngettext("%(count)s more line is wrong.", "%(count)s more lines are wrong.", hidden)
+    return " ".join([*listed[:SHOWN_PROBLEMS], text % {"count": hidden}])
+
+
+def line_problem(number: int, entry: str, problem: str) -> str:
+    """Return the message about a wrong line."""
+    return _("Line %(number)s, “%(text)s”: %(problem)s") % {
+        "number": number,
+        "text": shown(entry),
+        "problem": problem,
+    }
 
 
 def shown(entry: str) -> str:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
+from django.utils.functional import Promise
+from django.utils.translation import gettext, gettext_lazy, ngettext
+
 from resty_django.durations import parse_duration
 from resty_django.suggestions import did_you_mean
 
@@ -21,6 +24,7 @@ from ..enforcement.methods import METHODS
 from ..errors import CostTooHigh
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
+from ..limiters.descriptions import joined
 from ..limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from ..limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from .lines import (
@@ -32,20 +36,20 @@ from .lines import (
     USER,
     count_problem,
     first_problems,
+    line_problem,
     normalized_lines,
     numbered_lines,
-    shown,
     split_tier,
     text_of,
     tiers_of,
 )
 
-ALGORITHMS: Final[Mapping[str, str]] = {
-    "leaky_bucket": "Leaky bucket",
-    "fixed_window": "Fixed window",
-    "sliding_window": "Sliding window",
-    "token_bucket": "Token bucket",
-    "concurrency": "Concurrency",
+ALGORITHMS: Final[Mapping[str, str | Promise]] = {
+    "leaky_bucket": gettext_lazy("Leaky bucket"),
+    "fixed_window": gettext_lazy("Fixed window"),
+    "sliding_window": gettext_lazy("Sliding window"),
+    "token_bucket": gettext_lazy("Token bucket"),
+    "concurrency": gettext_lazy("Concurrency"),
 }
 NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "leaky_bucket": ("rate", "burst", TIERS),
@@ -73,15 +77,15 @@ DEFINED_BY_RATE: Final[Mapping[str, tuple[str, ...]]] = {
     "token_bucket": ("interval", "quantum"),
 }
 ALL_NUMBERS: Final = tuple(dict.fromkeys(name for names in NUMBERS.values() for name in names))
-MODES: Final[Mapping[str, str]] = {
-    "enforce": "Enforce",
-    "shadow": "Shadow: decide and count, but let pass",
-    "off": "Off",
+MODES: Final[Mapping[str, str | Promise]] = {
+    "enforce": gettext_lazy("Enforce"),
+    "shadow": gettext_lazy("Shadow: decide and count, but let pass"),
+    "off": gettext_lazy("Off"),
 }
-ON_ERROR: Final[Mapping[str, str]] = {
-    "open": "Let pass",
-    "closed": "Refuse",
-    "local": "Limit in each process separately",
+ON_ERROR: Final[Mapping[str, str | Promise]] = {
+    "open": gettext_lazy("Let pass"),
+    "closed": gettext_lazy("Refuse"),
+    "local": gettext_lazy("Limit in each process separately"),
 }
 LONGEST_NAME: Final = 64
 LONGEST_KEY: Final = 200
@@ -166,7 +170,7 @@ def from_values(values: Mapping[str, object]) -> PolicySpec:
     problems = {str(field): unknown_field(str(field)) for field in values if field not in FIELDS}
     for field in ("name", "algorithm"):
         if field not in values:
-            problems[field] = "This field is required."
+            problems[field] = gettext("This field is required.")
     cleaned: dict[str, Any] = {}
     for field, value in values.items():
         if field in FIELDS:
@@ -181,7 +185,8 @@ def from_values(values: Mapping[str, object]) -> PolicySpec:
 
 
 def unknown_field(name: str) -> str:
-    return "A policy has no such field. " + did_you_mean(name, FIELDS, f"Use {', '.join(FIELDS)}.", quote='"')
+    hint = did_you_mean(name, FIELDS, gettext("Use %(names)s.") % {"names": ", ".join(FIELDS)}, quote='"')
+    return gettext("A policy has no such field. %(hint)s") % {"hint": hint}
 
 
 def _typed(field: str, value: object) -> tuple[object, str]:
@@ -192,28 +197,35 @@ def _typed(field: str, value: object) -> tuple[object, str]:
             return (normalized_lines(field, value) if field in LINE_FIELDS else value), ""
         if field in LINE_FIELDS:
             text = text_of(field, value)
-            kinds = 'an object such as {"pro": "600/m"}' if field == TIERS else "a list of strings"
-            return text, "" if text is not None else f"This must be {kinds}, not {_kind(value)}."
+            if text is not None:
+                return text, ""
+            is_tiers = field == TIERS
+            expected = gettext('an object such as {"pro": "600/m"}') if is_tiers else gettext("a list of strings")
+            return text, _wrong_type(expected, value)
         if field == "methods" and isinstance(value, list | tuple) and all(isinstance(method, str) for method in value):
             return " ".join(value), ""
-        return value, f"This must be a string, not {_kind(value)}."
+        return value, _wrong_type(gettext("a string"), value)
     if value is None and kind.endswith("None"):
         return None, ""
     if isinstance(value, bool) or not isinstance(value, int if kind.startswith("int") else (int, float)):
-        return value, f"This must be a {'whole ' if kind.startswith('int') else ''}number, not {_kind(value)}."
+        return value, _wrong_type(gettext("a whole number") if kind.startswith("int") else gettext("a number"), value)
     return value, ""
+
+
+def _wrong_type(expected: str, value: object) -> str:
+    return gettext("This must be %(expected)s, not %(kind)s.") % {"expected": expected, "kind": _kind(value)}
 
 
 def _kind(value: object) -> str:
     names = {
-        str: "a string",
-        bool: "true or false",
-        int: "a number",
-        float: "a fraction",
-        list: "a list",
-        dict: "an object",
+        str: gettext("a string"),
+        bool: gettext("true or false"),
+        int: gettext("a number"),
+        float: gettext("a fraction"),
+        list: gettext("a list"),
+        dict: gettext("an object"),
     }
-    return "nothing" if value is None else names.get(type(value), f"a {type(value).__name__}")
+    return gettext("nothing") if value is None else names.get(type(value), f"a {type(value).__name__}")
 
 
 def validate(spec: PolicySpec) -> None:
@@ -227,7 +239,7 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
     """Return a message for each wrong field; empty if the policy is valid."""
     problems = dict(_general_problems(spec))
     if spec.algorithm not in ALGORITHMS:
-        problems["algorithm"] = f"Choose one of {', '.join(ALGORITHMS)}."
+        problems["algorithm"] = _choices(ALGORITHMS)
         return problems
     problems |= dict(_number_problems(spec))
     problem = count_problem(spec.tiers) or first_problems(_tier_problems(spec, bool(problems)))
@@ -255,14 +267,18 @@ def _number_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
             continue
         if field not in numbers:
             if is_set(value):
-                yield field, f"{title} does not use this field. Clear it, or choose another algorithm."
+                yield (
+                    field,
+                    gettext("%(algorithm)s does not use this field. Clear it, or choose another algorithm.")
+                    % {"algorithm": title},
+                )
         elif not is_set(value):
             if field in NEEDED[spec.algorithm]:
-                yield field, f"{title} requires this field."
+                yield field, gettext("%(algorithm)s requires this field.") % {"algorithm": title}
         else:
             problem = _rates_problem(spec) if field == "rate" else _CHECKS[field](value)
             if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
-                problem = "This must be a whole number of requests."
+                problem = gettext("This must be a whole number of requests.")
             if problem:
                 yield field, problem
 
@@ -272,17 +288,18 @@ def _replaced_rate_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if spec.rate:
         for field in DEFINED_BY_RATE.get(spec.algorithm, ()):
             if is_set(getattr(spec, field)):
-                yield field, "The rate already defines this. Clear this field, or the rate."
+                yield field, gettext("The rate already defines this. Clear this field, or the rate.")
         return
     for field in NEEDED_WITHOUT_RATE.get(spec.algorithm, ()):
         if not is_set(getattr(spec, field)):
-            yield field, f"{ALGORITHMS[spec.algorithm]} requires this field, or a rate."
+            text = gettext("%(algorithm)s requires this field, or a rate.")
+            yield field, text % {"algorithm": ALGORITHMS[spec.algorithm]}
 
 
 def _rates_problem(spec: PolicySpec) -> str:
     """Return what is wrong with the rates of a policy, or ""."""
     if len(spec.rate) > LONGEST_RATE:
-        return f"This is too long. Use at most {LONGEST_RATE} characters."
+        return _too_long(LONGEST_RATE)
     try:
         specs = rate_specs(spec)
     except ValueError as error:
@@ -302,16 +319,18 @@ def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
         tier, rate = split_tier(entry)
         problem = ""
         if not tier or not rate:
-            problem = f"Write a tier, a colon and its rate: pro: 600/m, or pro: {NO_LIMIT}."
+            problem = gettext("Write a tier, a colon and its rate: pro: 600/m, or pro: none.")
         elif len(tier) > LONGEST_TIER:
-            problem = f"The name of the tier is too long. Use at most {LONGEST_TIER} characters."
+            problem = gettext("The name of the tier is too long. Use at most %(max)s characters.") % {
+                "max": LONGEST_TIER
+            }
         elif tier in seen:
-            problem = "An earlier line is for the same tier. Remove one of them."
+            problem = gettext("An earlier line is for the same tier. Remove one of them.")
         else:
             seen.add(tier)
             problem = _tier_problem(spec, rate, only_rates)
         if problem:
-            yield f"Line {number}, “{shown(entry)}”: {problem}"
+            yield line_problem(number, entry, problem)
 
 
 def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
@@ -328,17 +347,20 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
         yield (
             "name",
-            f"A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
-            f"{LONGEST_NAME} characters.",
+            gettext(
+                "A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
+                "%(max)s characters."
+            )
+            % {"max": LONGEST_NAME},
         )
     if len(spec.description) > 200:
-        yield "description", "This is too long. Use at most 200 characters."
+        yield "description", _too_long(200)
     try:
         keys.parse(spec.key)
     except ValueError as error:
         yield "key", str(error)
     if len(spec.key) > LONGEST_KEY:
-        yield "key", f"This is too long. Use at most {LONGEST_KEY} characters."
+        yield "key", _too_long(LONGEST_KEY)
     for field in ("path", "route", "view"):
         problem = _pattern(field, getattr(spec, field))
         if problem:
@@ -350,43 +372,46 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     names = spec.methods.split()
     wrong = [word for word in names if word not in METHODS]
     if wrong:
-        yield "methods", f"“{wrong[0]}” is not a method. Write methods in capitals, separated by spaces: GET POST."
+        text = gettext("“%(word)s” is not a method. Write methods in capitals, separated by spaces: GET POST.")
+        yield "methods", text % {"word": wrong[0]}
     if not 1 <= spec.cost <= MOST:
-        yield "cost", f"This must be from 1 to {MOST:,}."
+        yield "cost", _from_to(1, MOST)
     if spec.ban:
         problem = _span(spec.ban)
         if problem:
             yield "ban", problem
     if spec.ban_after is not None:
         problem = (
-            _count(1)(spec.ban_after) if spec.ban else "This needs a length of the ban. Set it, or clear this field."
+            _count(1)(spec.ban_after)
+            if spec.ban
+            else gettext("This needs a length of the ban. Set it, or clear this field.")
         )
         if problem:
             yield "ban_after", problem
     if spec.mode not in MODES:
-        yield "mode", f"Choose one of {', '.join(MODES)}."
+        yield "mode", _choices(MODES)
     if spec.on_error and spec.on_error not in ON_ERROR:
-        yield "on_error", f"Leave this empty, or choose one of {', '.join(ON_ERROR)}."
+        yield "on_error", gettext("Leave this empty, or choose one of %(names)s.") % {"names": ", ".join(ON_ERROR)}
     if spec.status is not None and not 400 <= spec.status <= 599:
-        yield "status", "This must be an error status from 400 to 599."
+        yield "status", gettext("This must be an error status from 400 to 599.")
     if not -(2**31) <= spec.order < 2**31:
-        yield "order", "This must be a whole number of 32 bits."
+        yield "order", gettext("This must be a whole number of 32 bits.")
 
 
 def _pattern(field: str, text: str) -> str:
     if len(text) > LONGEST_PATTERN:
-        return f"This is too long. Use at most {LONGEST_PATTERN} characters."
+        return _too_long(LONGEST_PATTERN)
     if any(char.isspace() for char in text):
-        return "This must not contain spaces."
+        return gettext("This must not contain spaces.")
     if field == "path" and text and not text.startswith(("/", "*")):
-        return f"A path must begin with / or *. Write /{text}"
+        return gettext("A path must begin with / or *. Write /%(path)s") % {"path": text}
     return ""
 
 
 def exemption_problem(field: str, text: str) -> str:
     """Return a message that names the wrong lines of an exemption, or ""."""
     return count_problem(text) or first_problems(
-        f"Line {number}, “{shown(entry)}”: {problem}"
+        line_problem(number, entry, problem)
         for number, entry in numbered_lines(text)
         if (problem := _entry_problem(field, entry))
     )
@@ -397,11 +422,11 @@ def _entry_problem(field: str, entry: str) -> str:
         try:
             Networks([entry])
         except ValueError:
-            return "This is not a network. Write 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7."
+            return gettext("This is not a network. Write 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.")
     if field == "exempt_paths":
         return _pattern("path", entry)
     if entry == USER and field == "exempt_users":
-        return "The primary key is missing. Write user:7."
+        return gettext("The primary key is missing. Write user:7.")
     return ""
 
 
@@ -410,15 +435,18 @@ def _span(text: str) -> str:
         seconds = parse_duration(text)
     except ValueError as error:
         return str(error)
-    return "" if 0.001 <= seconds <= LONGEST_SPAN else "This must be from 1ms to 366d."
+    return "" if 0.001 <= seconds <= LONGEST_SPAN else gettext("This must be from 1ms to 366d.")
 
 
 def _wait(text: str) -> str:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        return f"{error} The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
-    return "" if 0 <= seconds <= LONGEST_SPAN else "This must be from 0s to 366d."
+        text = gettext(
+            "%(error)s The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
+        )
+        return text % {"error": error}
+    return "" if 0 <= seconds <= LONGEST_SPAN else gettext("This must be from 0s to 366d.")
 
 
 def _rate(text: str) -> str:
@@ -426,11 +454,25 @@ def _rate(text: str) -> str:
         rate = parse_rate(text)
     except ValueError as error:
         return str(error)
-    return "" if 0 < rate <= MOST else f"This must be more than 0 and at most {MOST:,} requests per second."
+    if 0 < rate <= MOST:
+        return ""
+    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": f"{MOST:,}"}
 
 
 def _count(low: int) -> Callable[[float], str]:
-    return lambda value: "" if low <= value <= MOST else f"This must be from {low} to {MOST:,}."
+    return lambda value: "" if low <= value <= MOST else _from_to(low, MOST)
+
+
+def _from_to(low: int, high: int) -> str:
+    return gettext("This must be from %(low)s to %(high)s.") % {"low": low, "high": f"{high:,}"}
+
+
+def _too_long(most: int) -> str:
+    return gettext("This is too long. Use at most %(max)s characters.") % {"max": most}
+
+
+def _choices(names: Iterable[str]) -> str:
+    return gettext("Choose one of %(names)s.") % {"names": ", ".join(names)}
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -542,7 +584,7 @@ def describe_tiers(spec: PolicySpec) -> dict[str, str]:
 
 
 def _words(specs: Iterable[PolicySpec]) -> str:
-    return " and ".join(build(one).describe() for one in specs) or "no limit"
+    return joined(build(one).describe() for one in specs) or gettext("no limit")
 
 
 def describe_bans(spec: PolicySpec) -> list[str]:
@@ -550,4 +592,9 @@ def describe_bans(spec: PolicySpec) -> list[str]:
     if not spec.ban:
         return []
     after = spec.ban_after or 1
-    return [f"keys are banned for {spec.ban} after {'a refusal' if after == 1 else f'{after:,} refusals'}"]
+    text = ngettext(
+        "keys are banned for %(time)s after a refusal",
+        "keys are banned for %(time)s after %(count)s refusals",
+        after,
+    )
+    return [text % {"time": spec.ban, "count": f"{after:,}"}]

@@ -19,6 +19,8 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps, arun, run
@@ -72,6 +74,12 @@ DATABASE: Final = CircuitBreaker("database of quotas")
 """Whether the database with the rows answers."""
 SPARE: Final = 60.0
 """Seconds for which the store keeps a block after the end of its period."""
+_PERIOD_LABELS: Final = {
+    "hour": gettext_lazy("hour"),
+    "day": gettext_lazy("day"),
+    "week": gettext_lazy("week"),
+    "month": gettext_lazy("month"),
+}
 
 
 class Usage(NamedTuple):
@@ -151,12 +159,15 @@ class Quota:
 
     def describe(self) -> str:
         """Return the quota in words."""
+        period = _PERIOD_LABELS[self.per]
         if self.limit is not None:
-            return f"{self.limit:,} per {self.per}"
+            return _("%(units)s per %(period)s") % {"units": f"{self.limit:,}", "period": period}
         if isinstance(self.choice, Tiers):
-            parts = (f"{tier} {'unlimited' if limit is None else f'{limit:,}'}" for tier, limit in self.tiers.items())
-            return f"{', '.join(parts)} per {self.per}"
-        return f"a limit per request, per {self.per}"
+            tiers = (
+                f"{tier} {_('unlimited') if limit is None else f'{limit:,}'}" for tier, limit in self.tiers.items()
+            )
+            return _("%(units)s per %(period)s") % {"units": ", ".join(tiers), "period": period}
+        return _("a limit per request, per %(period)s") % {"period": period}
 
     # --- use ---
 

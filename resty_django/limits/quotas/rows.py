@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, router, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from ..models import QuotaUsage
 from .blocks import block_size
@@ -143,7 +144,8 @@ def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
             if before is None:
                 return None
             if abs(before + units) > MOST_GRANTED:
-                raise ValueError(f"At most {MOST_GRANTED:,} units can be granted; {before:,} are granted already.")
+                text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
+                raise ValueError(text % {"max": f"{MOST_GRANTED:,}", "granted": f"{before:,}"})
             if rows.filter(granted=before).update(granted=before + units, updated_at=timezone.now()):
                 return Granted(before, before + units)
         raise OperationalError(BUSY)

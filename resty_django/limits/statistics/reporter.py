@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from django.utils import translation
+
 from resty_django.conf import conf
 from resty_django.forks import after_fork
 from resty_django.minute_series import records
@@ -216,7 +218,8 @@ class StatsReporter:
         limit, now = counted_limit(name), self._clock()
         if limit is None:
             return
-        description = limit.describe()
+        with translation.override(None):  # all readers share it
+            description = limit.describe()
         written, former = self._described.get(name, (0.0, None))
         if description != former or abs(now - written) >= DESCRIPTION_PERIOD:
             listed = run(self._series.listed_as(name))

@@ -61,7 +61,8 @@ def new_arguments(arguments: Any, klass: str, now: float) -> Any:
     """Return the arguments of a new job. Raise `InvalidArgument` if they contain a redaction mark, which stands for no
     value here, or if jobs of the class cannot run with them."""
     if _has_mark(arguments):
-        raise InvalidArgument(f"{HIDDEN} stands for a hidden value, but a new job has none. Replace it by a value.")
+        text = _("%(mark)s stands for a hidden value, but a new job has none. Replace it by a value.")
+        raise InvalidArgument(text % {"mark": HIDDEN})
     check_data(klass, arguments, now)
     return arguments
 
@@ -80,12 +81,13 @@ def edited_arguments(edited: Any, original: Any, klass: str) -> Any:
         redacted_result = _canonical(redacted_arguments(klass, arguments))
         redacted_marks = _canonical(redacted_arguments(klass, edited))
     except RecursionError:
-        raise InvalidArgument("The arguments are nested too deeply to edit here. Put the job from code.") from None
+        raise InvalidArgument(_("The arguments are nested too deeply to edit here. Put the job from code.")) from None
     if redacted_result != redacted_marks:
-        raise InvalidArgument(
-            f"This would make a hidden value visible. Leave {HIDDEN} where the form showed it, in arguments of the "
+        text = _(
+            "This would make a hidden value visible. Leave %(mark)s where the form showed it, in arguments of the "
             "same shape, or replace it by another value."
         )
+        raise InvalidArgument(text % {"mark": HIDDEN})
     return arguments
 
 
@@ -99,10 +101,11 @@ def _restore(edited: Any, original: Any) -> Any:
             _restore(value, original[index] if index < len(original) else ABSENT) for index, value in enumerate(edited)
         ]
     if _has_mark(edited):
-        raise InvalidArgument(
-            f"{HIDDEN} is in a place where the job has no value to keep. Leave it only where the form showed it, or "
+        text = _(
+            "%(mark)s is in a place where the job has no value to keep. Leave it only where the form showed it, or "
             "replace it by another value."
         )
+        raise InvalidArgument(text % {"mark": HIDDEN})
     return edited
 
 

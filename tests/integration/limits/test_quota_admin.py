@@ -202,7 +202,7 @@ def test_a_period_that_has_ended_is_not_changed() -> None:
     assert page_of(row, "grant") not in text
     for name in ("grant", "reset"):
         response = client.post(page_of(row, name), {"units": "5", "reason": "late"}, follow=True)
-        assert "Not possible: the period of this row has ended" in response.content.decode()
+        assert "Not possible: The period of this row has ended" in response.content.decode()
     assert (row_of("old").used, row_of("old").granted) == (3, 0)
     assert logged() == []
 

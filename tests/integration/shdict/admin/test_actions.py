@@ -63,7 +63,7 @@ def test_delete_a_key(admin_client: Client, filled: SharedDict) -> None:
 
 def test_deleting_a_key_that_is_not_there_is_told_and_not_noted(admin_client: Client, filled: SharedDict) -> None:
     reply = admin_client.post(url("delete-key"), {"key": " kept"})
-    assert "Not done: the key “ kept” does not exist." in reply.content.decode()
+    assert "Not done: The key “ kept” does not exist." in reply.content.decode()
     assert admin_client.post(url("delete-key"), {"key": ""}).status_code == 200
     assert filled.get("kept") == 1
     assert logged() == []
