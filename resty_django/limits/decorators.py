@@ -346,7 +346,7 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
             raise TypeError(f"@limit() accepts names of policies and limiters, not {source!r}.")
 
     fixed = [source for source in sources if isinstance(source, RequestLimit)]
-    in_force = enforcer_for(fixed) if len(fixed) == len(sources) else NamedPolicies(sources)
+    in_force = enforcer_for(tuple(fixed)) if len(fixed) == len(sources) else NamedPolicies(sources)
     return ViewDecorator(lambda view: in_force, valid.get("max_delay"))
 
 

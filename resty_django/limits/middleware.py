@@ -81,7 +81,7 @@ class LimitMiddleware:
     def _process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
     ) -> HttpResponseBase | None:
-        policies = registry.matching_policies(request, request.resolver_match)
+        policies = registry.policies_for(request, request.resolver_match)
         check = enforcer_for(policies).decide(request, kwargs) if policies else None
         if check is None:
             return None
@@ -101,7 +101,7 @@ class LimitMiddleware:
     ) -> HttpResponseBase | None:
         if not registry.is_loaded():
             await registry.aload_policies()
-        policies = registry.matching_policies(request, request.resolver_match)
+        policies = registry.policies_for(request, request.resolver_match)
         check = await enforcer_for(policies).acheck(request, kwargs) if policies else None
         if check is None:
             return None

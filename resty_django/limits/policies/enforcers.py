@@ -32,17 +32,12 @@ class NamedPolicies:
     def get(self) -> Enforcer:
         """Return the current enforcer."""
         limits = [active_policy(source) if isinstance(source, str) else source for source in self._sources]
-        return enforcer_for(limit for limit in limits if limit is not None)
+        return enforcer_for(tuple(limit for limit in limits if limit is not None))
 
     async def aget(self) -> Enforcer:
         """Run `get` without blocking on the first read of the policies."""
         await registry.aload_policies()
         return self.get()
-
-
-def enforcer_for(sources: Iterable[Policy | RequestLimit]) -> Enforcer:
-    """Return the enforcer of policies and limits; for the same objects, return the same enforcer."""
-    return _enforcer(tuple(sources))
 
 
 def active_policy(name: str) -> Policy | None:
@@ -104,7 +99,8 @@ def _log_missing_function() -> None:
 
 
 @functools.lru_cache(256)
-def _enforcer(sources: tuple[Policy | RequestLimit, ...]) -> Enforcer:
+def enforcer_for(sources: tuple[Policy | RequestLimit, ...]) -> Enforcer:
+    """Return the enforcer of policies and limits; for the same objects, return the same enforcer."""
     if any(isinstance(source, Policy) and source.tiers for source in sources):
         return TieredEnforcer(sources)
     return Enforcer(_limits(sources, ""))

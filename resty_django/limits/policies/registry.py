@@ -62,12 +62,17 @@ def get_policy(name: str) -> Policy | None:
 
 def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list[Policy]:
     """Return the policies that match a request and are not off, in their order."""
+    return list(policies_for(request, match))
+
+
+def policies_for(request: HttpRequest, match: ResolverMatch | None) -> tuple[Policy, ...]:
+    """Return the same as `matching_policies`: for the middleware, in less time."""
     policy_set = _policies
     if policy_set is None or not background.running:
         policy_set = _start()
-    if policy_set.paths is not None and policy_set.paths(request.path_info) is None:
-        return []
-    return [policy for policy in policy_set.matching if policy.match.fits(request, match)]
+    matched = request.path_info, request.method, match.view_name if match else None
+    policies = policy_set.remembered.get(matched)
+    return policy_set.find(request, match, matched) if policies is None else policies
 
 
 def all_policies() -> dict[str, Policy]:

@@ -121,11 +121,12 @@ class Recording(NamedTuple):
         return 0.5**self.level
 
 
-class _Buffer:
+class Buffer:
     """Events of one policy that are not flushed yet.
 
     `level`: the sampling of new events. `level_before`: the sampling before the last flush, which
     applies to some events that were added during it. `room`: the number of events at which something has to be done.
+    While `level` is 0, and there are fewer events than that, events of short keys may be appended without `record`.
     """
 
     __slots__ = ("events", "level", "level_before", "room")
@@ -149,7 +150,8 @@ class RequestRecorder:
     ) -> None:
         self._dictionary = dictionary
         self._clock = clock
-        self._buffers: dict[str, _Buffer] = {}
+        self.buffers: dict[str, Buffer] = {}
+        """The buffers by name."""
         self._listed: dict[str, tuple[int, int]] = {}
         """The last slice for which each name was listed, and the maximum bytes of its logs (0: not recorded)."""
         self._lock = threading.Lock()
@@ -176,7 +178,7 @@ class RequestRecorder:
         `shadow`: the decision was not enforced. `request`: its method and route are recorded. `ran`: the time of the
         decision, in nanoseconds since the epoch, and the milliseconds for which the request ran after it.
         """
-        buffer = self._buffers.get(name)
+        buffer = self.buffers.get(name)
         if buffer is None:
             buffer = self._start(name)
             if buffer is None:
@@ -214,18 +216,18 @@ class RequestRecorder:
         else:
             self.records_limits = False
 
-    def _start(self, name: str) -> _Buffer | None:
+    def _start(self, name: str) -> Buffer | None:
         with self._lock:
-            if len(self._buffers) >= MOST_NAMES:
-                self._buffers = {name: buffer for name, buffer in self._buffers.items() if buffer.events}
-            if len(self._buffers) >= MOST_NAMES:
+            if len(self.buffers) >= MOST_NAMES:
+                self.buffers = {name: buffer for name, buffer in self.buffers.items() if buffer.events}
+            if len(self.buffers) >= MOST_NAMES:
                 return None
-            buffer = self._buffers.setdefault(name, _Buffer())
+            buffer = self.buffers.setdefault(name, Buffer())
         if self._task is not None:
             background.run_soon(self._task, PERIOD)
         return buffer
 
-    def _make_room(self, buffer: _Buffer) -> None:
+    def _make_room(self, buffer: Buffer) -> None:
         """Flush soon. If the buffer is full, record half of the keys from now on."""
         if self._task is not None:
             background.run_soon(self._task)
@@ -239,7 +241,7 @@ class RequestRecorder:
         """Add the events of this process to the recordings. If the store is down, keep them and return False."""
         with self._flushing:
             try:
-                for name, buffer in list(self._buffers.items()):
+                for name, buffer in list(self.buffers.items()):
                     self._flush(name, buffer)
             except SharedDictError as error:
                 if not self._failing:
@@ -249,7 +251,7 @@ class RequestRecorder:
             self._failing = False
             return True
 
-    def _flush(self, name: str, buffer: _Buffer) -> None:
+    def _flush(self, name: str, buffer: Buffer) -> None:
         taken = [buffer.events.popleft() for _ in range(len(buffer.events))]
         if not taken:
             return
@@ -363,12 +365,12 @@ class RequestRecorder:
     def reset(self) -> None:
         """Discard all unflushed events of this process, as if it had just started."""
         with self._flushing:
-            self._buffers = {}
+            self.buffers = {}
             self._listed = {}
 
     def after_fork(self) -> None:
         """Discard the events of the parent, which flushes them itself."""
-        self._buffers = {}
+        self.buffers = {}
         self._listed = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from django.utils import translation
@@ -103,11 +104,15 @@ def summed(minutes: Iterable[Minute]) -> Totals:
 class Tally:
     """The counts of one process for one name since its start, and the most refused keys since the last flush."""
 
-    __slots__ = ("counts", "lock", "recent", "top", "unsent")
+    __slots__ = ("_takes", "counts", "lock", "passes", "recent", "top", "unsent")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.passes = count()
+        """`next` counts a request that passed at once. It is atomic, so it needs no lock."""
+        self._takes = 0
         self.counts = [0, 0, 0, 0, 0]
+        """All other decisions, by the fields of `Totals`."""
         self.top = TopKeys(SIZE, LONGEST_KEY)
         self.recent: deque[Event] = deque(maxlen=MOST_REFUSALS)
         """The most recent refusals that are not flushed yet."""
@@ -117,7 +122,9 @@ class Tally:
     def take(self) -> Totals:
         """Move the keys to `unsent`, and return the counts."""
         with self.lock:
-            totals = Totals(*self.counts)
+            passed = next(self.passes) - self._takes
+            self._takes += 1
+            totals = Totals(*self.counts).plus((passed, 0, 0, 0, 0))
             top, self.top = self.top, TopKeys(SIZE, LONGEST_KEY)
         self.unsent = merged(self.unsent, top.most(), SIZE)
         return totals
@@ -154,15 +161,19 @@ class StatsReporter:
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
+        allowed, delay, _, _, _, _, _, failed, _ = decision
+        if allowed and not failed and delay < SHORTEST_DELAY:
+            next(tally.passes)
+            return
         with tally.lock:
-            if decision.allowed:
-                tally.counts[1 if decision.delay >= SHORTEST_DELAY else 0] += 1
+            if allowed:
+                tally.counts[1 if delay >= SHORTEST_DELAY else 0] += 1
             else:
                 tally.counts[3 if shadow else 2] += 1
                 tally.top.add(key)
                 recent_key = key if len(key) <= LONGEST_KEY else plain(key)
                 tally.recent.append((int(self._clock() * 1000), recent_key, SHADOWED if shadow else REFUSED))
-            if decision.failed:
+            if failed:
                 tally.counts[4] += 1
 
     def _start(self, name: str) -> Tally:

@@ -437,7 +437,7 @@ def test_a_request_without_an_override_is_decided_as_if_there_were_none() -> Non
     override("none", limit="other")
     policy = registry.get_policy("pay")
     assert policy is not None
-    enforcer = enforcer_for([policy])
+    enforcer = enforcer_for((policy,))
 
     def is_short(address: str) -> bool:
         return isinstance(enforcer.decide(sync_requests.get("/", REMOTE_ADDR=address), {}), tuple)

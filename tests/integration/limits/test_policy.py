@@ -22,6 +22,7 @@ from resty_django.limits import LeakyBucket
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.invalidation import announce
+from resty_django.limits.policies.policy_set import MOST_REMEMBERED
 from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.background import background
 from tests.integration.limits.policy_tools import Worker, eventually, make_policy
@@ -212,6 +213,40 @@ def test_matching_policies_come_in_order_and_without_those_that_are_off() -> Non
     off = registry.get_policy("off")
     assert off is not None
     assert off.mode == "off"
+
+
+def test_remembered_matches_differ_by_path_method_and_name_of_the_view() -> None:
+    make_policy("paths", path="/shop/*")
+    make_policy("names", route="shop:*")
+    make_policy("posts", path="*", methods="POST")
+    factory = RequestFactory()
+
+    def names(request: Any, name: str) -> list[str]:
+        match = ResolverMatch(view, (), {}, name)
+        return [policy.name for policy in registry.matching_policies(request, match)]
+
+    for _ in range(2):  # the second time, they are remembered
+        assert names(factory.get("/shop/"), "home") == ["paths"]
+        assert names(factory.get("/shop/"), "shop:pay") == ["names", "paths"]
+        assert names(factory.post("/shop/"), "home") == ["paths", "posts"]
+        assert names(factory.get("/"), "home") == []
+    LimitPolicy.objects.get(name="paths").delete()
+    assert names(factory.get("/shop/"), "home") == []
+    for number in range(MOST_REMEMBERED + 50):
+        assert names(factory.get(f"/{number}"), "home") == []
+    assert names(factory.post("/" + "x" * 1000), "home") == ["posts"]
+    policy_set = registry._policies
+    assert policy_set is not None
+    assert len(policy_set.remembered) <= MOST_REMEMBERED
+    assert max(len(path) for path, _, _ in policy_set.remembered) < 1000
+
+
+def test_views_with_the_same_name_are_told_apart_by_their_function() -> None:
+    make_policy("function", view=f"{__name__}.view")
+    request = RequestFactory().get("/shop/")
+    for function, names in ((view, ["function"]), (limit, []), (view, ["function"])):
+        policies = registry.matching_policies(request, ResolverMatch(function, (), {}, "pay"))
+        assert [policy.name for policy in policies] == names
 
 
 # --- changes that no event tells of ----------------------------------------------------------------------------------

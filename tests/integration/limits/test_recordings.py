@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse
-from django.test import Client
-from django.urls import path
+from django.test import Client, RequestFactory
+from django.urls import ResolverMatch, path
 
 from resty_django.limits import Decision, declare_policy
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import recorder as recorder_module
 from resty_django.limits.statistics.events import DELAYED, PASSED, REFUSED, SHADOWED, is_sampled
 from resty_django.limits.statistics.recorder import MOST_NAMES, RequestRecorder, recorder, tier_and_key
+from resty_django.limits.statistics.reporter import LONGEST_KEY, Totals, stats
 from resty_django.shdict import shdicts
 from tests.integration.limits import served_urls
 from tests.integration.limits.policy_tools import Worker, make_policy
@@ -142,7 +143,7 @@ def test_the_buffer_of_a_process_is_bounded(clock: Clock, monkeypatch: pytest.Mo
             recording.record("p", f"key{key}", PASS)
         if turn == 5:
             assert not recording.flush()
-    assert sum(len(buffer.events) for buffer in recording._buffers.values()) <= 2 * 640
+    assert sum(len(buffer.events) for buffer in recording.buffers.values()) <= 2 * 640
     settings.RESTY_DJANGO = working
     assert recording.flush()
     sample = recording.read("p")
@@ -220,6 +221,36 @@ def test_requests_of_tiers_are_recorded_with_their_tier(
     assert "limits: 5 recorded requests erased" in output.getvalue()
 
 
+def test_requests_that_pass_are_recorded_within_the_same_bounds(
+    monkeypatch: pytest.MonkeyPatch, rf: RequestFactory
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST_BUFFERED", 640)
+    monkeypatch.setattr(recorder, "_task", None)
+    declare_policy("pay", "fixed_window", limit=10**6, window="1h")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    request = rf.get("/pay/7/")
+    request.resolver_match = ResolverMatch(HttpResponse, (), {}, route="pay/<int:pk>/")
+    for number in range(5000):
+        policy.record(f"k{number}", PASS, request)
+        recorder.record("other", f"k{number}", PASS, False, request)
+    buffer, other = recorder.buffers[policy.recording], recorder.buffers["other"]
+    assert buffer.level > 1
+    assert [event[1:] for event in buffer.events] == [event[1:] for event in other.events]
+    policy.record("k" * 500, PASS, request)
+    policy.record("k", Decision(True, delay=0.5), request)
+    policy.record("k", Decision(True, failed=True), request)
+    assert recorder.flush()
+    assert stats.flush()
+    recorded = recorder.read(policy.recording)
+    assert {event.target for event in recorded.requests} == {"GET pay/<int:pk>/"}
+    assert all(is_sampled(event.key, recorded.level) for event in recorded.requests)
+    assert max(len(event.key) for event in recorded.requests) <= LONGEST_KEY
+    assert stats.totals()["pay"] == Totals(passed=5002, delayed=1, failed=1)
+    policy.record("last", PASS, request)
+    assert [event[1] for event in buffer.events] == ["last"]
+
+
 def test_a_setting_switches_the_recording_off(settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RECORD_REQUESTS": False}}
     declare_policy("pay", "fixed_window", limit=1, window="1h")
@@ -228,6 +259,22 @@ def test_a_setting_switches_the_recording_off(settings: Any) -> None:
     policy.record("k", PASS)
     assert recorder.flush()
     assert recorder.read(policy.recording).events == []
+
+
+def test_the_recording_can_be_switched_off_while_it_runs(settings: Any, rf: RequestFactory) -> None:
+    declare_policy("pay", "fixed_window", limit=100, window="1h")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    request = rf.get("/")
+    request.resolver_match = ResolverMatch(HttpResponse, (), {}, route="")
+    for _ in range(2):
+        policy.record("k", PASS, request)
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RECORD_REQUESTS": False}}
+    policy.record("k", PASS, request)
+    assert recorder.flush()
+    assert len(recorder.read(policy.recording).events) == 2
+    assert stats.flush()
+    assert stats.totals()["pay"] == Totals(3)
 
 
 def test_a_key_is_erased_from_recordings(store: str) -> None:

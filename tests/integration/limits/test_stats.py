@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,6 +40,22 @@ def test_decisions_are_counted_by_their_kind(figures: StatsReporter) -> None:
     assert figures.totals() == {"a": Totals(4, 1, 1, 1, 1), "b": Totals(1)}
     assert summed(figures.minutes("a")) == Totals(4, 1, 1, 1, 1)
     assert figures.minutes("a")[-1].totals.all == 7
+
+
+def test_threads_count_without_a_loss(figures: StatsReporter) -> None:
+    figures.record("a", "k", PASSED)
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as executor:
+            for _ in range(4):
+                executor.submit(lambda: [figures.record("a", "k", PASSED) for _ in range(20_000)])
+            for _ in range(10):
+                assert figures.flush()
+    finally:
+        sys.setswitchinterval(switching)
+    assert figures.flush()
+    assert figures.totals() == {"a": Totals(80_001)}
 
 
 def test_several_processes_are_summed(dictionary: SharedDict, clock: Clock) -> None:
