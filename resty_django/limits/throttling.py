@@ -9,13 +9,17 @@
 
 The rate is the `rate` of the throttle's class, else the rate of its `scope`, else the rate of the view's
 `throttle_scope`. If no rate is found or it is None, the throttle lets all requests pass. It may consist of several
-rates, as in "10/s;1000/h", or be a dict with the rate of each tier. A custom class:
+rates, as in "10/s;1000/h", be a dict with the rate of each tier, or a function of the request that returns the rate, or
+None for no limit. A custom class:
 
     class Uploads(SlidingWindowThrottle):
         rate, key = "20/h", "user"
 
     class Searches(LeakyBucketThrottle):
         rate, tier = {"free": "60/m", "pro": "600/m"}, "shop.plans.tier_of"
+
+    class Exports(TokenBucketThrottle):
+        rate, key = staticmethod(rate_of), "user"
 
 Views with the same scope, or the same class with a rate, are counted together. The response has the same header fields
 as in decorated views, and `wait()` returns when the next request would pass. Throttles never sleep.
@@ -70,16 +74,17 @@ REFUSALS: Final = "_resty_refusals"
 class LimitThrottle(BaseThrottle):
     """The base class of the throttles.
 
-    `rate`: a rate, several in one text, a dict with the rate of each tier, or None for the rate of the scope. `tier`: a
-    function of the request, or its dotted path, that returns its tier (None: the setting TIER). `key`: how requests are
-    grouped. `cost`: the number of requests that a request counts as, or a function of it. `amount`: the word for the
-    second number of a rate, if it may have one. `ban`, `ban_after`, `ban_within`, `max_ban`, `ban_memory`: as in
+    `rate`: a rate, several in one text, a dict with the rate of each tier, a function of the request that returns the
+    rate or None, or None for the rate of the scope, which may be any of these. `tier`: a function of the request, or
+    its dotted path, that returns its tier (None: the setting TIER). `key`: how requests are grouped. `cost`: the number
+    of requests that a request counts as, or a function of it. `amount`: the word for the second number of a rate, if it
+    may have one. `ban`, `ban_after`, `ban_within`, `max_ban`, `ban_memory`: as in
     `BanOptions`.
     """
 
     kind: ClassVar[str]
     scope: str | None = None
-    rate: str | Mapping[str, str | None] | None = None
+    rate: str | Mapping[str, str | None] | RateFunction | None = None
     tier: RateFunction | str | None = None
     amount: ClassVar[str] = "burst"
     key: keys.KeySpec = "user_or_ip"
@@ -135,6 +140,8 @@ class LimitThrottle(BaseThrottle):
 
     def _enforcer_for(self, view: APIView) -> Enforcer | None:
         scope, rate = self.scope, self.rate
+        if callable(rate):
+            rate = _declared(type(self), "rate")  # not a bound method, which would differ for each request
         if rate is None:
             scope = scope or getattr(view, "throttle_scope", None)
             rates: Any = api_settings.DEFAULT_THROTTLE_RATES
@@ -156,10 +163,9 @@ class LimitThrottle(BaseThrottle):
         cls = type(self)
         name = scope or f"{cls.__module__}.{cls.__qualname__}"
         try:
-            if isinstance(rate, Mapping):
-                tier = inspect.getattr_static(cls, "tier")
-                tiers = Tiers(rate, tier.__func__ if isinstance(tier, staticmethod) else tier)
-                return ChosenRates(tiers, lambda chosen: Enforcer(self._limits(name, scope, chosen, alone=False)))
+            if isinstance(rate, Mapping) or callable(rate):
+                choice = Tiers(rate, _declared(cls, "tier")) if isinstance(rate, Mapping) else rate
+                return ChosenRates(choice, lambda chosen: Enforcer(self._limits(name, scope, chosen, alone=False)))
             return Enforcer(self._limits(name, scope, rate))
         except (ValueError, TypeError) as error:
             raise ImproperlyConfigured(f"The rate of the throttle {name!r} is not valid. {error}") from error
@@ -248,6 +254,12 @@ class ConcurrencyThrottle(LimitThrottle):
         if burst is not None or not rate.strip().isdecimal():
             raise ValueError(f'{rate!r} is not a number of concurrent requests, such as "20".')
         return Concurrency(int(rate), **options)
+
+
+def _declared(cls: type, name: str) -> Any:
+    """Return an attribute of a class, which may be a function, without binding it."""
+    value = inspect.getattr_static(cls, name)
+    return value.__func__ if isinstance(value, staticmethod) else value
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | HttpResponse | None:

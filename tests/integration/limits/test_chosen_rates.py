@@ -162,6 +162,16 @@ class Function(LeakyBucketThrottle):
     tier = staticmethod(tier_of)
 
 
+class Chosen(FixedWindowThrottle):
+    rate = rate_of
+
+
+class AlsoChosen(FixedWindowThrottle):
+    @staticmethod
+    def rate(request: Any) -> str | None:
+        return rate_of(request)
+
+
 def codes(throttle: Any, plan: str, times: int = 6) -> int:
     class Offers(APIView):
         authentication_classes = permission_classes = ()
@@ -177,6 +187,24 @@ def codes(throttle: Any, plan: str, times: int = 6) -> int:
 def test_throttles_have_tiers_and_several_rates() -> None:
     assert [codes(Free, plan) for plan in ("free", "pro", "staff")] == [2, 4, 6]
     assert [codes(Function, plan) for plan in ("free", "pro")] == [2, 3]
+
+
+@pytest.mark.parametrize("throttle", [Chosen, AlsoChosen])
+def test_throttles_have_a_rate_that_a_function_of_the_request_returns(throttle: Any) -> None:
+    before = len(throttle._enforcers)
+    assert [codes(throttle, plan) for plan in ("free", "none")] == [3, 6]
+    assert len(throttle._enforcers) == before + 1
+    with pytest.raises(ValueError, match=r"rate(_of)? returned cannot be used: 'fast' is not a rate"):
+        codes(throttle, "bad")
+
+
+def test_a_scope_has_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(api_settings.DEFAULT_THROTTLE_RATES, "chosen", rate_of)
+
+    class Scoped(FixedWindowThrottle):
+        scope = "chosen"
+
+    assert [codes(Scoped, plan) for plan in ("free", "none")] == [3, 6]
 
 
 def test_a_scope_has_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
