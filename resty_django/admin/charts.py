@@ -180,7 +180,7 @@ def sparkline(
 
     `marks`: pairs of a bar's index and the text below it.
     """
-    count = max((len(each.values) for each in series), default=0)
+    count = max((len(bars.values) for bars in series), default=0)
     step = width / max(min_columns, count)
     below = height + (16 if marks else 0)
     return format_html(
@@ -201,7 +201,7 @@ def peak(series: Iterable[Series]) -> float:
 
 
 def _stacks(series: Iterable[Series]) -> Iterator[tuple[float | None, ...]]:
-    return zip(*(each.values for each in series), strict=True)
+    return zip(*(bars.values for bars in series), strict=True)
 
 
 def _highest(values: Sequence[float | None]) -> float:
@@ -223,11 +223,11 @@ def _rectangle_values(series: Sequence[Series], top: float, step: float, height:
     """
     for index, stack in enumerate(_stacks(series)):
         y = height
-        for each, value in zip(series, stack, strict=True):
+        for bars, value in zip(series, stack, strict=True):
             if value and value > 0:
                 bar_height = min(height, max(1.0, height * value / top))
                 y = max(0.0, y - bar_height)
-                yield (each.kind, *map(_digits, (index * step, y, max(1.0, step - 1), bar_height)))
+                yield (bars.kind, *map(_digits, (index * step, y, max(1.0, step - 1), bar_height)))
 
 
 def _line(series: Series, top: float, step: float, height: float) -> SafeString:

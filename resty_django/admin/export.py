@@ -72,8 +72,8 @@ class Exportable(Protocol):
 
 def requested_format(request: HttpRequest) -> str:
     """Return "csv" or "json" if the request asks for an export, else ""."""
-    wanted = request.GET.get("export", "") if request.method in ("GET", "HEAD") else ""
-    return wanted if wanted in FORMATS else ""
+    format = request.GET.get("export", "") if request.method in ("GET", "HEAD") else ""
+    return format if format in FORMATS else ""
 
 
 def export_query(request: HttpRequest, format: str, name: str) -> str:
@@ -103,10 +103,10 @@ def export_response(
     if not format:
         return None
     by_name = {exportable.name: exportable for exportable in exports if exportable.name}
-    wanted = request.GET.get("of") or next(iter(by_name), "")
-    if wanted not in by_name:
+    name = request.GET.get("of") or next(iter(by_name), "")
+    if name not in by_name:
         raise Http404("This page has no such table or chart.")
-    return sheet_response(request, by_name[wanted].sheet(), format, title)
+    return sheet_response(request, by_name[name].sheet(), format, title)
 
 
 def sheet_response(request: HttpRequest, sheet: Sheet, format: str, title: object = "") -> StreamingHttpResponse:

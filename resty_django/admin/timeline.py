@@ -116,9 +116,9 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
         except BadTime as problem:
             error = str(problem)
             span = span_of({}, now, request.user)
-        told = chapters(contributors(request.user), span)
-        rows = list(self._rows(told))
-        charts = [chart for chapter in told if (chart := _chart(chapter)) is not None]
+        answers = chapters(contributors(request.user), span)
+        rows = list(self._rows(answers))
+        charts = [chart for chapter in answers if (chart := _chart(chapter)) is not None]
         is_recent = span.end >= now
         length = span.end - span.start
         context = {
@@ -139,25 +139,25 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             "charts": charts,
             "errors": [
                 (str(chapter.contributor.title), printable(chapter.error, MAX_LENGTH))
-                for chapter in told
+                for chapter in answers
                 if chapter.error
             ],
             "notes": [
                 (str(chapter.contributor.title), note)
-                for chapter in told
+                for chapter in answers
                 for note in [*map(_printable, chapter.story.notes), *_omitted(chapter)]
             ],
             "live": is_recent and not error,
             "every": REFRESH_SECONDS,
             "exports": [
-                Sheet("events", ("time", "until", "part", "level", "event", "details"), lambda: _sheet(told)),
+                Sheet("events", ("time", "until", "part", "level", "event", "details"), lambda: _sheet(answers)),
                 *charts,
             ],
         }
         return self.page(request, "admin/resty_django/timeline/page.html", context)
 
-    def _rows(self, told: Sequence[Chapter]) -> Iterator[Row]:
-        for chapter, entry in _ordered(told):
+    def _rows(self, answers: Sequence[Chapter]) -> Iterator[Row]:
+        for chapter, entry in _ordered(answers):
             yield Row(
                 local(entry.at),
                 str(chapter.contributor.title),
@@ -171,18 +171,22 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
     def _url(self, entry: Entry, page: str) -> str:
         name, arguments = entry.url or (page, ())
         try:
-            return reverse(f"{self.admin_site.name}:{name}", args=[quote(each) for each in arguments]) if name else ""
+            return (
+                reverse(f"{self.admin_site.name}:{name}", args=[quote(argument) for argument in arguments])
+                if name
+                else ""
+            )
         except NoReverseMatch:
             return ""
 
 
-def _ordered(told: Sequence[Chapter]) -> list[tuple[Chapter, Entry]]:
-    pairs = [(chapter, entry) for chapter in told for entry in chapter.story.entries]
+def _ordered(answers: Sequence[Chapter]) -> list[tuple[Chapter, Entry]]:
+    pairs = [(chapter, entry) for chapter in answers for entry in chapter.story.entries]
     return sorted(pairs, key=lambda pair: pair[1].at)
 
 
-def _sheet(told: Sequence[Chapter]) -> Iterator[Sequence[Any]]:
-    for chapter, entry in _ordered(told):
+def _sheet(answers: Sequence[Chapter]) -> Iterator[Sequence[Any]]:
+    for chapter, entry in _ordered(answers):
         until = None if entry.until is None else local(entry.until)
         yield local(entry.at), until, chapter.contributor.name, entry.level, entry.title, entry.text
 
@@ -206,13 +210,13 @@ def _chart(chapter: Chapter) -> Chart | None:
 
 def _axis(starts: Sequence[float], step: int) -> Axis:
     """Return the axis with about eight marks, also for other numbers of columns than 60 minutes."""
-    every = next((each for each in MARKS if len(starts) * step <= 8 * each), MARKS[-1])
+    every = next((mark for mark in MARKS if len(starts) * step <= 8 * mark), MARKS[-1])
     return replace(time_axis(starts, step), marks=time_marks(starts, every))
 
 
 def _omitted(chapter: Chapter) -> list[str]:
-    more = chapter.story.more
-    return [_("%(count)d more entries are not shown. Choose a shorter time.") % {"count": more}] if more else []
+    omitted = chapter.story.more
+    return [_("%(count)d more entries are not shown. Choose a shorter time.") % {"count": omitted}] if omitted else []
 
 
 def _printable(text: str) -> str:

@@ -108,13 +108,15 @@ def evaluate(
             continue
         values = dict(reading.values)
         if reading.is_counter:
-            known = state.points.get(rule.name)
+            previous = state.points.get(rule.name)
             # A counter that did not exist before has grown from 0.
-            start = () if known is None else ((state.evaluated, 0.0, 0.0),)
+            start = () if previous is None else ((state.evaluated, 0.0, 0.0),)
             points[rule.name] = {
-                subject: _with((known or {}).get(subject, start), now, count) for subject, count in values.items()
+                subject: _with((previous or {}).get(subject, start), now, count) for subject, count in values.items()
             }
-            values = {subject: _per_minute(each, now) for subject, each in points[rule.name].items()}
+            values = {
+                subject: _per_minute(subject_points, now) for subject, subject_points in points[rule.name].items()
+            }
         for subject, value in values.items():
             if rule.is_met(value):
                 _hold(active, rule, subject[:LONGEST_SUBJECT], value, now, notices)
@@ -243,5 +245,5 @@ def finish(state: State, number: int, error: str, now: float) -> State:
 
 
 def _replaced(state: State, number: int, message: Message | None) -> State:
-    messages = (message if each.id == number else each for each in state.messages)
-    return msgspec.structs.replace(state, messages=tuple(each for each in messages if each is not None))
+    messages = (message if stored.id == number else stored for stored in state.messages)
+    return msgspec.structs.replace(state, messages=tuple(stored for stored in messages if stored is not None))

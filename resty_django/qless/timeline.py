@@ -75,10 +75,10 @@ def _figures(client: Client, span: Span, unit: int) -> dict[int, Counter[str]]:
     name, most = ("minute", 60) if unit == MINUTE else ("hour", 48)
     count = min(most, int(span.now // unit - span.start // unit) + 1)
     figures: dict[int, Counter[str]] = {}
-    for each in client.figures.spans(name, count):
-        if span.contains(each.start, each.start + unit - 1):
-            by_class = figures.setdefault(int(each.start), Counter())
-            for (_queue, klass), totals in each.by_name.items():
+    for figures_span in client.figures.spans(name, count):
+        if span.contains(figures_span.start, figures_span.start + unit - 1):
+            by_class = figures.setdefault(int(figures_span.start), Counter())
+            for (_queue, klass), totals in figures_span.by_name.items():
                 by_class[klass] += totals.failed
     return figures
 

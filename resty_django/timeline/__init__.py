@@ -144,9 +144,15 @@ def chapters(
 ) -> list[Chapter]:
     """Return what the contributors know, asked concurrently. Never raise."""
     listed = list(contributors_to_ask)
-    calls = [concurrency.Call(f"timeline {each.name}", _asking(each, span), each.database) for each in listed]
+    calls = [
+        concurrency.Call(f"timeline {contributor.name}", _asking(contributor, span), contributor.database)
+        for contributor in listed
+    ]
     replies = concurrency.gather(calls, seconds)
-    return [Chapter(each, reply.value or Story(), reply.error) for each, reply in zip(listed, replies, strict=True)]
+    return [
+        Chapter(contributor, reply.value or Story(), reply.error)
+        for contributor, reply in zip(listed, replies, strict=True)
+    ]
 
 
 def _asking(contributor: Contributor, span: Span) -> Callable[[], Story]:

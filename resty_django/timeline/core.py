@@ -17,14 +17,14 @@ from . import MOST_ENTRIES, Entry, Span, Story, log, story
 
 def outages(span: Span) -> Story:
     """Return outages of stores as all processes noted them, and current ones of this process."""
-    current = {each.store: (each.since, each.error) for each in circuit_breaker.outages()}
+    current = {outage.store: (outage.since, outage.error) for outage in circuit_breaker.outages()}
     entries = []
-    for each in log.load().outages:
-        if each.lasts(span.now):
-            current[each.store] = (each.at, each.error)
-        elif span.contains(each.at, each.until):
-            title = _("Store %(store)s was down") % {"store": each.store}
-            entries.append(Entry(each.at, title, each.error, each.until, "error"))
+    for stored in log.load().outages:
+        if stored.lasts(span.now):
+            current[stored.store] = (stored.at, stored.error)
+        elif span.contains(stored.at, stored.until):
+            title = _("Store %(store)s was down") % {"store": stored.store}
+            entries.append(Entry(stored.at, title, stored.error, stored.until, "error"))
     entries += [
         Entry(since, _("Store %(store)s is down") % {"store": store}, error, None, "error")
         for store, (since, error) in current.items()
@@ -42,13 +42,13 @@ def deploys(span: Span) -> Story:
     return story(
         [
             Entry(
-                each.at,
-                _("New version: %(version)s") % {"version": each.version},
-                _("First seen in a process of the kind “%(process)s”.") % {"process": each.process}
-                + (" " + _("Before: %(version)s") % {"version": each.before} if each.before else ""),
+                deploy.at,
+                _("New version: %(version)s") % {"version": deploy.version},
+                _("First seen in a process of the kind “%(process)s”.") % {"process": deploy.process}
+                + (" " + _("Before: %(version)s") % {"version": deploy.before} if deploy.before else ""),
             )
-            for each in log.load().deploys
-            if span.contains(each.at)
+            for deploy in log.load().deploys
+            if span.contains(deploy.at)
         ]
     )
 

@@ -68,15 +68,15 @@ def load() -> Log:
 
 def with_outage(stored: Log, outage: StoredOutage) -> Log:
     """Return the log with an outage, merged with other outages of the same store at the same time."""
-    kept = []
-    for other in stored.outages:
-        if other.store == outage.store and other.at - NEAR <= outage.until and outage.at - NEAR <= other.until:
-            first = min(other, outage, key=lambda each: each.at)
-            last = max(other, outage, key=lambda each: (each.until, each.ended))
+    separate = []
+    for previous in stored.outages:
+        if previous.store == outage.store and previous.at - NEAR <= outage.until and outage.at - NEAR <= previous.until:
+            first = min(previous, outage, key=lambda candidate: candidate.at)
+            last = max(previous, outage, key=lambda candidate: (candidate.until, candidate.ended))
             outage = StoredOutage(outage.store, first.at, last.until, first.error, last.ended)
         else:
-            kept.append(other)
-    outages = sorted([*kept, outage], key=lambda each: each.at)
+            separate.append(previous)
+    outages = sorted([*separate, outage], key=lambda candidate: candidate.at)
     return Log(tuple(outages[-MOST:]), stored.deploys)
 
 

@@ -89,3 +89,11 @@ def test_the_answers_of_forms_fit(open_page: OpenPage, long_names: Client) -> No
     tab.locator("input[type=submit].default").wait_for()
     problems += page_problems(tab)
     assert problems == [], "\n".join(problems)
+
+
+@pytest.mark.browser
+def test_a_page_that_is_not_updated_stays_readable(open_page: OpenPage, long_names: Client) -> None:
+    tab = open_page(dark=True)
+    tab.goto("/admin/resty_cache/cache/default/change/")
+    tab.evaluate("document.getElementById('content').toggleAttribute('data-resty-stale', true)")
+    assert open_page.violations(tab, runOnly=["color-contrast"]) == []

@@ -247,8 +247,8 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
         problems[TIERS] = problem
     if not problems:
         try:
-            for one in rate_specs(spec):
-                build(one).check(spec.cost)
+            for rate_spec in rate_specs(spec):
+                build(rate_spec).check(spec.cost)
         except CostTooHigh as error:
             problems["cost" if spec.cost > 1 else "capacity"] = f"{error}"
         except (ValueError, TypeError) as error:
@@ -306,15 +306,15 @@ def _rates_problem(spec: PolicySpec) -> str:
         return str(error)
     if specs[0].rate == spec.rate:
         return _rate(spec.rate)
-    for text, one in zip(split_rates(spec.rate), specs, strict=True):
-        for _, problem in _number_problems(one):
+    for text, rate_spec in zip(split_rates(spec.rate), specs, strict=True):
+        for _, problem in _number_problems(rate_spec):
             return f"“{text}”: {problem}"
     return ""
 
 
 def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
     """Yield a message for each wrong line of the tiers; `only_rates`: the policy is not valid without them."""
-    seen: set[str] = set()
+    tiers_before: set[str] = set()
     for number, entry in numbered_lines(spec.tiers):
         tier, rate = split_tier(entry)
         problem = ""
@@ -324,10 +324,10 @@ def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
             problem = gettext("The name of the tier is too long. Use at most %(max)s characters.") % {
                 "max": LONGEST_TIER
             }
-        elif tier in seen:
+        elif tier in tiers_before:
             problem = gettext("An earlier line is for the same tier. Remove one of them.")
         else:
-            seen.add(tier)
+            tiers_before.add(tier)
             problem = _tier_problem(spec, rate, only_rates)
         if problem:
             yield line_problem(number, entry, problem)
@@ -340,7 +340,7 @@ def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
         return str(error)
     if only_rates:
         return ""
-    return next((text for one in specs for text in find_problems(one).values()), "")
+    return next((text for rate_spec in specs for text in find_problems(rate_spec).values()), "")
 
 
 def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
@@ -504,7 +504,7 @@ def rate_specs(spec: PolicySpec) -> tuple[PolicySpec, ...]:
 
     Raise `ValueError` if a rate is not valid.
     """
-    return tuple(_with_rate(spec, str(one)) for one in split_rates(spec.rate)) if spec.rate else (spec,)
+    return tuple(_with_rate(spec, str(rate)) for rate in split_rates(spec.rate)) if spec.rate else (spec,)
 
 
 def _specs_of_rate(spec: PolicySpec, rate: str) -> tuple[PolicySpec, ...]:
@@ -535,7 +535,7 @@ def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
     """
     digest = hashlib.blake2b(tier.encode(), digest_size=8).hexdigest() if tier else ""
     parts = (f"policy:{spec.name}:{spec.algorithm}", digest, str(position) if position else "")
-    return "/".join(part for part in parts if part) + ":"
+    return "/".join(segment for segment in parts if segment) + ":"
 
 
 def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
@@ -584,7 +584,7 @@ def describe_tiers(spec: PolicySpec) -> dict[str, str]:
 
 
 def _words(specs: Iterable[PolicySpec]) -> str:
-    return joined(build(one).describe() for one in specs) or gettext("no limit")
+    return joined(build(rate_spec).describe() for rate_spec in specs) or gettext("no limit")
 
 
 def describe_bans(spec: PolicySpec) -> list[str]:

@@ -61,9 +61,11 @@ def figures_charts(spans: Sequence[Span], period: str, completed: Sequence[int] 
     totals = [span.totals for span in spans]
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
     return [
-        _outcomes_chart([each.completed for each in totals] if completed is None else completed, totals, axis, period),
-        _percentiles_chart(_("Waiting time"), [each.waits for each in totals], axis, "waiting-times"),
-        _percentiles_chart(_("Running time"), [each.runs for each in totals], axis, "running-times"),
+        _outcomes_chart(
+            [total.completed for total in totals] if completed is None else completed, totals, axis, period
+        ),
+        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis, "waiting-times"),
+        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis, "running-times"),
     ]
 
 
@@ -74,7 +76,7 @@ def completed_in(throughput: Throughput, period: str) -> Sequence[int]:
 
 
 def _outcomes_chart(completed: Sequence[int], totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
-    failed = [each.failed for each in totals]
+    failed = [total.failed for total in totals]
     return Chart(
         _("Completed and failed"),
         [Series("failed", _("Failed"), failed), Series("completed", _("Completed"), completed)],
@@ -102,9 +104,19 @@ def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, n
     return Chart(
         title,
         [
-            Series("p50", _("p50: half of the jobs"), [each.percentile(0.5) for each in durations], LINE),
-            Series("p95", _("p95: 95 % of the jobs"), [each.percentile(0.95) for each in durations], LINE),
-            Series("jobs", _("Jobs"), [each.count for each in durations], TABLE, Unit.COUNT),
+            Series(
+                "p50",
+                _("p50: half of the jobs"),
+                [span_durations.percentile(0.5) for span_durations in durations],
+                LINE,
+            ),
+            Series(
+                "p95",
+                _("p95: 95 % of the jobs"),
+                [span_durations.percentile(0.95) for span_durations in durations],
+                LINE,
+            ),
+            Series("jobs", _("Jobs"), [span_durations.count for span_durations in durations], TABLE, Unit.COUNT),
         ],
         axis,
         y_label=_("duration"),
