@@ -18,7 +18,7 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.replies import QueueCounts
-from ..clients.statistics import completed_by_minute, latencies
+from ..clients.statistics import completed_by_minute, latencies, stats_of_days
 from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
@@ -279,7 +279,7 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
 def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
     period, now = charts.period_of(request), client.clock()
     queue = client.queues[name]
-    days = [queue.stats(day) for day in charts.days_of_period(period, now)]
+    days = stats_of_days(client, name, charts.days_of_period(period, now))
     today, latency = charts.totals(days[:1]), queue.latency()
     config = client.config.all()
     return {

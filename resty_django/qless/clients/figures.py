@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
 """Lengths of spans in seconds. The core keeps 60 minutes, 48 hours and 30 days; days are UTC days."""
-SPANS_PER_ROUND_TRIP: Final = 30
+SPANS_PER_CALL: Final = 15
+"""Number of spans in one call, so that no call blocks the server for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,13 @@ class Figures:
         seconds = UNITS[unit]
         present = int(self.client.clock() // seconds)
         numbers = range(present - count + 1, present + 1)
-        spans: list[Span] = []
-        for first in range(0, count, SPANS_PER_ROUND_TRIP):
-            chunk = numbers[first : first + SPANS_PER_ROUND_TRIP]
-            replies = yield [("figures", unit[0], number, queue, klass) for number in chunk]
-            spans += [
-                Span(number * seconds, read_fields(texts(checked(reply))))
-                for number, reply in zip(chunk, replies, strict=True)
-            ]
-        return spans
+        chunks = [numbers[first : first + SPANS_PER_CALL] for first in range(0, count, SPANS_PER_CALL)]
+        replies = yield [("figures", unit[0], chunk[0], queue, klass, len(chunk)) for chunk in chunks]
+        fields = [fields for reply in replies for fields in checked(reply)]
+        return [
+            Span(number * seconds, read_fields(texts(fields_of_span)))
+            for number, fields_of_span in zip(numbers, fields, strict=True)
+        ]
 
     spans, aspans = sync_and_async(_spans)
 

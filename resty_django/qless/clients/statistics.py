@@ -142,6 +142,14 @@ def _of_queues(client: Client, command: str, names: Sequence[str]) -> list[Any]:
     return [item for reply in replies for item in _raised(reply)]
 
 
+def stats_of_days(client: Client, name: str, days: Sequence[float]) -> list[QueueStats]:
+    """Return the statistics of a queue of the days (UTC) that contain these times, in one round trip.
+
+    Raises `QlessError`, `StoreError`.
+    """
+    return [read(_raised(reply), _STATS) for reply in client.call_many([("stats", name, day) for day in days])]
+
+
 def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
     now = client.clock()
     replies: list[Any] = []

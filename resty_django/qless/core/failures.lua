@@ -42,39 +42,47 @@ if command == 'failures.latest' or command == 'failures.between' then
     error(title .. '(): Arg "groups" longer than 100: ' .. #ARGV - first_group + 1)
   end
 
-  -- Return class and failure of `count` jobs of a group in turn, from an index on; false for what is missing.
-  local function read_jobs(key, first, count)
+  -- Return the failures of `count` jobs of a group from an index on, or their classes; false for what is missing.
+  local function read_jobs(key, first, count, field)
     -- Redis 6.2 reads the whole list to sort it
-    local jobs = redis.REDIS_VERSION_NUM and redis.pcall('SORT', key, 'BY', 'nosort', 'LIMIT', first, count,
-      'GET', JOB .. '*->klass', 'GET', JOB .. '*->failure')
-    if jobs and not jobs.err then
-      return jobs
+    local values = redis.REDIS_VERSION_NUM and redis.pcall('SORT', key, 'BY', 'nosort', 'LIMIT', first, count,
+      'GET', JOB .. '*->' .. field)
+    if values and not values.err then
+      return values
     end
-    jobs = {} -- on clusters, and if access is restricted to some keys, SORT must not read other keys
+    values = {} -- on clusters, and if access is restricted to some keys, SORT must not read other keys
     for n, jid in ipairs(call('LRANGE', key, first, first + count - 1)) do
-      local job = call('HMGET', JOB .. jid, 'klass', 'failure')
-      jobs[2 * n - 1], jobs[2 * n] = job[1], job[2]
+      values[n] = call('HGET', JOB .. jid, field)
     end
-    return jobs
+    return values
   end
 
   local function failed_at(failure)
-    local pattern = '"when":%s*([%d.eE+]+)' -- mostly after the message, which may be long
-    return tonumber(failure and (string.match(failure, pattern, -200) or string.match(failure, pattern))) or 0
+    if not failure then
+      return 0
+    end
+    -- mostly after the message, which may be long
+    local _, stop = find(failure, '"when":', -200, true)
+    if not stop then
+      _, stop = find(failure, '"when":', 1, true)
+    end
+    return tonumber(stop and string.match(failure, '^%s*([%d.eE+]+)', stop + 1)) or 0
   end
 
   local function latest_of(key, count)
     local total, times, classes, seen = call('LLEN', key), {}, {}, {}
-    local jobs = read_jobs(key, 0, count)
-    for n = 1, #jobs, 2 do
-      times[#times + 1] = format('%.17g', failed_at(jobs[n + 1]))
-      if jobs[n] and not seen[jobs[n]] then
-        seen[jobs[n]] = true
-        classes[#classes + 1] = jobs[n]
+    local failures = read_jobs(key, 0, count, 'failure')
+    for n, failure in ipairs(failures) do
+      times[n] = format('%.17g', failed_at(failure))
+    end
+    for _, class in ipairs(read_jobs(key, 0, count, 'klass')) do
+      if class and not seen[class] then
+        seen[class] = true
+        classes[#classes + 1] = class
       end
     end
-    local first = total <= count and times[#times] or failed_at(read_jobs(key, total - 1, 1)[2])
-    local valid, failure = pcall(cjson.decode, jobs[2] or '')
+    local first = total <= count and times[#times] or failed_at(read_jobs(key, total - 1, 1, 'failure')[1])
+    local valid, failure = pcall(cjson.decode, failures[1] or '')
     local message = valid and type(failure) == 'table' and failure.message
     message = type(message) == 'string' and string.gsub(string.sub(message, -2000), '^[\128-\191]+', '') or ''
     return '{"total":' .. total .. ',"times":[' .. table.concat(times, ',') .. '],"classes":' .. list(classes)
@@ -83,8 +91,18 @@ if command == 'failures.latest' or command == 'failures.between' then
 
   local function between(key)
     local total, times = call('LLEN', key), {}
+    local function load(first, count)
+      for n, failure in ipairs(read_jobs(key, first, count, 'failure')) do
+        times[first + n - 1] = failure
+      end
+    end
     local function at(index)
-      times[index] = times[index] or failed_at(read_jobs(key, index, 1)[2])
+      if times[index] == nil then
+        load(index, 1)
+      end
+      if type(times[index]) ~= 'number' then
+        times[index] = failed_at(times[index])
+      end
       return times[index]
     end
     -- Return the number of jobs that failed at a time or later: the list begins with the latest.
@@ -97,6 +115,9 @@ if command == 'failures.latest' or command == 'failures.between' then
       local low, high = 1, total - 1
       while low < high do
         local middle = floor((low + high) / 2)
+        if times[middle] == nil and high - low <= 4 then
+          load(low, high - low)
+        end
         if at(middle) >= moment then
           low = middle + 1
         else

@@ -12,9 +12,10 @@
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
 -- the time from which they may be added: after another minute, so that clocks may differ.
 --
--- figures   unit n [queue] [class]   Reply: list of fields and values of a bucket, and of those that will be added to it;
---                                    a field may occur more than once, and a count in several fields. Empty names: of all
---                                    queues, of all classes
+-- figures   unit n [queue] [class] [count]
+--           Reply: list of fields and values of a bucket, and of those that will be added to it; a field may occur more
+--           than once, and a count in several fields. Empty names: of all queues, of all classes. With `count`, at most
+--           60: a list of such lists, of the buckets from n on
 -- Cost      O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
 
 -- Record an event in this minute. `seconds`: nil for a failure.
@@ -112,23 +113,35 @@ if command == 'figures' then
   for _, name in ipairs(names) do
     pattern = pattern .. '\n' .. (name == '' and '*' or string.gsub(name, '[%[%]*?\\]', '\\%0'))
   end
-  local all, buckets, reply = pattern == '*\n*\n*', {unit .. format('%.0f', n)}, nil
-  for _, name in ipairs(call('ZRANGE', prefix .. 'b:open', 0, 9)) do
-    local seconds = string.sub(name, 1, 1) == 'm' and 60 or 3600
-    if seconds < length and floor(tonumber(string.sub(name, 2)) * seconds / length) == n then
-      buckets[#buckets + 1] = name
-    end
-  end
-  for _, bucket in ipairs(buckets) do
-    local cursor, key = '0', prefix .. 'b:' .. bucket
-    repeat
-      local part = all and {'0', call('HGETALL', key)} or call('HSCAN', key, cursor, 'MATCH', pattern, 'COUNT', 4000)
-      cursor = part[1]
-      for at = 1, reply and #part[2] or 0 do
-        reply[#reply + 1] = part[2][at]
+  local count = ARGV[7] and math.max(1, math.min(60, floor(need('Figures', 'count', ARGV[7], 'number'))))
+  local all, open = pattern == '*\n*\n*', call('ZRANGE', prefix .. 'b:open', 0, 9)
+  local function read_bucket(number)
+    local buckets, reply = {unit .. format('%.0f', number)}, nil
+    for _, name in ipairs(open) do
+      local seconds = string.sub(name, 1, 1) == 'm' and 60 or 3600
+      if seconds < length and floor(tonumber(string.sub(name, 2)) * seconds / length) == number then
+        buckets[#buckets + 1] = name
       end
-      reply = reply or part[2]
-    until cursor == '0'
+    end
+    for _, bucket in ipairs(buckets) do
+      local cursor, key = '0', prefix .. 'b:' .. bucket
+      repeat
+        local part = all and {'0', call('HGETALL', key)} or call('HSCAN', key, cursor, 'MATCH', pattern, 'COUNT', 4000)
+        cursor = part[1]
+        for at = 1, reply and #part[2] or 0 do
+          reply[#reply + 1] = part[2][at]
+        end
+        reply = reply or part[2]
+      until cursor == '0'
+    end
+    return reply
   end
-  return reply
+  if not count then
+    return read_bucket(n)
+  end
+  local replies = {}
+  for number = n, n + count - 1 do
+    replies[#replies + 1] = read_bucket(number)
+  end
+  return replies
 end

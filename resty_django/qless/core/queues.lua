@@ -118,6 +118,9 @@ if command == 'stats' then
   local units = {s = {1, 0, 59}, m = {60, 1, 59}, h = {119, 1, 23}, d = {142, 1, 6}}
   local function measured(kind)
     local fields, values, counts = call('HGETALL', prefix .. 's:' .. kind .. ':' .. day .. ':' .. queue), {}, {}
+    if not fields[1] then
+      return '{"count":0,"mean":0,"std":0,"histogram":[' .. string.rep('0,', 147) .. '0]}'
+    end
     for n = 1, 148 do
       counts[n] = '0'
     end

@@ -1,4 +1,4 @@
-"""Pages with a million jobs take no more of the server than with a thousand."""
+"""Pages with a million jobs take hardly more of the server than with a thousand."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[4]
+GROWING = {"what happened": 1400, "search": 1400}
+"""Pages whose commands grow up to a bound, by the beginning of their name: a bisection of 50 groups, and searches."""
 
 
 def test_pages_with_a_million_jobs(tmp_path: Path) -> None:
@@ -29,5 +31,9 @@ def test_pages_with_a_million_jobs(tmp_path: Path) -> None:
     few, many = figures["few"], figures["many"]
     assert len(many) > 30
     assert {name: page["server_ms"] for name, page in many.items() if page["server_ms"] > 10} == {}
-    ratios = {name: page["commands"] / few[name]["commands"] for name, page in many.items()}
-    assert {name: ratio for name, ratio in ratios.items() if ratio > 1.5} == {}
+    too_many = {}
+    for name, page in many.items():
+        most = next((most for beginning, most in GROWING.items() if name.startswith(beginning)), None)
+        if page["commands"] > (most or 1.5 * few[name]["commands"]):
+            too_many[name] = (few[name]["commands"], page["commands"])
+    assert too_many == {}

@@ -83,6 +83,7 @@ NUMBERS = [
     ("Pop", "count", ["pop", "q", "w", "?"]),
     ("Peek", "count", ["peek", "q", "?"]),
     ("Figures", "n", ["figures", "m", "?"]),
+    ("Figures", "count", ["figures", "m", 1, "", "", "?"]),
     ("Complete", "delay", ["complete", "j", "w", "q", "{}", "next", "p", "delay", "?"]),
     ("Retry", "delay", ["retry", "j", "q", "w", "?"]),
     ("Priority", "priority", ["priority", "j", "?"]),

@@ -197,6 +197,18 @@ def test_late_events_of_a_packed_minute_count(core: Core) -> None:
     assert core.client.hlen(minute) > 1
 
 
+def test_many_spans_are_read_in_one_call(core: Core) -> None:
+    for klass in ("K", "L", "K"):
+        run(core, klass)
+        core.now += 60
+    first = int(core.now // 60) - 4
+    for names in (("", ""), ("", "K"), ("q", "L"), ("other", "")):
+        expected = [core("figures", "m", first + number, *names) for number in range(5)]
+        assert core("figures", "m", first, *names, 5) == expected
+    assert len(core("figures", "m", first, "", "", 1000)) == 60
+    assert len(core("figures", "h", int(core.now // 3600), "", "", 0)) == 1
+
+
 def test_wrong_units_are_refused(core: Core) -> None:
     with pytest.raises(CoreError, match='Arg "unit" must be "m", "h" or "d": x'):
         core("figures", "x", 1)
