@@ -400,7 +400,12 @@ def _digest(subject: object) -> str:
 
 def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:
     """Return a decorator with these limits. Raise `TypeError` or `ValueError` if one is not valid."""
-    valid = [spec.validate() for spec in specs]
+    first = specs[0].validate()
+    others = [
+        replace(spec, options=first.options) if spec.options is specs[0].options else spec.validate()
+        for spec in specs[1:]
+    ]
+    valid = [first, *others]
 
     def build(view: str) -> Enforcer:
         return enforcer([spec.build(view) for spec in valid])

@@ -288,8 +288,20 @@ class EitherEnforcer(Enforcer):
 
 
 def _keyed(limits: Iterable[RequestLimit], request: Any, kwargs: Mapping[str, Any]) -> KeyedLimits:
-    """Return the limits with the keys of the request, without limits whose key function exempts it."""
-    return [(limit, key) for limit in limits if (key := limit.key.of(request, kwargs)) is not None]
+    """Return the limits with the keys of the request, without limits whose key function exempts it.
+
+    Rates with a common key ask for it once.
+    """
+    keyed: KeyedLimits = []
+    asked: keys.Key | None = None
+    key: str | None = None
+    for limit in limits:
+        if limit.key is not asked:
+            asked = limit.key
+            key = asked.of(request, kwargs)
+        if key is not None:
+            keyed.append((limit, key))
+    return keyed
 
 
 def _advising(keyed: KeyedLimits) -> Iterable[KeyedLimits]:

@@ -9,7 +9,9 @@ selects the fields.
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping
 from math import ceil, inf
+from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -87,40 +89,33 @@ def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision, f
     remaining = str(quota_left if quota_left < LARGEST else LARGEST)
     reset = str(ceil(seconds))
     store = getattr(headers, "_store", None)
+    if store is None:  # not Django's mapping
+        copy = SimpleNamespace(_store={name.lower(): (name, value) for name, value in headers.items()})
+        add_headers(copy, advertised, decision, fields)
+        headers.update(copy._store.values())
+        return
     if fields & DRAFT:
         if advertised.numbers is not advertised.limiter.numbers:
             advertised.refresh()
         item = f"{advertised.name};r={remaining};t={reset}"
         policy = advertised.policy
-        if "RateLimit" in headers if store is None else "ratelimit" in store:
-            item = f"{item}, {headers['RateLimit']}"
-        if "RateLimit-Policy" in headers if store is None else "ratelimit-policy" in store:
-            policy = f"{policy}, {headers['RateLimit-Policy']}"
-        if store is None:
-            headers["RateLimit"] = item
-            headers["RateLimit-Policy"] = policy
-        else:
-            store["ratelimit"] = ("RateLimit", item)
-            store["ratelimit-policy"] = ("RateLimit-Policy", policy)
-    if not fields & LEGACY:
+        if "ratelimit" in store:
+            item = f"{item}, {store['ratelimit'][1]}"
+        if "ratelimit-policy" in store:
+            policy = f"{policy}, {store['ratelimit-policy'][1]}"
+        store["ratelimit"] = ("RateLimit", item)
+        store["ratelimit-policy"] = ("RateLimit-Policy", policy)
+    if not fields & LEGACY or ("x-ratelimit-remaining" in store and not _tighter(quota_left, int(reset), store)):
         return
-    reported = "X-RateLimit-Remaining" in headers if store is None else "x-ratelimit-remaining" in store
-    if reported and not _tighter(quota_left, int(reset), headers):
-        return
-    if store is None:
-        headers["X-RateLimit-Limit"] = str(total)
-        headers["X-RateLimit-Remaining"] = remaining
-        headers["X-RateLimit-Reset"] = reset
-    else:
-        store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
-        store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
-        store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
+    store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
+    store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
+    store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
 
 
-def _tighter(remaining: int, reset: int, headers: Any) -> bool:
-    """Return whether this limit is tighter than the headers: fewer remaining, or as few for longer."""
+def _tighter(remaining: int, reset: int, store: Mapping[str, tuple[str, str]]) -> bool:
+    """Return whether this limit is tighter than the reported one: fewer remaining, or as few for longer."""
     try:
-        tightest = int(headers["X-RateLimit-Remaining"]), -int(headers["X-RateLimit-Reset"])
+        tightest = int(store["x-ratelimit-remaining"][1]), -int(store["x-ratelimit-reset"][1])
     except (KeyError, ValueError):
         return True
     return (remaining, -reset) < tightest

@@ -81,6 +81,19 @@ async def test_no_key_is_kept_for_ever(site: Site, limits_store: str, declared: 
         assert all(3600 < ttl < 4000 for ttl in ttls)
 
 
+async def test_several_rates_ask_for_their_common_key_once(site: Site, limits_store: str) -> None:
+    asked: list[Any] = []
+
+    def key(request: Any) -> str | None:
+        asked.append(request)
+        return None if request.META["REMOTE_ADDR"] == "192.0.2.2" else "one"
+
+    view = site.view(limit_count("2/h;3/d", key=key))
+    assert await site.statuses(view, 3) == [200, 200, 429]
+    assert await site.statuses(view, 1, ip="192.0.2.2") == [200]
+    assert len(asked) == 4
+
+
 async def test_headers_of_what_passes_and_of_what_does_not(site: Site, limits_store: str) -> None:
     view = site.view(limit_count(2, per="1h"))
     first = await site.get(view)
