@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -25,6 +27,7 @@ from resty_django.text import printable
 from .base import ReadOnlyAdmin
 from .chart_axes import local
 from .formatting import duration
+from .tables import Column, Listing, filter_form, listing
 
 REFRESH_SECONDS: Final = 10
 MAX_LENGTH: Final = 300
@@ -43,6 +46,7 @@ class Row:
     fired: Any
     resolved: Any
     lasted: str
+    incident: Incident
 
     @classmethod
     def of(cls, incident: Incident) -> Row:
@@ -56,7 +60,29 @@ class Row:
             None if incident.fired is None else local(incident.fired),
             None if incident.resolved is None else local(incident.resolved),
             "" if incident.resolved is None else duration(incident.resolved - incident.since),
+            incident,
         )
+
+
+COLUMNS: Final = (
+    Column("title", _("Alert")),
+    Column("subject", _("Subject")),
+    Column("value", _("Value"), number=True, of="incident.value"),
+    Column("rule", _("Rule")),
+    Column("since", _("Since"), time=True),
+)
+OPEN_COLUMNS: Final = (*COLUMNS, Column("reported", _("Reported"), time=True, of="fired"))
+PAST_COLUMNS: Final = (
+    *COLUMNS,
+    Column("until", _("Until"), time=True, of="resolved"),
+    Column("duration", _("Duration"), number=True, of=lambda row: (row.resolved - row.since).total_seconds()),
+)
+
+
+def _listing(request: HttpRequest, name: str, incidents: Iterable[Incident]) -> Listing[Row]:
+    """Return a table of incidents, sorted by the URL parameter `o-<name>`."""
+    columns = PAST_COLUMNS if name == "past" else OPEN_COLUMNS
+    return listing(request, columns, map(Row.of, incidents), name=name)
 
 
 class AlertAdmin(ReadOnlyAdmin[Alert]):
@@ -80,9 +106,10 @@ class AlertAdmin(ReadOnlyAdmin[Alert]):
             "error": error,
             "rule_count": rule_count,
             "evaluated": local(state.evaluated) if state.evaluated else None,
-            "active": [Row.of(incident) for incident in active if incident.fired is not None],
-            "pending": [Row.of(incident) for incident in active if incident.fired is None],
-            "past": [Row.of(incident) for incident in state.past],
+            "active": _listing(request, "active", (incident for incident in active if incident.fired is not None)),
+            "pending": _listing(request, "pending", (incident for incident in active if incident.fired is None)),
+            "past": _listing(request, "past", state.past),
+            "filter": filter_form(request),
             "unsent": len(failed),
             "unsent_error": printable(failed[-1].error, MAX_LENGTH) if failed else "",
             "every": REFRESH_SECONDS,

@@ -71,12 +71,13 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             rows, error = [figures(name) for name in shdicts], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
+        dictionaries = listing(request, COLUMNS, rows)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "listing": listing(request, COLUMNS, rows),
+            "listing": dictionaries,
             "filter": filter_form(request),
             "error": error,
-            "exports": [_sheet(rows)],
+            "exports": [_sheet(dictionaries.rows)],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 

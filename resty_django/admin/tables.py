@@ -83,6 +83,11 @@ class Pager:
     note: str = ""
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The index of the first row of the page, and the number of its rows."""
+        return max(0, self.first - 1), self.last - max(0, self.first - 1)
+
+    @property
     def shown_first(self) -> str:
         return number(self.first)
 
@@ -287,7 +292,7 @@ def listing(
 
 
 def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
-    values = (column.value(obj) for column in columns if not column.number)
+    values = (column.value(obj) for column in columns if not column.number and not column.time)
     return any(text in str(value).casefold() for value in values if value and not isinstance(value, datetime))
 
 

@@ -19,6 +19,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.decorators import method_decorator
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -31,6 +32,7 @@ from .chart_axes import Axis, local, time_axis, time_marks
 from .charts import Chart, Series
 from .export import Sheet
 from .formatting import duration
+from .tables import Column, filter_form, listing
 
 REFRESH_SECONDS: Final = 10
 MAX_LENGTH: Final = 300
@@ -41,6 +43,12 @@ DEFAULT: Final = HOUR
 PRESETS: Final = (HOUR, 6 * HOUR, 24 * HOUR, 48 * HOUR)
 MARKS: Final = (10 * MINUTE, 30 * MINUTE, 6 * HOUR, 24 * HOUR)
 """Seconds between two marks of the time axis of a chart."""
+COLUMNS: Final = (
+    Column("time", gettext_lazy("Time"), time=True, of="at"),
+    Column("part", gettext_lazy("Part")),
+    Column("event", gettext_lazy("Event"), of=lambda row: f"{row.title} {row.level_text}"),
+    Column("details", gettext_lazy("Details"), of="text"),
+)
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -135,7 +143,8 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
                 (f"?hours={seconds // HOUR}", _("The last %(time)s") % {"time": duration(seconds)})
                 for seconds in PRESETS
             ],
-            "rows": rows,
+            "rows": listing(request, COLUMNS, rows, default="time"),
+            "filter": filter_form(request),
             "charts": charts,
             "errors": [
                 (str(chapter.contributor.title), printable(chapter.error, MAX_LENGTH))

@@ -63,12 +63,13 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         rows = [figures(info) for info in all_caches().values()]
+        caches = listing(request, columns.LIST, rows)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
-            "listing": listing(request, columns.LIST, rows),
+            "listing": caches,
             "filter": filter_form(request),
             "troubles": troubles(),
-            "exports": [caches_sheet(rows)],
+            "exports": [caches_sheet(caches.rows)],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 

@@ -20,15 +20,17 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import PageAdmin
-from resty_django.admin.export import Sheet
+from resty_django.admin.export import Sheet, query_without
 from resty_django.admin.statistics import why
+from resty_django.admin.tables import Listing, listing
 from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import OTHERS, Totals, stats, summed
-from .statistics import Figures, RefusedKey, figures, in_digits, troubles
+from . import columns
+from .statistics import Figures, RefusedKey, figures, in_digits, refused_keys, troubles
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
@@ -119,16 +121,18 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
 
     @method_decorator(require_safe)
     def all_limits_view(self, request: HttpRequest) -> HttpResponse:
-        """List all limits, those with the most refusals in the last hour first; `q` searches."""
+        """List all limits, those with the most refusals in the last hour first; `q` searches, `o` sorts."""
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         text = request.GET.get("q", "").strip()[:200]
         page: Page[ListedLimit] | None = None
+        limits_listing: Listing[ListedLimit] = listing(request, columns.ALL_LIMITS, ())
         error = ""
         try:
             limits = [limit for limit in self.listed_limits() if limit.matches(text)]
             limits.sort(key=_most_refused)
-            page = Paginator(limits, PER_PAGE).get_page(request.GET.get("page"))
+            limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
+            page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
             for limit in page:
                 limit.days, limit.top  # noqa: B018 (reads the store here, where errors are handled)
                 limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
@@ -139,7 +143,9 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "page_of_limits": page,
             "error": error,
             "q": text,
-            "query": urlencode({"q": text}) if text else "",
+            "heads": limits_listing.heads,
+            "order": request.GET.get("o", ""),
+            "query": query_without(request, "page").urlencode(),
             "outages": troubles(),
             "exports": [] if page is None else [_sheet(page.paginator.object_list)],
         }
@@ -167,6 +173,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "subtitle": limit.name,
             "limit": limit,
             "figures": limit_figures,
+            "refused_keys": refused_keys(request, limit_figures),
             "outages": troubles(),
             "exports": limit_figures.exports,
         }

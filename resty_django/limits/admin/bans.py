@@ -25,6 +25,7 @@ from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import duration
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.tables import filter_form, listing
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
@@ -32,6 +33,7 @@ from resty_django.text import printable
 from ..bans import registry
 from ..bans.registry import LONGEST_KEY, LONGEST_REASON, Ban
 from ..models import KeyBan
+from . import columns
 
 TEMPLATES: Final = "admin/resty_limits/keyban"
 MAX_LISTED: Final = 500
@@ -123,27 +125,27 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show the bans in force. URL parameter: `find`, a text in the key, the limit or the reason."""
+        """Show the bans in force. URL parameters: `find`, a text in key, limit or reason; `o`, the order."""
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        text, error = request.GET.get("find", "")[:LONGEST_TEXT], ""
+        error = ""
         bans: list[Ban] = []
         not_stored = 0
         try:
             bans, not_stored = registry.current_bans(), registry.count_not_stored()
         except Exception as fault:  # the page has to show any error
             error = why(fault)
-        sought = text.casefold()
-        matching = [ban for ban in bans if any(sought in part.casefold() for part in (ban.key, ban.limit, ban.reason))]
+        matching = listing(request, columns.BANS, bans, default="-since")
         context = {
             "title": _("Bans"),
-            "rows": [Row.of(ban) for ban in matching[:MAX_LISTED]],
+            "rows": [Row.of(ban) for ban in matching.rows[:MAX_LISTED]],
+            "listing": matching,
             "total": len(bans),
-            "text": text,
+            "filter": filter_form(request),
             "error": error,
             "not_stored": not_stored,
             "may_add": self.may(request, "add_keyban"),
-            "exports": [_sheet(matching)],
+            "exports": [_sheet(matching.rows)],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 

@@ -9,10 +9,12 @@ from django.db import router
 from django.http import HttpRequest
 
 from resty_django.admin.statistics import Key
+from resty_django.admin.tables import listing
 from resty_django.text import printable
 
 from ..models import LimitOverride
 from ..overrides.current import current
+from .columns import KEY_OVERRIDES
 from .key_forms import stored_forms
 
 SHOWN: Final = 50
@@ -34,15 +36,16 @@ def override_rows_context(site: AdminSite, request: HttpRequest, key: str) -> di
     pks = [override.pk for override in active.of_key(forms)][: SHOWN + 1]
     rows = LimitOverride.objects.using(router.db_for_write(LimitOverride)).in_bulk(pks)
     listed = [rows[pk] for pk in pks if pk in rows]
+    overrides = [
+        {
+            "row": row,
+            "limit": printable(row.limit, LONGEST_TEXT),
+            "key": Key.of(row.key).text,
+            "reason": printable(row.reason, LONGEST_TEXT),
+        }
+        for row in listed[:SHOWN]
+    ]
     return {
-        "key_overrides": [
-            {
-                "row": row,
-                "limit": printable(row.limit, LONGEST_TEXT),
-                "key": Key.of(row.key).text,
-                "reason": printable(row.reason, LONGEST_TEXT),
-            }
-            for row in listed[:SHOWN]
-        ],
+        "key_overrides": listing(request, KEY_OVERRIDES, overrides, name="overrides"),
         "more_key_overrides": len(listed) > SHOWN,
     }

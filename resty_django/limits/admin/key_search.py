@@ -21,6 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.tables import filter_form, listing
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError, UnknownDict
 from resty_django.text import printable
@@ -35,6 +36,7 @@ from ..overrides.spec import ALL_LIMITS, EVERYWHERE
 from ..policies import registry
 from ..statistics import catalog
 from ..statistics.reporter import stats
+from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
 from .key_decisions import KeyDecisions, decisions_of
@@ -149,10 +151,12 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "title": _("Find a key"),
             "key": key,
             "key_user": user_of(request, key),
-            "states": states,
+            "states": listing(request, columns.STATES, states),
+            "filter": filter_form(request),
             "refusals": refusals,
             "decisions": decisions,
             "exports": list(decisions.exports),
+            "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
             "outages": troubles(),
             "error": error,
             "limiters": min(len(limits), MOST_LIMITERS),

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key
+from resty_django.admin.tables import listing
 from resty_django.text import printable
 
 from ..models import KeyBan, QuotaUsage
@@ -27,6 +28,7 @@ from ..quotas import changes, registry
 from ..quotas.periods import Period
 from ..quotas.quota import row_key
 from ..statistics import catalog
+from .columns import KEY_BANS, KEY_QUOTAS
 from .key_bans import KeyBanned, KeyBans
 from .key_forms import stored_forms
 from .key_overrides import add_query, subject
@@ -69,15 +71,15 @@ class KeyQuota:
         )
 
     @property
-    def _used(self) -> int:
+    def used_units(self) -> int:
         return max(self.row.used - (self.reserved or 0), 0)
 
     @property
     def used(self) -> str:
-        return number(self._used)
+        return number(self.used_units)
 
     @property
-    def _limit(self) -> int:
+    def limit_units(self) -> int:
         """The limit with granted units: of the override, or of the last reservation."""
         override, limit = self.override, self.row.limit
         if override is not None and not (override.lifts or override.blocks):
@@ -87,7 +89,7 @@ class KeyQuota:
 
     @property
     def limit(self) -> Any:
-        return _("none") if self.override is not None and self.override.lifts else number(self._limit)
+        return _("none") if self.override is not None and self.override.lifts else number(self.limit_units)
 
     @property
     def remaining(self) -> str:
@@ -95,7 +97,7 @@ class KeyQuota:
             return ""
         if self.override is not None and self.override.blocks:
             return "0"
-        return number(max(self._limit - self._used, 0))
+        return number(max(self.limit_units - self.used_units, 0))
 
     @property
     def resets_at(self) -> datetime:
@@ -115,7 +117,7 @@ def usage_context(
         rows = _quotas_of(key, refused)
         context |= {
             "may_see_quotas": True,
-            "quotas": rows[:SHOWN],
+            "quotas": listing(request, KEY_QUOTAS, rows[:SHOWN], name="quotas"),
             "more_quotas": len(rows) > SHOWN,
             "may_grant": quotas.may(request, "grant_quotausage"),
             "may_reset_usage": quotas.may(request, "reset_quotausage"),
@@ -124,7 +126,7 @@ def usage_context(
     if banned is not None:
         context |= {
             "may_see_bans": True,
-            "bans": [KeyBanned.of(ban) for ban in bans.in_force[:SHOWN]],
+            "bans": listing(request, KEY_BANS, map(KeyBanned.of, bans.in_force[:SHOWN]), name="bans"),
             "more_bans": len(bans.in_force) > SHOWN,
             "bans_error": bans.error,
             "may_lift": banned.may(request, "lift_keyban"),

@@ -21,8 +21,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE
 from resty_django.admin.statistics import Key, key_of
+from resty_django.admin.tables import filter_of, listing
 from resty_django.text import printable
 
 from ..errors import LimitError
@@ -42,13 +44,14 @@ from ..policies.spec import (
     tier_spec,
     tier_specs,
 )
+from . import columns
 from .all_limits import AllLimitsAdmin
 from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
 from .policy_test import TEST, run_test
-from .statistics import figures, troubles
+from .statistics import figures, refused_keys, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 OWN_NUMBERS: Final = gettext_lazy("The policy's own")
@@ -141,11 +144,14 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {
-            "declared": self._declared(),
+            "declared": listing(
+                request, columns.DECLARED, self._declared(), name="declared", find=filter_of(request, "q")
+            ),
             "outages": troubles(),
             "may_import": self.may(request, "import_policies"),
             **(extra_context or {}),
         }
+        request.GET = query_without(request, "o-declared")  # type: ignore[assignment] # Django rejects unknown names
         return super().changelist_view(request, context)
 
     def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Any], Any]]:
@@ -242,6 +248,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "object": row,
             "words": in_words(row.spec()),
             "figures": row_figures,
+            "refused_keys": refused_keys(request, row_figures),
             "exports": row_figures.exports,
             "outages": troubles(),
             "may_reset": self.may(request, "reset_key", row),

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -18,11 +19,13 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.export import Exportable, Sheet
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
+from resty_django.admin.tables import Listing, listing
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.text import printable
 
 from ..statistics.reporter import Minute, Totals, stats, summed
 from ..stores import circuit_breaker
+from .columns import REFUSED_KEYS
 
 OUTCOMES: Final = {
     "passed": gettext_lazy("Passed"),
@@ -145,6 +148,11 @@ def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> I
             except Exception as fault:
                 error = why(fault)
         yield Figures(name, error=error)
+
+
+def refused_keys(request: HttpRequest, figures: Figures) -> Listing[RefusedKey]:
+    """Return the most refused keys, sorted by the URL parameter `o-keys`."""
+    return listing(request, REFUSED_KEYS, figures.top, name="keys", find="", default="-refused")
 
 
 @dataclass(frozen=True, slots=True)

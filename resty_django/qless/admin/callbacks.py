@@ -17,11 +17,11 @@ from .job_lists import fetch_jobs
 from .rows import state_of
 
 COLUMNS: Final = (
-    Column("end", gettext_lazy("Enqueued at"), sorts=False),
-    Column("klass", gettext_lazy("Class"), sorts=False),
-    Column("queue", gettext_lazy("Queue"), sorts=False),
-    Column("job", gettext_lazy("Job"), sorts=False),
-    Column("state", gettext_lazy("State"), sorts=False),
+    Column("end", gettext_lazy("Enqueued at")),
+    Column("klass", gettext_lazy("Class")),
+    Column("queue", gettext_lazy("Queue")),
+    Column("job", gettext_lazy("Job")),
+    Column("state", gettext_lazy("State")),
 )
 ENDS: Final = {
     "success": gettext_lazy("success"),
@@ -53,7 +53,14 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
                 "queue": formatting.link("queue", callback.queue),
                 "job": formatting.name(callback.jid) if job is None else formatting.job_link(job.jid),
                 "state": _("not enqueued yet") if job is None else formatting.state(state_of(job, now)),
-            }
+            },
+            {
+                "end": str(ENDS[end]),
+                "klass": callback.klass,
+                "queue": callback.queue,
+                "job": callback.jid,
+                "state": "" if job is None else state_of(job, now),
+            },
         )
 
     return table(
@@ -62,7 +69,7 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
         [row(end, callback) for end, callback in callbacks],
         caption=_("Callbacks"),
         empty=_("No callbacks."),
-        sortable=False,
+        parameter="o-callbacks",
         export="callbacks",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -12,10 +13,10 @@ from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.tables import PAGE_SIZE, Column, Row, Table, page_of, pager, sheet_of, table
+from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.job import Job
 from ..clients.replies import Group
@@ -29,7 +30,7 @@ from .glossary import GROUP_STATE_HELP
 from .job_export import jobs_sheet
 from .job_lists import fetch_jobs
 from .rows import COLUMNS as JOB_COLUMNS
-from .rows import gone_row, job_row
+from .rows import gone_row, job_rows
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),
@@ -38,7 +39,7 @@ COLUMNS: Final = (
     Column("progress", gettext_lazy("Ended"), sorts=False),
     Column("failed", gettext_lazy("Failed"), number=True, sorts=False),
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
-    Column("created", gettext_lazy("Created"), sorts=False, time=True),
+    Column("created", gettext_lazy("Created"), time=True),
 )
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
@@ -67,25 +68,27 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show groups, newest first."""
+        """Show groups, newest first. URL parameters: `o`, "created" for oldest first; `p`."""
         self.check_view_permission(request)
         client = self.client()
-        page = client.groups.list((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
-        position = pager(request, page.total)
-        if position.page != page_of(request):  # the list has become shorter
-            page = client.groups.list((position.page - 1) * PAGE_SIZE, PAGE_SIZE)
+        total = client.groups.list(0, 1).total
+        position, oldest_first = pager(request, total), order_of(request, COLUMNS) == ("created", False)
+        first, length = position.span
+        if oldest_first:  # the server lists the newest first
+            first = total - first - length
+        groups = client.groups.list(first, length).groups if length else []
         now = client.clock()
         groups_table = table(
             request,
             COLUMNS,
-            [_row(group, now) for group in page.groups],
+            [_row(group, now) for group in (reversed(groups) if oldest_first else groups)],
             caption=_("Job groups"),
             empty=_("No groups. Groups and chords of tasks appear here, and groups from client.groups.open()."),
             position=position,
-            sortable=False,
+            order=("created", not oldest_first),
             export=sheet_of("groups", COLUMNS, lambda: _all_rows(client, now)),
         )
-        return self.list_page(request, groups_table)
+        return self.list_page(request, replace(groups_table, summary=_group_count(total)))
 
     @method_decorator(require_safe)
     def change_view(
@@ -136,6 +139,10 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
                 % {"most": formatting.number(MAX_MEMBERS)}
             )
         return group
+
+
+def _group_count(total: int) -> str:
+    return ngettext("%(count)s group", "%(count)s groups", total) % {"count": formatting.number(total)}
 
 
 def progress_bar(group: Group) -> Any:
@@ -205,21 +212,28 @@ def _facts(group: Group, now: float) -> list[tuple[Any, Any]]:
 
 
 def _members_table(request: HttpRequest, client: Any, group: Group) -> Table:
+    """Return the members in the order in which they were put; a small group can be sorted by all columns."""
     position = pager(request, group.total)
-    members = client.groups.jobs(group.id, max(0, position.first - 1), PAGE_SIZE) if group.total else []
+    order = order_of(request, JOB_COLUMNS) if group.total <= MAX_SORTED else ("", False)
+    first, length = (0, group.total) if order[0] else position.span
+    members = client.groups.jobs(group.id, first, length) if length else []
     jobs, _gone = fetch_jobs(client, [jid for jid, _state in members])
-    jobs_by_jid, now = {job.jid: job for job in jobs}, client.clock()
-    rows = [job_row(jobs_by_jid[jid], now) if jid in jobs_by_jid else gone_row(jid) for jid, _state in members]
-    return table(
+    rows_by_jid = {row.values["job"]: row for row in job_rows(client, jobs, client.clock())}
+    rows = [rows_by_jid.get(jid) or gone_row(jid) for jid, _state in members]
+    if order[0]:
+        first, length = position.span
+        rows = sort(rows, *order)[first : first + length]
+    members_table = table(
         request,
         JOB_COLUMNS,
         rows,
         caption=_("Members"),
         empty=_("The group has no members."),
         position=position,
-        sortable=False,
+        sortable=group.total <= MAX_SORTED,
         export=jobs_sheet(client, lambda: _members(client, group)),
     )
+    return replace(members_table, summary=formatting.job_count(group.total))
 
 
 def _members(client: Any, group: Group) -> Iterator[Job]:

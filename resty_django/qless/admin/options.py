@@ -149,8 +149,8 @@ CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since 
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
     Column("option", gettext_lazy("Option")),
-    Column("value", gettext_lazy("Value"), sorts=False),
-    Column("default", gettext_lazy("Default"), sorts=False),
+    Column("value", gettext_lazy("Value")),
+    Column("default", gettext_lazy("Default")),
     Column("meaning", gettext_lazy("Meaning"), sorts=False),
 )
 
@@ -163,6 +163,10 @@ def option_spec(option: str) -> OptionSpec:
     return next(
         (spec for suffix, spec in QUEUE_OPTIONS.items() if option.endswith(suffix) and option != suffix), CUSTOM_OPTION
     )
+
+
+def _number(value: str) -> float | str:
+    return int(value) if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
 
 
 def _grouped(value: str) -> str:
@@ -186,9 +190,10 @@ class OptionForm(SeenForm):
 
 
 class NewOptionForm(forms.Form):
-    """Form that leads to an option's page, where its value is set."""
+    """Form that filters the list, and adds an option to it, which leads to its page."""
 
-    option = forms.CharField(label=gettext_lazy("Another option"), max_length=200)
+    name = forms.CharField(label=gettext_lazy("Name contains"), required=False)
+    option = forms.CharField(label=gettext_lazy("Another option"), max_length=200, required=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +260,9 @@ class OptionAdmin(RowOperations[Option]):
         return {name: StoredOption(name, stored.get(name)) for name in names}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        return [*self._stored()]
+        stored = self._stored()
+        matching = self.filter_names(request, stored)
+        return [name for name in stored if name in matching]
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s option", "%(count)s options", count) % {"count": formatting.number(count)}
@@ -265,22 +272,23 @@ class OptionAdmin(RowOperations[Option]):
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """List the options. URL parameter `option`: an unlisted option to add to the list."""
+        """List the options. URL parameters: `option`, an unlisted option to add; `name`, a text in the name."""
         self.check_view_permission(request)
         requested = request.GET.get("option", "").strip()
         stored = self._stored()
         names = [*CORE_OPTIONS, *sorted(key for key in stored if key not in CORE_OPTIONS)]
         if requested and requested not in names:
             names.append(requested)
-        rows = [self._row(option, stored.get(option)) for option in names]
-        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty="", picks=True, export="options")
+        matching = self.filter_names(request, names)
+        rows = [self._row(option, stored.get(option)) for option in names if option in matching]
+        empty = _("No matching options. Remove the filter.")
+        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty=empty, picks=True, export="options")
         return self.list_page(
             request,
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
-            filter_button=_("Add to the list"),
-            **self.picks_context(request, len(stored)),
+            **self.picks_context(request, len(matching & stored.keys())),
         )
 
     def _row(self, option: str, value: str | None) -> Row:
@@ -297,7 +305,9 @@ class OptionAdmin(RowOperations[Option]):
             "meaning": spec.meaning,
         }
         pick = token(option) if value is not None else ""
-        return Row(cells, {"option": option}, pick=pick, title=formatting.name(option))
+        values = {"option": option, "value": _number(spec.default if value is None else value)}
+        values["default"] = _number(spec.default)
+        return Row(cells, values, pick=pick, title=formatting.name(option))
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

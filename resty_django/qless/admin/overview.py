@@ -73,9 +73,12 @@ def tiles(
 def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Table:
     """Return a table of the groups with the most failures."""
     largest = sorted(groups.items(), key=lambda pair: -pair[1])[:WORST]
-    columns = (Column("group", _("Failure group"), sorts=False), Column("count", _("Jobs"), number=True, sorts=False))
+    columns = (Column("group", _("Failure group")), Column("count", _("Jobs"), number=True))
     rows = [
-        Row({"group": formatting.link("failuregroup", group), "count": formatting.number(count)})
+        Row(
+            {"group": formatting.link("failuregroup", group), "count": formatting.number(count)},
+            {"group": group, "count": count},
+        )
         for group, count in largest
     ]
     return table(
@@ -84,7 +87,7 @@ def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Tabl
         rows,
         caption=_("Most failures"),
         empty=_("No failed jobs."),
-        sortable=False,
+        parameter="o-failures",
         export="most-failures",
     )
 

@@ -28,7 +28,7 @@ from ..tasks.schedule import is_cron_paused, latest_jids, next_times
 from . import formatting
 from .arguments import arguments_help, checked_arguments, display_json, editable_json
 from .base import TEMPLATES
-from .forms import OperationForm, RecurringForm, queues_of
+from .forms import NameForm, OperationForm, RecurringForm, queues_of
 from .glossary import OPERATION_HELP
 from .job_lists import fetch_jobs
 from .operations import OPERATIONS
@@ -159,8 +159,8 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
             if self.may(request, self.row_operations[name].permission)
         ]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
-        picks = self.picks_context(request, recurring.pager.total)
-        return self.list_page(request, recurring, hints=abandoned, **picks)
+        picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
+        return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)
 
     @method_decorator(require_safe)
     def change_view(
@@ -183,7 +183,9 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
         return targets_of(self.client(), names)
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        """Return the recurring jobs of the queue in the URL, or all of them and the cron tasks."""
+        """Return the recurring jobs of the queue in the URL, or all with the cron tasks; none of a filtered list."""
+        if request.GET.get("name"):
+            return []
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
         if queue:
             return queue_jids(client, queue)

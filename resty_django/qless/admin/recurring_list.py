@@ -14,7 +14,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.formatting import NONE
-from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import (
+    MAX_SORTED,
+    PAGE_SIZE,
+    Column,
+    Row,
+    Table,
+    filter_of,
+    order_of,
+    pager,
+    sheet_of,
+    sort,
+    table,
+)
 from resty_django.text import printable
 
 from ..clients.job import Job
@@ -100,7 +112,8 @@ def recurring_table(
     totals = [redis_command(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
     count, cron_count = sum(totals), len(cron)
     key, descending = order_of(request, COLUMNS)
-    sorts_all = bool(key) and count + cron_count <= MAX_SORTED
+    text = filter_of(request, "name").casefold()
+    sorts_all = bool(text) or (bool(key) and count + cron_count <= MAX_SORTED)
     page = pager(request, count + cron_count)
     start, count_left = (0, MAX_SORTED) if sorts_all else (max(0, page.first - 1), PAGE_SIZE)
     cron_shown = cron if sorts_all else cron[max(0, start - count) : max(0, start + count_left - count)]
@@ -118,17 +131,27 @@ def recurring_table(
         *(_cron_row(client, task, now) for task in cron_shown),
     ]
     if sorts_all:
-        rows = sort(rows, key, descending)[max(0, page.first - 1) : page.last]
-    return table(
+        rows = [row for row in rows if any(text in row.values[name].casefold() for name in ("jid", "klass", "queue"))]
+        page = pager(request, len(rows))
+        rows = (sort(rows, key, descending) if key else rows)[max(0, page.first - 1) : page.last]
+    recurring = table(
         request,
         (*COLUMNS, ACTIONS) if actions else COLUMNS,
         _completed(client, rows, now, actions),
         caption=_("Recurring jobs"),
-        empty=_('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
+        empty=_("No matching recurring jobs. Remove the filter.")
+        if text
+        else _('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
-        sortable=count + cron_count <= MAX_SORTED,
+        sortable=sorts_all or count + cron_count <= MAX_SORTED,
         picks=True,
         export=sheet_of("recurring", EXPORTED, lambda: _all_rows(client, queues, cron, now, declared_by_jid)),
+    )
+    limit = _("The filter searches the first %(jobs)s.") % {"jobs": formatting.job_count(MAX_SORTED)}
+    return replace(
+        recurring,
+        summary=formatting.job_count(count + cron_count),
+        order=limit if text and count + cron_count > MAX_SORTED else "",
     )
 
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, table
+from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
 from ..clients.replies import StuckJob
 from ..models import name_of, token
@@ -21,10 +21,10 @@ from .graph_actions import GraphActions
 from .job_lists import fetch_jobs
 
 COLUMNS: Final = (
-    Column("job", gettext_lazy("Job"), sorts=False),
-    Column("klass", gettext_lazy("Class"), sorts=False),
-    Column("queue", gettext_lazy("Queue"), sorts=False),
-    Column("reason", gettext_lazy("Reason"), sorts=False),
+    Column("job", gettext_lazy("Job")),
+    Column("klass", gettext_lazy("Class")),
+    Column("queue", gettext_lazy("Queue")),
+    Column("reason", gettext_lazy("Reason")),
     Column("actions", gettext_lazy("Actions"), sorts=False),
 )
 REASONS: Final = {
@@ -49,23 +49,24 @@ class StuckList(GraphActions):
     @method_decorator(require_safe)
     def stuck_view(self, request: HttpRequest) -> HttpResponse:
         """Show stuck jobs. URL parameters: `queue` (without it, the first 100 jobs that wait in each queue are
-        examined), `cursor`."""
+        examined), `cursor`; `o` sorts the jobs of a page."""
         self.check_view_permission(request)
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
         cursor = request.GET.get("cursor", "")
         stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
         jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
+        rows = [self._stuck_row(request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
+        order = order_of(request, COLUMNS)
         stuck_table = table(
             request,
             COLUMNS,
-            [self._stuck_row(request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs],
+            sort(rows, *order) if order[0] else rows,
             caption=_("Stuck jobs"),
             empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
             position=Pager(
                 next=changed(request, cursor=cursor) if cursor else "",
                 note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
             ),
-            sortable=False,
         )
         shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
         return self.list_page(
@@ -90,7 +91,8 @@ class StuckList(GraphActions):
                 "queue": formatting.link("queue", job.queue),
                 "reason": format_html("{} {}", REASONS.get(job.reason, job.reason), other),
                 "actions": formatting.joined(actions),
-            }
+            },
+            {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
         )
 
 

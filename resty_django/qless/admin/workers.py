@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -22,9 +23,10 @@ from resty_django.admin.tables import (
     MAX_SORTED,
     PAGE_SIZE,
     Column,
+    Pager,
     Row,
+    filter_of,
     order_of,
-    page_of,
     pager,
     sheet_of,
     sort,
@@ -305,23 +307,38 @@ def _all_tags(client: Any) -> Iterator[Row]:
 class TagAdmin(JobsAdmin[Tag]):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """List tags, the most used first. URL parameters: `name`, a text in the tag; `o`; `p`."""
         self.check_view_permission(request)
         client = self.client()
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
-        sorts_all = bool(order_of(request, TAG_COLUMNS)[0]) and total <= MAX_SORTED
-        start, count_wanted = (0, MAX_SORTED) if sorts_all else ((page_of(request) - 1) * PAGE_SIZE, PAGE_SIZE)
-        rows = _tag_rows(client, start, count_wanted)
+        order, text = order_of(request, TAG_COLUMNS), filter_of(request, "name").casefold()
+        sorts_all = bool(text) or (total <= MAX_SORTED and bool(order[0]))
+        position: Pager | None = None
+        if sorts_all:
+            rows = [row for row in _tag_rows(client, 0, MAX_SORTED) if text in row.values["name"].casefold()]
+        else:
+            position = pager(request, total)
+            start, length = position.span
+            fewest_first = order == ("count", False)
+            rows = _tag_rows(client, total - start - length if fewest_first else start, length)
+            rows = rows[::-1] if fewest_first else rows
         tags_table = table(
             request,
             TAG_COLUMNS,
             rows,
             caption=_("Tags"),
-            empty=_("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
-            position=None if sorts_all else pager(request, total),
-            sortable=total <= MAX_SORTED,
+            empty=_("No matching tags. Remove the filter.")
+            if text
+            else _("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
+            position=position,
+            sorts=None if sorts_all or total <= MAX_SORTED else ("count",),
+            order=order if order[0] and (sorts_all or order[0] == "count") else ("count", True),
             export=sheet_of("tags", TAG_COLUMNS, lambda: _all_tags(client)),
         )
-        return self.list_page(request, tags_table)
+        summary = ngettext("%(count)s tag", "%(count)s tags", total) % {"count": formatting.number(total)}
+        limit = _("The filter searches the %(count)s most used tags.") % {"count": formatting.number(MAX_SORTED)}
+        tags_table = replace(tags_table, summary=summary, order=limit if text and total > MAX_SORTED else "")
+        return self.list_page(request, tags_table, form=NameForm(request.GET))
 
     @method_decorator(require_safe)
     def change_view(

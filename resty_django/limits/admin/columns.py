@@ -1,0 +1,83 @@
+"""Columns of the pages of limits, with the sort keys of their rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.admin.tables import Column
+
+ALL_LIMITS: Final = (
+    Column("name", _("Limit")),
+    Column("kind", _("Kind"), of="kind_label"),
+    Column("rate", _("Rate")),
+    Column("passed", _("Passed"), number=True, of="hour.passed"),
+    Column("delayed", _("Delayed"), number=True, of="hour.delayed"),
+    Column("refused", _("Refused"), number=True, of="hour.refused"),
+    Column("shadowed", _("Would be refused"), number=True, of="hour.shadowed"),
+)
+"""Figures of two days are read only for the limits of a page, so that the list is not sorted by them."""
+REFUSED_KEYS: Final = (
+    Column("key", _("Key"), of="text"),
+    Column("refused", _("Refused"), number=True, of=lambda key: key.export[2]),
+)
+BANS: Final = (
+    Column("key", _("Key")),
+    Column("limit", _("Limit")),
+    Column("since", _("Since"), time=True),
+    Column("until", _("Until"), time=True),
+    Column("number", _("Number"), number=True),
+    Column("reason", _("Reason")),
+)
+DECLARED: Final = (
+    Column("name", _("Name"), of=lambda row: row["spec"].name),
+    Column("limit", _("Limit"), of=lambda row: row["words"]),
+    Column("key", _("Key"), of=lambda row: row["spec"].key),
+    Column("mode", _("Mode"), of=lambda row: row["spec"].mode),
+)
+STATES: Final = (
+    Column("limit", _("Limit"), of="name"),
+    Column("kind", _("Kind"), of="kind_label"),
+    Column("rate", _("Rate")),
+    Column("key", _("Key"), of="shown_key"),
+    Column("override", _("Override"), sorts=False, of=lambda state: ""),
+    Column("outcome", _("Next request"), of="outcome_label"),
+    Column("remaining", _("Remaining"), number=True, of="decision.remaining"),
+    Column("retry_after", _("Retry after (s)"), number=True, of="decision.retry_after"),
+    Column("refused", _("Refused in the last hour"), number=True, sorts=False),
+)
+KEY_OVERRIDES: Final = (
+    Column("limit", _("Limit"), of=lambda override: override["limit"]),
+    Column("kind", _("Kind"), of=lambda override: override["row"].get_kind_display()),
+    Column("key", _("Key"), of=lambda override: override["key"]),
+    Column("rate", _("Rate"), of=lambda override: override["row"].rate),
+    Column("from", _("From"), of=lambda override: override["row"].starts_at),
+    Column("until", _("Until"), of=lambda override: override["row"].ends_at),
+    Column("reason", _("Reason"), of=lambda override: override["reason"]),
+)
+KEY_BANS: Final = (
+    Column("limit", _("Limit")),
+    Column("key", _("Key")),
+    Column("override", _("Override"), sorts=False, of=lambda ban: ""),
+    Column("until", _("Until"), time=True),
+    Column("number", _("Number"), number=True),
+    Column("reason", _("Reason")),
+)
+KEY_QUOTAS: Final = (
+    Column("quota", _("Quota"), of="name"),
+    Column("units", _("Units"), of="rate"),
+    Column("key", _("Key")),
+    Column("override", _("Override"), sorts=False, of=lambda quota: ""),
+    Column("used", _("Used"), number=True, of="used_units"),
+    Column("limit", _("Limit"), number=True, of="limit_units"),
+    Column("remaining", _("Remaining"), number=True, of=lambda quota: quota.limit_units - quota.used_units),
+    Column("resets", _("Resets"), time=True, of="row.ends_at"),
+)
+REFUSALS: Final = (
+    Column("time", _("Time"), time=True, of="at"),
+    Column("limit", _("Limit"), of="name"),
+    Column("kind", _("Kind"), of="kind_label"),
+    Column("key", _("Key")),
+    Column("outcome", _("Outcome")),
+)
