@@ -80,6 +80,7 @@ def site(limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_url: st
     """Fill all apps of a site."""
     settings.RESTY_DJANGO = {
         **limits_site,
+        "LIMITS": {"REFRESH": 3600.0},  # policies are not read again in a thread without the test's transaction
         "QLESS": {"URL": valkey_url, "WORKER_NAME": "worker-1"},
         "CACHES": {"pages": {}},
     }
