@@ -38,7 +38,7 @@ QUEUES, GROUPS, CLASSES = 40, 90, 30
 BATCHES = 500
 """Number of times at which jobs end."""
 PUT = 20_000
-"""Maximum number of jobs that are put; more are copies of these, made by a script on the server."""
+"""Maximum number of jobs that are put. More are copies of these, made by a script on the server, a multiple of them."""
 
 # Copies jobs. Keys: the prefix. Arguments: the number of copies of each job, the difference between the numbers of two
 # copies, and the jids; the oldest failures first, since their groups' lists are written anew.
@@ -127,8 +127,8 @@ def fill(store: Any, client: Any, count: int) -> None:
     base = min(count, PUT)
     put_jobs(client, base // 4)
     index(client)
-    if count > base:
-        copy_jobs(store, base, count // base - 1)
+    if copies := count // base - 1:
+        copy_jobs(store, base, copies)
 
 
 def copy_jobs(store: Any, base: int, copies: int) -> None:
