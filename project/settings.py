@@ -232,7 +232,11 @@ SPECTACULAR_SETTINGS = {
 RESTY_DJANGO: dict[str, Any] = {
     "IDS": {"NODE": "demo"},
     "SHARED_DICTS": _shared_dicts(),
-    **({"QLESS": {"LINKS": "project.shop.tasks.order_links"}} if JOBS else {}),
+    **(
+        {"QLESS": {"LINKS": "project.shop.tasks.order_links", "ARCHIVE": {"RETENTION": "365d" if DEMO else None}}}
+        if JOBS
+        else {}
+    ),
     "LIMITS": {
         # The simulated visitors set their addresses; on a real site, list the load balancers.
         "PROXIES": ["127.0.0.0/8", "::1/128"] if DEMO_TRAFFIC else [],

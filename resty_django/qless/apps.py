@@ -12,6 +12,7 @@ class QlessConfig(appconfig.RestyAppConfig):
     name = "resty_django.qless"
     label = "resty_qless"
     verbose_name = _("Jobs")
+    default_auto_field = "django.db.models.BigAutoField"
     system_checks = ("resty_django.checks.check_core", "resty_django.qless.checks.check_qless")
     parts = (
         Part(
@@ -20,6 +21,7 @@ class QlessConfig(appconfig.RestyAppConfig):
             permissions=("resty_qless.view_job",),
             page="resty_qless_queue_changelist",
             order=40,
+            erases=True,
             tells=True,
         ),
     )

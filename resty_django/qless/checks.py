@@ -7,6 +7,7 @@
 | `resty_qless.E003` | a module from which jobs may come does not exist |
 | `resty_qless.E006` | redis-py is not installed, but jobs are configured |
 | `resty_qless.W001` | redis-py is not installed, but a cache uses Redis |
+| `resty_qless.W002` | the archive keeps jobs for a shorter time than Redis does by default |
 | `resty_qless.I001` | redis-py is not installed, and nothing needs it yet |
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -29,6 +30,9 @@ from resty_django.conf.schema import key_text, see_key
 from .errors import CLAUSE
 from .settings import QlessSettings
 
+JOBS_HISTORY: Final = 604_800
+"""The default of the option jobs-history, in seconds."""
+
 
 def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check the section QLESS. Sites that have not set it may use no jobs, so they get an Info at most."""
@@ -38,7 +42,7 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         return []  # the settings check reports it
     if not extras.is_installed("redis"):
         return [_missing_package(), *_modules(section)]
-    return [*_server(section), *_modules(section)] if raw_section("QLESS") else []
+    return [*_server(section), *_modules(section), *_archive(section)] if raw_section("QLESS") else []
 
 
 def _missing_package() -> CheckMessage:
@@ -86,6 +90,14 @@ def _modules(section: QlessSettings) -> Iterator[CheckMessage]:
         if not exists:
             text = f"{key_text(('QLESS', 'MODULES'))} names the module {module!r}, which does not exist."
             yield _error("resty_qless.E003", ("QLESS", "MODULES"), text, "Fix the module name or remove it.")
+
+
+def _archive(section: QlessSettings) -> Iterator[CheckMessage]:
+    path = ("QLESS", "ARCHIVE", "RETENTION")
+    if section.archive.retention is not None and section.archive.retention < JOBS_HISTORY:
+        text = f"{key_text(path)} is shorter than 7 days, for which Redis keeps complete jobs by default."
+        hint = f'Use a longer time, such as "365d", or None for no archive.{see_key(path)}'
+        yield Warning(text, hint=hint, id="resty_qless.W002")
 
 
 def _error(number: str, path: tuple[str, ...], text: str, hint: str) -> Error:

@@ -13,6 +13,7 @@ from resty_django.health import Finding
 from resty_django.redis.errors import StoreError
 
 if TYPE_CHECKING:
+    from .archive.marks import ArchiveStatus
     from .clients.client import Client
     from .clients.replies import QueueCounts, StuckJob
 
@@ -27,8 +28,9 @@ def probe() -> Iterator[Finding]:
     """Report whether the server answers, its version, and whether it persists the jobs.
 
     Warns of stalled jobs, jobs that wait in a queue without a worker, stuck jobs, periodic tasks in such queues, tasks
-    that workers refuse, recurring jobs of deleted tasks, and jobs that have failed recently.
+    that workers refuse, recurring jobs of deleted tasks, an archive that is late, and jobs that have failed recently.
     """
+    from .archive.marks import status
     from .clients.default import default_client
     from .clients.failures import failures_between
     from .clients.statistics import latencies
@@ -63,6 +65,7 @@ def probe() -> Iterator[Finding]:
         stuck, examined = _stuck_jobs(client, queues)
         recent = failures_between(client, list(failed)[:MOST_GROUPS], since)
         server = server_info(redis, client.prefix)
+        archive = status(client) if conf.qless.archive.enabled else None
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
         return
@@ -108,6 +111,8 @@ def probe() -> Iterator[Finding]:
     for recurring in abandoned:
         text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
         yield Finding("warning", f"recurring {recurring.job.jid}", text)
+    if archive is not None:
+        yield _archive_finding(archive)
     least = conf.qless.failed_warning
     for group, count in sorted(failed.items()):
         new = recent[group].count if group in recent else 0
@@ -115,6 +120,24 @@ def probe() -> Iterator[Finding]:
         if new:
             text += f" {new:,} of them in the last {conf.qless.failed_window / 60:g} minutes."
         yield Finding("warning" if least and new >= least else "ok", f"failed {group}", text)
+
+
+def _archive_finding(archive: ArchiveStatus) -> Finding:
+    """Report how far the archive is behind, and what Redis deleted before it was archived."""
+    texts = [f"{archive.written:,} jobs written; {archive.behind:,} complete jobs are not archived yet."]
+    if archive.stopped:
+        texts.append("No process writes it. Start manage.py runqless, or run manage.py qless_archive regularly.")
+    if archive.late:
+        texts.append(
+            f"The oldest one ended {archive.lag:,.0f} s ago, and Redis keeps {archive.keeps:,.0f} s and "
+            f"{archive.kept:,} jobs. Run manage.py qless_archive, or raise jobs-history and jobs-history-count."
+        )
+    if archive.lost:
+        texts.append(f"{archive.lost:,} jobs were deleted before they were archived.")
+    if archive.skipped:
+        texts.append(f"{archive.skipped:,} jobs could not be stored; see the log resty_django.qless.archive.")
+    warns = archive.stopped or archive.late or archive.loses
+    return Finding("warning" if warns else "ok", "job archive", " ".join(texts))
 
 
 def _stuck_jobs(client: Client, queues: list[QueueCounts]) -> tuple[list[StuckJob], int]:

@@ -1,4 +1,5 @@
-"""Unmanaged models of the job queue, for Django's permissions and admin. No tables: the jobs are in Redis."""
+"""Models of the job queue: the archive of finished jobs, and unmanaged models for Django's permissions and admin, since
+jobs are in Redis."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import ClassVar, Self
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.fields import ExactCharField
 from resty_django.models import NoRows
 from resty_django.text import one_line
 
@@ -119,6 +121,72 @@ class About(Named):
         managed = False
         verbose_name = _("about")
         verbose_name_plural = _("about")
+
+
+class ArchivedJob(models.Model):
+    """A finished job in the archive: its latest end. Arguments and history are redacted; times are UTC.
+
+    `key`: the token of the jid. `text`: what a search compares, in lower case.
+    """
+
+    class State(models.TextChoices):
+        COMPLETE = "complete", _("complete")
+        FAILED = "failed", _("failed")
+        CANCELED = "canceled", _("canceled")
+
+    class Arguments(models.TextChoices):
+        COMPLETE = "complete", _("complete")
+        REDACTED = "redacted", _("redacted")
+        CUT = "cut", _("not complete")
+        ERASED = "erased", _("erased")
+
+    key = ExactCharField(_("jid"), max_length=255, unique=True)
+    klass = ExactCharField(_("class"), max_length=200)
+    queue = ExactCharField(_("queue"), max_length=200)
+    state = models.CharField(_("state"), max_length=8, choices=State)
+    priority = models.FloatField(_("priority"), default=0)
+    tags = models.TextField(_("tags"), default="[]")
+    txid = ExactCharField(_("transaction"), max_length=200, blank=True)
+    arguments = models.TextField(_("arguments"), default="null")
+    arguments_are = models.CharField(_("arguments are"), max_length=8, choices=Arguments)
+    error_group = models.CharField(_("failure group"), max_length=200, blank=True)
+    error_message = models.TextField(_("error"), blank=True)
+    worker = models.CharField(_("worker"), max_length=200, blank=True)
+    retries = models.IntegerField(_("retries"), default=0)
+    retries_left = models.IntegerField(_("retries left"), default=0)
+    put_at = models.DateTimeField(_("put"))
+    started_at = models.DateTimeField(_("started"), null=True)
+    finished_at = models.DateTimeField(_("finished"))
+    waited = models.FloatField(_("seconds waiting"), null=True)
+    ran = models.FloatField(_("seconds running"), null=True)
+    history = models.TextField(_("history"), default="[]")
+    text = models.TextField(_("text"), default="")
+
+    class Meta:
+        verbose_name = _("archived job")
+        verbose_name_plural = _("archive")
+        default_permissions = ()
+        indexes = (
+            models.Index(fields=("put_at", "id"), name="resty_qless_archive_put"),
+            models.Index(fields=("klass", "put_at", "id"), name="resty_qless_archive_class"),
+            models.Index(fields=("queue", "put_at", "id"), name="resty_qless_archive_queue"),
+            models.Index(fields=("state", "put_at", "id"), name="resty_qless_archive_state"),
+            models.Index(fields=("txid", "put_at", "id"), name="resty_qless_archive_txid"),
+            models.Index(fields=("finished_at",), name="resty_qless_archive_finished"),
+        )
+
+    def __str__(self) -> str:
+        """Return the jid, with unprintable characters escaped."""
+        return one_line(self.name)
+
+    @classmethod
+    def from_name(cls, name: str) -> Self:
+        return cls(key=token(name))
+
+    @property
+    def name(self) -> str:
+        """The jid."""
+        return name_of(self.key)
 
 
 def token(name: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from django.utils.translation import gettext as _
 
 from resty_django import overview
-from resty_django.conf import raw_section
+from resty_django.conf import conf, raw_section
 from resty_django.extras import MissingExtra
 from resty_django.metrics import Family, Sample
 from resty_django.overview import Figure, Row, Tile
@@ -149,7 +149,28 @@ def families() -> Iterator[Family]:
         ("queue",),
         [Sample((queue.name,), queue.minutes[-2]) for queue in queues if queue.minutes],
     )
+    if conf.qless.archive.enabled:
+        yield from _of_archive()
     yield from _of_today([queue for queue in queues if queue.stats is not None])
+
+
+def _of_archive() -> Iterator[Family]:
+    from .archive.marks import status
+
+    archive = status(_client())
+    figures: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
+        (
+            "lag_seconds",
+            "gauge",
+            "Age of the oldest complete job that is not archived yet, 0 without one.",
+            archive.lag,
+        ),
+        ("behind", "gauge", "Complete jobs that are not archived yet.", archive.behind),
+        ("written", "counter", "Rows written to the archive.", archive.written),
+        ("lost", "counter", "Jobs that were deleted before they were archived.", archive.lost),
+    )
+    for name, kind, text, value in figures:
+        yield Family(f"resty_jobs_archive_{name}", kind, text, (), [Sample((), value)])
 
 
 def _of_today(queues: list[QueueStatistics]) -> Iterator[Family]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resty_django.conf import validators
-from resty_django.conf.schema import above, at_least, between, one_of, section, setting
+from resty_django.conf.schema import above, at_least, between, duration, one_of, section, setting
 
 POOLS = ("threads", "processes")
 """Where workers run sync jobs."""
@@ -40,6 +40,24 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """The archive of finished jobs in the site's database.
+
+    - `retention`: time for which finished jobs are kept (None: no archive).
+    - `workers`: whether workers write it; otherwise only `manage.py qless_archive` does.
+    - `batch`: maximum number of jobs in a transaction.
+    """
+
+    retention: float | None = duration(None, check=at_least(3600))
+    workers: bool = setting(True)
+    batch: int = setting(500, check=between(1, 5000))
+
+    @property
+    def enabled(self) -> bool:
+        return self.retention is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QlessSettings:
     """The job queue.
 
@@ -59,6 +77,7 @@ class QlessSettings:
     - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
       within this number of seconds.
+    - `archive`: the archive of finished jobs.
     """
 
     alias: str = setting("default", check=validators.known_cache)
@@ -81,3 +100,4 @@ class QlessSettings:
     max_latency: float | None = setting(None, check=above(0))
     failed_window: float = setting(3600.0, check=above(0))
     failed_warning: int = setting(1, check=at_least(0))
+    archive: ArchiveSettings = section(ArchiveSettings)

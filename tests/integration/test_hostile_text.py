@@ -208,6 +208,7 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "resty_alerts": [[], ["--test"]],
     "resty_metrics": [[], ["--rules"], ["--dashboard"]],
     "txid": [["parse", HOSTILE], ["make", HOSTILE], ["batch", HOSTILE], ["min", HOSTILE]],
+    "qless_archive": [[], ["--again"], ["--status", "--json"]],
     "qless_core": [["--prefix", HOSTILE]],
     "qless_recurring": [[], ["--prune", "--dry-run"]],
     "qless_stats": [[], ["--json"], ["--queue", HOSTILE], ["--max-waiting", "0", "--max-failed", "0"]],

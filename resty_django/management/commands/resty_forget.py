@@ -18,8 +18,8 @@ log = logger("resty_django")
 EXIT_INCOMPLETE: Final = 2
 EVERYWHERE: Final = (
     "Log files, and records shipped to a log server: records of rejected requests contain the path and the key.",
-    "The database, except for the rows of quotas: the admin's history, and rows of your own models.",
-    "Jobs: arguments, results and errors. Complete jobs are deleted after jobs-history (7 days); failed jobs "
+    "The database, except for the rows of quotas and archived jobs: the admin's history, and rows of your own models.",
+    "Jobs in Redis: arguments, results and errors. Complete jobs are deleted after jobs-history (7 days); failed jobs "
     "stay until they are retried or cancelled.",
     "Expired items: their bytes stay in the dictionary's memory until they are overwritten.",
 )
@@ -28,8 +28,8 @@ EVERYWHERE: Final = (
 class Command(BaseCommand):
     help = (
         "Erase keys, such as IP addresses and primary keys of users, from the states of limits, the lists of "
-        "most rejected keys, and the caches' lists of slowest keys. Lists the data that is not erased. Exit "
-        "code: 0, or 2 if a store did not respond."
+        "most rejected keys, the caches' lists of slowest keys, and archived jobs. Lists the data that is not erased. "
+        "Exit code: 0, or 2 if a store did not respond."
     )
     requires_system_checks: list[str] = []
 

@@ -10,7 +10,20 @@ from django.contrib import admin
 from resty_django import extras
 from resty_django.admin.deferred import DeferredAdmin
 
-from ..models import About, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
+from ..models import (
+    About,
+    ArchivedJob,
+    FailureGroup,
+    Job,
+    JobClass,
+    JobGroup,
+    Named,
+    Option,
+    Queue,
+    RecurringJob,
+    Tag,
+    Worker,
+)
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     Queue: ("queues.QueueAdmin", ("bulk", "undo", "pause", "unpause", "forget")),
@@ -47,10 +60,11 @@ def register(site: admin.AdminSite) -> None:
         return
     for model, (name, pages) in CLASSES.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))
+    _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "change"))
     _register(site, About, "about.AboutAdmin", ("changelist",))
 
 
-def _register(site: admin.AdminSite, model: type[Named], name: str, pages: tuple[str, ...]) -> None:
+def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str, pages: tuple[str, ...]) -> None:
     site.register(
         model,
         DeferredAdmin,

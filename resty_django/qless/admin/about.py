@@ -30,7 +30,7 @@ from ..errors import QlessError
 from ..models import About, Job
 from ..tasks.registry import allowed
 from . import formatting, operations
-from .base import NAV_ITEMS, PERMISSIONS, TEMPLATES, JobsAdmin
+from .base import PERMISSIONS, TEMPLATES, JobsAdmin, nav_items
 from .glossary import OPERATION_HELP, STATE_HELP
 
 Fact = tuple[Any, Any]
@@ -47,6 +47,7 @@ PAGES: Final = {
     "worker": gettext_lazy("Workers with their queues, states and jobs."),
     "tag": gettext_lazy("Tags that at least two jobs have."),
     "recurringjob": gettext_lazy("Jobs that are created at an interval, with their next times."),
+    "archivedjob": gettext_lazy("Finished jobs that Redis no longer has."),
     "option": gettext_lazy("Options that apply to all clients."),
 }
 DOCS: Final = {
@@ -198,7 +199,7 @@ def _operation_facts() -> Iterator[Fact]:
 
 
 def _page_links(request: HttpRequest) -> Iterator[Fact]:
-    for model, label in NAV_ITEMS:
+    for model, label in nav_items():
         if model in PAGES:
             yield format_html('<a href="{}">{}</a>', formatting.list_url(model), label), PAGES[model]
     if request.user.has_perm(PERMISSION):

@@ -17,20 +17,21 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.charts import Chart
 from resty_django.admin.tables import Table
+from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
 from .. import audit
 from ..clients.default import default_client
 from ..errors import QlessError
-from ..models import Named, name_of, token
+from ..models import ArchivedJob, Named, name_of, token
 from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
 from .operations import OPERATIONS, Operation
 
-M = TypeVar("M", bound=Named)
+M = TypeVar("M", bound=Named | ArchivedJob)
 TEMPLATES: Final = "admin/resty_qless"
-NAV_ITEMS: Final = (
+NAV_ITEMS: Final[Sequence[tuple[str, Any]]] = (
     ("queue", _("Queues")),
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
@@ -39,6 +40,7 @@ NAV_ITEMS: Final = (
     ("worker", _("Workers")),
     ("tag", _("Tags")),
     ("recurringjob", _("Recurring")),
+    ("archivedjob", _("Archive")),
     ("option", _("Configuration")),
     ("about", _("About")),
 )
@@ -53,6 +55,11 @@ PERMISSIONS: Final = (
     "configure_jobs",
     "control_worker",
 )
+
+
+def nav_items() -> list[tuple[str, Any]]:
+    """Return the models of the tabs and their labels; the archive only if the site has one."""
+    return [item for item in NAV_ITEMS if item[0] != "archivedjob" or conf.qless.archive.enabled]
 
 
 class NamedOperation(Protocol):
@@ -215,7 +222,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         tables = (context.get("table"), *context.get("extra_tables", ()))
         shared_context = {
             "exports": [*(table.export for table in tables if table and table.export), *context.get("charts", ())],
-            "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in NAV_ITEMS],
+            "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in nav_items()],
             "jobs_url": list_url("job"),
             "search": {"suggestions": FIELD_SUGGESTIONS},
             "live": self.live and request.method == "GET",
@@ -290,7 +297,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         )
 
     @staticmethod
-    def add_history(request: HttpRequest, text: str, *rows: Named) -> None:
+    def add_history(request: HttpRequest, text: str, *rows: Named | ArchivedJob) -> None:
         """Add a log entry with `text` to the history of each of `rows`."""
         audit.note(request.user, rows, text)
 

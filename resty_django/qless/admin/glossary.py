@@ -17,6 +17,7 @@ STATE_HELP: Final[Mapping[str, Any]] = {
     "depends": _("The job waits until other jobs are complete."),
     "failed": _("The job failed or lost its worker too many times. It stays here until it is retried or canceled."),
     "complete": _("The job has finished. It is deleted after the time set in the options."),
+    "canceled": _("The job was canceled and deleted. Only the archive still has it."),
     "recurring": _("A template that creates a job in its queue at each interval."),
     "skipped": _("The job did not run, because a job for which it waited has failed or was skipped."),
     "paused": _("State of a queue: workers receive no jobs from it."),

@@ -29,6 +29,7 @@ from ..errors import QlessError
 from ..models import name_of, token
 from ..search.query import QueryError
 from . import formatting, job_graph, operations
+from .archived import archive_hint, archive_table, archived
 from .arguments import display_json
 from .base import TEMPLATES
 from .callbacks import callbacks_table, outcome_facts
@@ -104,6 +105,8 @@ class JobAdmin(NewJob):
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
+        if text and archived(text):
+            return HttpResponseRedirect(formatting.url("archivedjob", text))
         queues = queues_of(client)
         search: SearchContext = {"suggestions": suggestions(client, queues), "examples": _examples()}
         try:
@@ -113,10 +116,11 @@ class JobAdmin(NewJob):
             return self.page(
                 request, f"{TEMPLATES}/list.html", {"title": _("Jobs"), "filters": {"q": text}, "search": search}
             )
-        if job_filter.state and job_filter.state not in formatting.STATES:
+        if job_filter.state and job_filter.state not in (*formatting.STATES, "canceled"):
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
         table = with_export(table, job_list)
+        archive_matches = None if table.pager.next else archive_table(request, client, job_filter)
         return self.list_page(
             request,
             table,
@@ -125,7 +129,12 @@ class JobAdmin(NewJob):
             notes=notes(job_list.lookup),
             form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
-            hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list)],
+            hints=[
+                *_tag_hints(client, job_filter),
+                *_inside_hints(request, job_list),
+                *(archive_hint(request, job_filter) if table.pager.next else ()),
+            ],
+            extra_tables=[archive_matches] if archive_matches else [],
             operations=self.operations_for(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
@@ -146,7 +155,7 @@ class JobAdmin(NewJob):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show a job (404 if it does not exist); redirect to the page of a recurring job."""
+        """Show a job (404 if it does not exist); redirect to the page of a recurring or an archived job."""
         self.check_view_permission(request)
         client, row = self.client(), self.model(key=unquote(object_id))
         jid = name_of(row.key)
@@ -154,6 +163,8 @@ class JobAdmin(NewJob):
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))
         context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
+        if job is None and archived(jid):
+            return HttpResponseRedirect(formatting.url("archivedjob", jid))
         if job is None:
             return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
         return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})

@@ -17,9 +17,10 @@ from django.views.decorators.http import require_http_methods
 from resty_django.conf import conf
 
 from ..models import Job as JobRow
-from ..models import token
+from ..models import name_of, token
 from ..tasks import calls
 from . import formatting
+from .archived import initial_of
 from .arguments import arguments_help, new_arguments
 from .base import TEMPLATES
 from .bulk import enqueued_message
@@ -33,7 +34,8 @@ class NewJob(StuckList):
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def start_view(self, request: HttpRequest) -> HttpResponse:
-        """Choose a task, then enqueue a job of it. URL parameter `task`: its name."""
+        """Choose a task, then enqueue a job of it. URL parameters: `task`, its name; `archived`, an archived job whose
+        arguments and options the form begins with."""
         if not self.may(request, "start_job"):
             raise PermissionDenied
         choices = {choice.klass: choice for choice in calls.choices()}
@@ -47,13 +49,16 @@ class NewJob(StuckList):
             return self.page(request, f"{TEMPLATES}/new_job.html", {**context, "task_form": task_form})
         choice, client = choices[klass], self.client()
         queues = dict.fromkeys(filter(None, (choice.queue, *queues_of(client), *conf.qless.worker.queues)))
-        initial = {
+        initial: dict[str, Any] = {
             "queue": token(choice.queue) if choice.queue else None,
             "arguments": json.dumps(calls.example_data(klass), indent=2),
             "priority": f"{choice.priority:g}",
             "retries": choice.retries,
             "tags": ", ".join(choice.tags),
         }
+        initial |= initial_of(request.GET.get("archived", ""), klass)
+        if initial["queue"]:
+            queues.setdefault(name_of(initial["queue"]))
         data = request.POST if request.method == "POST" else None
         form = JobForm(data, [*queues], initial, arguments_help(klass, edits=False))
         if request.method == "POST" and form.is_valid():

@@ -6,6 +6,9 @@
 --                                 it wait for the others. For lists too long for one call. Expires after an hour
 -- log       jid message [json]    Appends to the history
 -- Cost      one step for each job, and for each tag and dependency of a canceled job
+-- While workers write an archive, `canceled` lists up to 10 000 canceled jobs for it, as JSON {at, job}; see
+-- archive/marks.py.
+local MAX_CANCELED, MAX_CANCELED_DATA = 10000, 65536
 if command == 'cancel' then
   need('Cancel', 'jid', ARGV[3])
   settings()
@@ -23,6 +26,21 @@ if command == 'cancel' then
     end
   end
   local ended = {}
+  local seen = tonumber((call('HGET', prefix .. 'archive', 'at')))
+  local archived = seen and now - seen < 86400
+  local function save(jid)
+    local job = read(jid, true)
+    if #(job[DATA] or '') > MAX_CANCELED_DATA then
+      job[DATA] = 'null'
+    end
+    local valid, text = pcall(job_json, jid, job) -- another client may have written anything
+    if not valid or call('LLEN', prefix .. 'canceled') >= MAX_CANCELED then
+      call('HINCRBY', prefix .. 'archive', 'lost', 1)
+      call('HSET', prefix .. 'archive', 'lost-at', now)
+    else
+      call('RPUSH', prefix .. 'canceled', '{"at":' .. format('%.6f', now) .. ',"job":' .. text .. '}')
+    end
+  end
   local function cancel(jid)
     local key = JOB .. jid
     local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags')
@@ -39,6 +57,9 @@ if command == 'cancel' then
     end
     if not state then
       return
+    end
+    if archived then
+      save(jid)
     end
     for _, suffix in ipairs({'-work', '-locks', '-scheduled', '-depends'}) do
       call('ZREM', QUEUE .. queue .. suffix, jid)

@@ -1,7 +1,7 @@
 -- Renders a job as JSON. Values that already are JSON pass through unchanged.
 
 -- Indexes into the result of `read`.
-local KLASS, REMAINING, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 11, 12, 13, 14, 15
+local KLASS, REMAINING, DATA, TIME, STATE, WORKER, EXPIRES, TRACKED = 1, 5, 6, 11, 12, 13, 14, 15
 
 -- Return the fields of a job, false for missing ones. STATE, WORKER and EXPIRES only with `with_state`, since a pop
 -- changes them. The caller adds TRACKED.

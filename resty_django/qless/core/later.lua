@@ -220,9 +220,10 @@ local function later()
   end
 
   -- Delete at most `limit` complete jobs that are too old, then at most `limit` beyond the configured count. Return
-  -- whether any are left.
+  -- whether any are left. Those that no worker has written to the archive yet are counted, see archive/marks.py.
   local function expire(life, kept, limit)
     local completed, left = prefix .. 'completed', false
+    local archived = tonumber((call('HGET', prefix .. 'archive', 'until')))
     life = life == life and life or 604800 -- not NaN
     for round = 1, kept >= 0 and 2 or 1 do
       local gone
@@ -231,6 +232,12 @@ local function later()
       else
         local surplus = math.min(call('ZCARD', completed) - floor(kept), limit)
         gone = surplus > 0 and call('ZRANGE', completed, 0, surplus - 1) or {}
+      end
+      local last = archived and gone[1] and call('ZSCORE', completed, gone[#gone])
+      if last and tonumber(last) > archived then
+        local lost = call('ZCOUNT', completed, format('(%.17g', archived), last)
+        call('HINCRBY', prefix .. 'archive', 'lost', math.min(lost, #gone))
+        call('HSET', prefix .. 'archive', 'lost-at', now)
       end
       for _, jid in ipairs(gone) do
         local tags = call('HGET', JOB .. jid, 'tags')

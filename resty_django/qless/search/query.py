@@ -17,7 +17,8 @@ from django.utils.translation import gettext as _
 
 FIELDS: Final = ("state", "class", "queue", "tag", "txid", "error", "age", "args")
 """The names of fields. `args` may be followed by the path of an argument: `args.customer.id`."""
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete", "canceled")
+"""`canceled`: of jobs in the archive alone."""
 FIELD_SUGGESTIONS: Final = (
     *(f"{name}{'.' if name == 'args' else ':'}" for name in FIELDS),
     *(f"state:{state}" for state in STATES),
@@ -101,17 +102,18 @@ def _term(field: str, value: str, quoted: bool) -> Term:
             _("There is no state %(state)s. The states are %(states)s.") % {"state": value, "states": ", ".join(STATES)}
         )
     if name == "age":
-        _age(value)
+        age_limit(value)
     return Term(name, value, path.casefold().removeprefix("kwargs."), quoted)
 
 
 def age_fits(value: str, age: float) -> bool:
     """Return whether an age in seconds fits a condition such as `>1h`. Raises `QueryError`."""
-    sign, seconds = _age(value)
+    sign, seconds = age_limit(value)
     return age > seconds if sign == ">" else age < seconds
 
 
-def _age(value: str) -> tuple[str, float]:
+def age_limit(value: str) -> tuple[str, float]:
+    """Return the sign, `<` or `>`, and the seconds of a condition such as `>1h`. Raises `QueryError`."""
     match = _AGE.fullmatch(value.strip())
     if match is None:
         raise QueryError(

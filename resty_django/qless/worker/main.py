@@ -20,6 +20,7 @@ from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
 from resty_django.timeline import autostart as timeline
 
+from ..archive import runner as archive
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
@@ -103,6 +104,7 @@ def serve(
     started = start_events()
     alerts = start_in_worker()
     timeline.start_in_worker()
+    archiver = archive.start_in_worker(client)
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
         return loop.run()
@@ -111,8 +113,9 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
-        if alerts is not None:
-            alerts.stop()
+        for thread in (alerts, archiver):
+            if thread is not None:
+                thread.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         heartbeat_process.stop(heartbeat_pid)

@@ -1,0 +1,230 @@
+"""Rows of the archive, made from jobs: redacted, bounded in length, and without characters that a database rejects."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from resty_django.health import described
+from resty_django.text import logger
+
+from ..clients.job import Job
+from ..clients.serialization import readable
+from ..errors import QlessError
+from ..models import ArchivedJob, token
+from ..redaction import HIDDEN, redacted_arguments, without_secrets
+from ..search.terms import Document, document, error_text
+
+log = logger("resty_django.qless.archive")
+
+MAX_KEY: Final = 255
+"""Maximum length of a jid's token; longer jids are not archived."""
+MAX_NAME: Final = 200
+MAX_ARGUMENTS: Final = 20_000
+"""Maximum length of the redacted arguments as JSON; longer ones are cut and not searched."""
+MAX_MESSAGE: Final = 10_000
+"""Maximum length of an error message; the end of a longer one is kept."""
+MAX_HISTORY: Final = 100
+"""Maximum number of entries of the history: the first one and the latest ones."""
+MAX_DETAILS: Final = 500
+"""Maximum length of each text in the history."""
+MAX_TEXT: Final = 8000
+"""Maximum length of the searched text."""
+
+FIELDS: Final = tuple(field.name for field in ArchivedJob._meta.concrete_fields if not field.primary_key)
+_NUL: Final = re.compile("\x00")
+
+
+def to_db(timestamp: float) -> datetime:
+    """Return epoch seconds as the database stores them: UTC, without a time zone if the site has `USE_TZ = False`."""
+    moment = datetime.fromtimestamp(timestamp, UTC)
+    return moment if settings.USE_TZ else moment.replace(tzinfo=None)
+
+
+def from_db(moment: datetime) -> float:
+    """Return a time from the database as epoch seconds."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
+    """Return the row of a job that ended at `finished`; None if its jid is too long.
+
+    If the arguments cannot be read or redacted, the row has none.
+    """
+    key = token(job.jid)
+    if len(key) > MAX_KEY:
+        return None
+    history = _history(job, state, finished)
+    put = _timestamp(history[0] if history else {}, finished)
+    started, worker = _latest_run(history)
+    failure = _failure(job) if state != ArchivedJob.State.COMPLETE else {}
+    arguments, arguments_are = _arguments(job)
+    tags = [_clean(str(tag)) for tag in job.tags]
+    row = ArchivedJob(
+        key=key,
+        klass=_clean(job.klass, MAX_NAME),
+        queue=_clean(_queue(job, history), MAX_NAME),
+        state=state,
+        priority=job.priority,
+        tags=json.dumps(tags, ensure_ascii=False),
+        txid=_clean(job.txid or "", MAX_NAME),
+        arguments=arguments,
+        arguments_are=arguments_are,
+        error_group=_clean(str(failure.get("group") or ""), MAX_NAME),
+        error_message=_clean(str(failure.get("message") or "")[-MAX_MESSAGE:]),
+        worker=_clean(worker, MAX_NAME),
+        retries=_small(job.original_retries),
+        retries_left=_small(max(0, job.retries_left)),
+        put_at=_moment(put, finished),
+        started_at=None if started is None else _moment(started, finished),
+        finished_at=_moment(finished, finished),
+        waited=None if started is None else max(0.0, started - put),
+        ran=None if started is None else max(0.0, finished - started),
+        history=json.dumps(history, ensure_ascii=False),
+    )
+    row.text = text_of(document_of(row))
+    return row
+
+
+def document_of(row: ArchivedJob) -> Document:
+    """Return what a search sees of a row."""
+    return document(
+        *(row.name, row.klass, arguments_of(row)),
+        txid=row.txid,
+        tags=tags_of(row),
+        error=error_text({"group": row.error_group, "message": row.error_message}) if row.error_group else "",
+    )
+
+
+def arguments_of(row: ArchivedJob) -> Any:
+    """Return the stored arguments, which were redacted when the row was written; None if they are cut."""
+    return None if row.arguments_are == ArchivedJob.Arguments.CUT else _loaded(row.arguments, None)
+
+
+def erase(rows: QuerySet[ArchivedJob]) -> None:
+    """Erase what rows contain about people. The rows stay, so that jobs in Redis are not archived again."""
+    rows.update(
+        arguments="null",
+        arguments_are=ArchivedJob.Arguments.ERASED,
+        tags="[]",
+        txid="",
+        error_group="",
+        error_message="",
+        history="[]",
+        text="",
+    )
+
+
+def tags_of(row: ArchivedJob) -> list[str]:
+    return [str(tag) for tag in _loaded(row.tags, [])]
+
+
+def history_of(row: ArchivedJob) -> list[dict[str, Any]]:
+    return [entry for entry in _loaded(row.history, []) if isinstance(entry, dict)]
+
+
+def text_of(job: Document) -> str:
+    """Return the texts of a document, in lower case, one per line."""
+    texts = (job.jid, job.klass, job.txid, *job.tags, job.error, *(value for _path, value in job.values))
+    return _clean("\n".join(filter(None, texts)).casefold(), MAX_TEXT)
+
+
+def _arguments(job: Job) -> tuple[str, str]:
+    """Return the redacted arguments as JSON, and which of `ArchivedJob.Arguments` they are."""
+    try:
+        data = job.data
+        shown = redacted_arguments(job.klass, data)
+        if isinstance(shown, dict) and shown.get("args") == HIDDEN and isinstance(data.get("args"), list):
+            shown = {**shown, "args": [HIDDEN] * len(data["args"])}  # the shape by which the search knows a task
+        text = _json(shown)
+        redacted = text != json.dumps(data, ensure_ascii=False, default=str)
+    except Exception as error:  # data of a shape that nobody expects
+        log.warning("job %s is archived without its arguments: %s", readable(job.jid, 100), described(error))
+        return "null", ArchivedJob.Arguments.CUT
+    if len(text) > MAX_ARGUMENTS:
+        return text[:MAX_ARGUMENTS], ArchivedJob.Arguments.CUT
+    return text, ArchivedJob.Arguments.REDACTED if redacted else ArchivedJob.Arguments.COMPLETE
+
+
+def _json(value: Any) -> str:
+    return _clean(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _history(job: Job, state: str, finished: float) -> list[dict[str, Any]]:
+    """Return the history without secrets; with an entry for a cancellation, for which the core has none."""
+    try:
+        entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
+    except QlessError:
+        entries = []
+    if len(entries) > MAX_HISTORY:
+        entries = [entries[0], *entries[1 - MAX_HISTORY :]]
+    if state == ArchivedJob.State.CANCELED:
+        entries.append({"what": "canceled", "when": int(finished)})
+    return [
+        {_clean(str(key), MAX_DETAILS): _detail(value) for key, value in without_secrets(e).items()} for e in entries
+    ]
+
+
+def _detail(value: Any) -> Any:
+    """Return a value of the history; one that is not a plain value as bounded JSON."""
+    if isinstance(value, int | float) or value is None:
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return _clean(text, MAX_DETAILS)
+
+
+def _latest_run(history: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
+    """Return when a worker took the job for the last time, and which one."""
+    for entry in reversed(history):
+        if entry.get("what") in ("popped", "taken"):
+            return _timestamp(entry, None), str(entry.get("worker") or "")
+    return None, ""
+
+
+def _queue(job: Job, history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the queue of a job, which a complete job has only in its history."""
+    if job.queue_name:
+        return job.queue_name
+    return next((str(entry["q"]) for entry in reversed(history) if entry.get("what") == "put" and entry.get("q")), "")
+
+
+def _failure(job: Job) -> Mapping[str, Any]:
+    try:
+        failure = job.failure
+    except QlessError:
+        return {}
+    return failure if isinstance(failure, dict) else {}
+
+
+def _timestamp(entry: Mapping[str, Any], default: Any) -> Any:
+    when = entry.get("when")
+    return float(when) if isinstance(when, int | float) and not isinstance(when, bool) else default
+
+
+def _moment(timestamp: float, finished: float) -> datetime:
+    """Return a time; a job cannot have been put after its end. Times that a database cannot store become its end."""
+    try:
+        return to_db(timestamp if 0 <= timestamp <= finished else finished)
+    except (OverflowError, OSError, ValueError):
+        return to_db(0)
+
+
+def _small(number: float) -> int:
+    return int(max(-(2**31), min(number, 2**31 - 1)))
+
+
+def _clean(text: str, longest: int | None = None) -> str:
+    return _NUL.sub("\ufffd", readable(text, longest))
+
+
+def _loaded(text: str, default: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return default

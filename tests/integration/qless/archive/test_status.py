@@ -1,0 +1,162 @@
+"""What reports the state of the archive, the command, and the erasure of a person's data."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import OperationalError
+
+from resty_django.conf import conf
+from resty_django.health import Finding
+from resty_django.qless import Client, erasing, health, overview
+from resty_django.qless.archive import writer
+from resty_django.qless.checks import check_qless
+from tests.integration.qless.archive.conftest import Clock
+from tests.integration.qless.archive.tools import archive_settings, complete, fail, rows, states, write
+
+pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
+
+
+def finding() -> Finding | None:
+    return next((finding for finding in health.probe() if finding.subject == "job archive"), None)
+
+
+def run(*arguments: str) -> str:
+    output = io.StringIO()
+    call_command("qless_archive", *arguments, stdout=output, stderr=output)
+    return output.getvalue()
+
+
+def test_the_health_of_an_archive(site: Client, clock: Clock) -> None:
+    complete(site, "c1")
+    state = finding()
+    assert state is not None
+    assert state.level == "warning"
+    assert "No process writes it" in state.message
+    write(site)
+    state = finding()
+    assert state is not None
+    assert (state.level, state.message) == ("ok", "1 jobs written; 0 complete jobs are not archived yet.")
+    site.config.set("jobs-history", 100)
+    complete(site, "c2")
+    clock.skew = 60
+    state = finding()
+    assert state is not None
+    assert state.level == "warning"
+    assert "The oldest one ended 60 s ago, and Redis keeps 100 s" in state.message
+    clock.skew = 200
+    complete(site, "c3")
+    state = finding()
+    assert state is not None
+    assert "1 jobs were deleted before they were archived." in state.message
+
+
+def test_no_archive_no_finding(site: Client, settings: Any) -> None:
+    address = settings.RESTY_DJANGO["QLESS"]["URL"]
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, RETENTION=None)}
+    assert not conf.qless.archive.enabled
+    assert finding() is None
+    with pytest.raises(CommandError, match="There is no archive"):
+        run()
+
+
+def test_the_metrics(site: Client) -> None:
+    complete(site, "c1")
+    figures = {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
+    assert figures["resty_jobs_archive_behind"] == 1
+    assert 0 < figures["resty_jobs_archive_lag_seconds"] < 60
+    write(site)
+    figures = {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
+    assert figures == {
+        "resty_jobs_archive_lag_seconds": 0,
+        "resty_jobs_archive_behind": 0,
+        "resty_jobs_archive_written": 1,
+        "resty_jobs_archive_lost": 0,
+    }
+
+
+def test_a_retention_shorter_than_that_of_redis_is_a_warning(site: Client, settings: Any) -> None:
+    address = settings.RESTY_DJANGO["QLESS"]["URL"]
+    for retention, ids in (("2d", ["resty_qless.W002"]), ("365d", []), (None, [])):
+        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, RETENTION=retention)}
+        assert [message.id for message in check_qless()] == ids
+
+
+def test_the_command(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete(site, "c1")
+    assert "1 complete" in run("--status")
+    assert states() == {}
+    assert "1 jobs written, 0 old rows deleted." in run()
+    assert set(states()) == {"c1"}
+    assert json.loads(run("--status", "--json"))["written"] == 1
+    clock.skew = 120
+    complete(site, "c2")
+    run()
+    rows()["c1"].delete()
+    assert "0 jobs written" in run()
+    assert "1 jobs written" in run("--again")
+
+    def down(*args: Any) -> Any:
+        raise OperationalError("down")
+
+    complete(site, "c3")
+    monkeypatch.setattr(writer, "_store", down)
+    with pytest.raises(CommandError, match="down") as caught:
+        run()
+    assert caught.value.returncode == 2
+    site.config.set("jobs-history", 10)
+    clock.skew += 8
+    with pytest.raises(CommandError, match="late") as caught:
+        run("--status")
+    assert caught.value.returncode == 1
+
+
+def test_erasing_a_person(site: Client, clock: Clock) -> None:
+    write(site)
+    complete(site, "address", {"client": "203.0.113.7"})
+    complete(site, "other-address", {"client": "203.0.113.71"})
+    complete(site, "words", {"text": "mail to Ann.Meyer@example.com failed"})
+    complete(site, "number", {"user": 7, "count": 3})
+    complete(site, "tagged", {"user": 3}, tags=["user:7"])
+    complete(site, "other-number", {"user": 77})
+    complete(site, "logged", {"user": 77})
+    fail(site, "error", "ValueError: 203.0.113.7 is not allowed")
+    site.call("log", "logged", "seen", json.dumps({"name": "Zoë"}))
+    complete(site, "cut", {"text": "x " * 20_000, "name": "Ann.Meyer@example.com"})
+    write(site)
+
+    def erased(key: str, dry: bool = False) -> int:
+        return sum(part.count for part in erasing.erase(key, dry))
+
+    def without_data() -> set[str]:
+        return {name for name, row in rows().items() if row.arguments_are == "erased"}
+
+    everything = set(states())
+    assert erased("203.0.113.7", dry=True) == 2
+    assert without_data() == set()
+    assert erased("203.0.113.7") == 2
+    assert without_data() == {"address", "error"}
+    row = rows()["error"]
+    assert (row.arguments, row.error_message, row.history, row.text) == ("null", "", "[]", "")
+    assert erased("7") == 2
+    assert erased("ann.meyer@EXAMPLE.com") == 1
+    assert erased("Zoë") == 1  # in the history
+    assert without_data() == {"address", "error", "number", "tagged", "words", "logged"}
+    assert erased("nobody") == erased("203.0.113.7") == 0
+    write(site, again=True)  # Redis still has the jobs
+    assert without_data() == {"address", "error", "number", "tagged", "words", "logged"}
+    assert set(states()) == everything
+
+
+def test_the_command_resty_forget(site: Client) -> None:
+    complete(site, "address", {"client": "203.0.113.7"})
+    write(site)
+    output = io.StringIO()
+    call_command("resty_forget", "203.0.113.7", stdout=output)
+    assert "jobs: 1 archived jobs erased" in output.getvalue()
+    assert rows()["address"].arguments_are == "erased"

@@ -1,0 +1,55 @@
+"""Finished jobs for the tests of the archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resty_django.qless import Client
+from resty_django.qless.archive.writer import Pass, Writer
+from resty_django.qless.models import ArchivedJob
+
+SEND = "shop.jobs.Send"
+
+
+def archive_settings(url: str, **archive: Any) -> dict[str, Any]:
+    return {"URL": url, "WORKER_NAME": "here-1", "ARCHIVE": {"RETENTION": "365d", **archive}}
+
+
+def write(client: Client, **options: Any) -> Pass:
+    return Writer(client).run(**options)
+
+
+def rows() -> dict[str, ArchivedJob]:
+    return {row.name: row for row in ArchivedJob.objects.all()}
+
+
+def states() -> dict[str, str]:
+    return {name: row.state for name, row in rows().items()}
+
+
+def complete(
+    client: Client, jid: str, data: Any = None, *, queue: str = "mail", klass: str = SEND, **options: Any
+) -> str:
+    """Enqueue a job, and complete it."""
+    client.queues[queue].put(klass, {"order": 7} if data is None else data, jid=jid, priority=1000, **options)
+    job = client.queues[queue].pop()
+    assert job is not None
+    assert job.jid == jid
+    job.complete()
+    return jid
+
+
+def fail(client: Client, jid: str, message: str = "Traceback\nKeyError: 'zip_code'", **options: Any) -> str:
+    """Enqueue a job, and let it fail."""
+    client.queues["mail"].put(SEND, {"order": 8}, jid=jid, priority=1000, **options)
+    job = client.queues["mail"].pop()
+    assert job is not None
+    assert job.jid == jid
+    job.fail("mail-KeyError", message)
+    return jid
+
+
+def drop(client: Client, clock: Any) -> None:
+    """Let Redis delete all complete jobs, as it does after `jobs-history`."""
+    clock.skew += 8 * 86_400
+    complete(client, f"later-{clock.skew:.0f}")
