@@ -69,8 +69,17 @@ class Operator:
         self.click(self.tab.locator(f'#content-main a[href="/admin/{name}/"]').first)
 
     def click(self, target: Any) -> None:
+        """Click something that leads to another page."""
         self._count()
-        target.click()
+        with self.tab.expect_navigation():
+            target.click()
+
+    def download(self, link: Any) -> str:
+        """Click a link to a file, and return its text."""
+        self._count()
+        with self.tab.expect_download() as download:
+            link.click()
+        return str(download.value.path().read_text())
 
     def enter(self, label: str, text: str) -> None:
         """Type a text in a field, and press Enter."""
@@ -307,9 +316,7 @@ def test_a_day_of_a_chart_and_a_table_are_exported(operator: Callable[..., Opera
     def export(url: str, place: str, format: str) -> list[dict[str, Any]]:
         page = operator(1)
         page.tab.goto(url)
-        with page.tab.expect_download() as download:
-            page.click(page.tab.locator(place).get_by_role("link", name=format))
-        text = download.value.path().read_text()
+        text = page.download(page.tab.locator(place).get_by_role("link", name=format))
         return list(csv.DictReader(io.StringIO(text))) if format == "CSV" else json.loads(text)["rows"]
 
     chart = "figure.resty-chart:has-text('Completed and failed')"
@@ -325,7 +332,8 @@ def test_a_day_of_a_chart_and_a_table_are_exported(operator: Callable[..., Opera
 def incident(orders: Client, admin_user: User) -> str:
     """Let something happen in all parts of the site, and return the time."""
     refuse()
-    log.record_outage("redis:jobs", time.time() - 60, "ConnectionError: refused")
+    now = time.time()
+    log.record_outage("redis:jobs", now - 60, now, "ConnectionError: refused", ended=True)
     log.record_deploy("worker")
     rule = make_rule()
     LogEntry.objects.log_actions(admin_user.pk, [rule], CHANGE, "Maximum raised.")
