@@ -24,7 +24,7 @@ from .base import ReadOnlyAdmin
 from .export import Sheet
 from .formatting import number
 from .forms import DeleteForm, FlushForm
-from .statistics import Figures, Key, figures, find_item, key_of, search, why
+from .statistics import Figures, Key, figures, find_item, key_of, keys_sheet, search, why
 from .tables import Column, filter_form, listing
 
 FREED_AT_ONCE: Final = 100_000
@@ -116,7 +116,8 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             if key:
                 item = find_item(shdicts[obj.name], key)
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": item}
-            return {"text": query["find"], "search": search(shdicts[obj.name], query["find"])}
+            dictionary, text = shdicts[obj.name], query["find"]
+            return {"text": text, "search": search(dictionary, text), "exports": [keys_sheet(dictionary, text)]}
         except Exception as error:  # a dictionary that cannot be used, or a value of another program
             return {"key": Key.of(key), "text": query.get("find", ""), "fault": why(error)}
 

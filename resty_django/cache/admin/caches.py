@@ -89,6 +89,10 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         usable = info.cache is not None
         cache_figures, tags = figures(info), self._tags(request, obj, info)
+        found = self._items(request, obj, info)
+        stores = _listing(request, "stores", statuses(info))
+        may_view_items = self.may(request, "view_cache_items", obj)
+        sheets = exports(cache_figures, tags.get("tags", ()), stores, items=may_view_items)
         context = {
             "title": name,
             "object": obj,
@@ -99,14 +103,14 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
                 request, columns.MISSED, cache_figures.missed, name="missed", find="", default="-callbacks"
             ),
             "slow": listing(request, columns.SLOW, cache_figures.slow, name="slow", find="", default="-longest"),
-            "exports": exports(cache_figures, tags.get("tags", ()), items=self.may(request, "view_cache_items", obj)),
+            "exports": [*sheets, *([found["keys_sheet"]] if "keys_sheet" in found else [])],
             "options": options(info),
-            "stores": _listing(request, "stores", statuses(info)),
-            "may_view_items": self.may(request, "view_cache_items", obj),
+            "stores": stores,
+            "may_view_items": may_view_items,
             "may_delete": usable and self.may(request, "delete_cache_item", obj),
             "may_purge": usable and self.may(request, "purge_cache", obj),
             **tags,
-            **self._items(request, obj, info),
+            **found,
         }
         return self.page(request, f"{TEMPLATES}/cache.html", context)
 
@@ -137,6 +141,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
+                "keys_sheet": items.keys_sheet(cache, prefix, reverse=order[1]),
                 "listed": items.search(cache, prefix, number, reverse=order[1]),
                 "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
                 "pages": changed(request, page=None),

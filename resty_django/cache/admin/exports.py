@@ -8,6 +8,7 @@ from resty_django.admin.export import Exportable, Sheet, moment
 from resty_django.text import printable
 
 from .statistics import LEVELS, Figures
+from .stores import StoreStatus
 from .tags import TagRow
 
 
@@ -27,12 +28,15 @@ def caches_sheet(caches: Sequence[Figures]) -> Sheet:
     )
 
 
-def exports(figures: Figures, tags: Iterable[TagRow], *, items: bool) -> Iterator[Exportable]:
+def exports(
+    figures: Figures, tags: Iterable[TagRow], stores: Iterable[StoreStatus], *, items: bool
+) -> Iterator[Exportable]:
     """Yield the charts and tables of a cache's page. `items`: whether the user may see keys."""
     yield from figures.hour_charts
     yield from figures.days_charts
     yield _levels(figures)
     yield _callbacks(figures)
+    yield _stores(stores)
     if items:
         yield _missed_keys(figures)
         yield _slow_keys(figures)
@@ -83,4 +87,20 @@ def _tags(tags: Iterable[TagRow]) -> Sheet:
         "invalidated-tags",
         ("tag", "invalidations", "last"),
         lambda: ((tag.key.text, tag.times, tag.when) for tag in tags),
+    )
+
+
+def _stores(stores: Iterable[StoreStatus]) -> Sheet:
+    """Return the stores with their outages; `reads`: whether they are still read."""
+    return Sheet(
+        "stores",
+        ("store", "uses", "down_since", "reads", "error", "calls_without", "pending"),
+        lambda: (
+            (
+                *(store.store, store.uses, trouble.since if trouble else None, store.readable),
+                *((trouble.error, trouble.calls) if trouble else ("", 0)),
+                store.pending,
+            )
+            for store, trouble in ((store, store.trouble) for store in stores)
+        ),
     )

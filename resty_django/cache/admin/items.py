@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import duration, number
 from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
+from resty_django.text import printable
 
 from ..backend import entries, tagged
 from ..backend.store import Store
@@ -25,6 +27,9 @@ LOOKED_AT: Final = 10_000
 """Maximum number of keys that a search examines."""
 PAGE: Final = 50
 """Number of keys per page."""
+
+LONGEST_EXPORTED: Final = 1000
+"""Maximum length of a key in an export, in characters."""
 
 Cache = MLCache | Store
 
@@ -84,6 +89,32 @@ def prefix_of(cache: Cache) -> str:
 def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
     """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
     prefix = prefix_of(cache)
+    matches, unseen = _matches(cache, begin)
+    pages = max(1, -(-len(matches) // PAGE))
+    page = min(max(1, page), pages)
+    names = sorted(matches, reverse=reverse)[(page - 1) * PAGE : page * PAGE]
+    return Rows(
+        [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
+    )
+
+
+def keys_sheet(cache: Cache, begin: str, *, reverse: bool = False) -> Sheet:
+    """Return the export of the keys with a prefix, without their values. `ttl`: in seconds, 0 means forever."""
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        prefix = prefix_of(cache)
+        matches, _unseen = _matches(cache, begin)
+        for name in sorted(matches, reverse=reverse):
+            key, dictionary = name[len(prefix) :], matches[name]
+            row = _row(cache, dictionary, name, key)
+            yield printable(key, LONGEST_EXPORTED), dictionary.ttl(name), row.levels, row.size
+
+    return Sheet("keys", ("key", "ttl", "levels", "size"), rows)
+
+
+def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
+    """Return the names of keys with a prefix and their dictionaries, and whether not all keys were examined."""
+    prefix = prefix_of(cache)
     matches: dict[str, SharedDict] = {}
     unseen = False
     for dictionary in dictionaries_of(cache):
@@ -92,12 +123,7 @@ def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Row
         for name in names:
             if name.startswith(prefix + begin) and not name.startswith((OWN, TAG_ITEMS)):
                 matches.setdefault(name, dictionary)
-    pages = max(1, -(-len(matches) // PAGE))
-    page = min(max(1, page), pages)
-    names = sorted(matches, reverse=reverse)[(page - 1) * PAGE : page * PAGE]
-    return Rows(
-        [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
-    )
+    return matches, unseen
 
 
 def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:

@@ -267,6 +267,7 @@ def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> 
     assert names == [
         *("hit-ratio-hour", "calls-hour", "levels", "most-callbacks", "hit-ratio-days", "calls-days", "callbacks"),
         "slowest-callbacks",
+        "stores",
     ]
     sheets = {name: json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"] for name in names}
     assert (len(sheets["hit-ratio-hour"]), len(sheets["calls-days"])) == (60, 48)
@@ -284,6 +285,23 @@ def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> 
         if row["name"] == "default"
     )
     assert (row["calls"], row["l1"], row["errors"]) == (7, 2, 1)
+
+
+def test_found_keys_are_exported_without_their_values_for_those_who_may_see_them(admin_client: Client) -> None:
+    cache = mlcaches["default"]
+    for number in range(60):
+        cache.set(f"order:{number:02}", {"card": "4111"}, ttl=60)
+    cache.set("=cmd", "x", ttl=0)
+    text = html(admin_client, f"{PAGE}?find=order:")
+    assert "?find=order%3A&amp;export=csv&amp;of=keys" in text
+    reply = admin_client.get(f"{PAGE}?find=order:&export=json&of=keys").getvalue().decode()
+    rows = json.loads(reply)["rows"]
+    assert [row["key"] for row in rows] == [f"order:{number:02}" for number in range(60)]
+    assert 50 < rows[0]["ttl"] <= 60
+    assert "4111" not in reply
+    assert "'=cmd" in admin_client.get(f"{PAGE}?find==&export=csv&of=keys").getvalue().decode()
+    assert admin_client.get(f"{PAGE}?export=csv&of=keys").status_code == 404
+    assert person("view_cache").get(f"{PAGE}?find=order:&export=csv&of=keys").status_code == 403
 
 
 def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client: Client) -> None:
