@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .quotas.quota import Quota, Usage
     from .quotas.registry import all_quotas, forget_quotas
     from .quotas.usage import ausage, usage
-    from .signals import request_refused
+    from .signals import call_refused, request_refused
     from .statistics.reporter import stats
     from .stores import LocalStore
     from .stores.circuit_breaker import current_outages
@@ -65,6 +65,7 @@ __all__ = [
     "all_quotas",
     "aload_policies",
     "ausage",
+    "call_refused",
     "combine",
     "current_outages",
     "declare_policy",
@@ -104,7 +105,7 @@ _MODULES: Final = {
     "quotas.quota": "Quota Usage",
     "quotas.registry": "all_quotas forget_quotas",
     "quotas.usage": "ausage usage",
-    "signals": "request_refused",
+    "signals": "call_refused request_refused",
     "statistics.reporter": "stats",
     "stores": "LocalStore",
     "stores.circuit_breaker": "current_outages",

@@ -37,6 +37,7 @@ from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
 from .overrides.current import current
 from .overrides.limits import overridden_calls
+from .refused_calls import announcing
 from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 
@@ -97,14 +98,19 @@ def limited(
 
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
-        buckets = buckets_of(rate, name or location, store)
+        full_name = name or location
+        buckets = buckets_of(rate, full_name, store)
         counters = counters_of(FUNCTION, buckets, location, roles=roles)
         banning = None
         if rule is not None:
-            banning = Banning(rule, name or location, prefix=f"function:{name or location}:", **store)
+            banning = Banning(rule, full_name, prefix=f"function:{full_name}:", **store)
             banning.list_in_catalog(location)
-        limit = _FunctionLimit(buckets, counters, seconds, counter_of_calls(max_waiting, name or location), banning)
+        limit = _FunctionLimit(buckets, counters, seconds, counter_of_calls(max_waiting, full_name), banning)
         wrapper: Callable[..., Any]
+
+        def admitting(call_key: object) -> Steps[None]:
+            stored = stored_key(call_key, key_kind)
+            return announcing(_admitting(limit, stored), FUNCTION, full_name, TokenBucket, stored)
 
         if iscoroutinefunction(function):
 
@@ -112,7 +118,7 @@ def limited(
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    await arun(_admitting(limit, stored_key(call_key, key_kind)))
+                    await arun(admitting(call_key))
                 return await function(*args, **kwargs)
         else:
 
@@ -120,7 +126,7 @@ def limited(
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 call_key = key_of(*args, **kwargs)
                 if call_key is not None:
-                    run(_admitting(limit, stored_key(call_key, key_kind)))
+                    run(admitting(call_key))
                 return function(*args, **kwargs)
 
         return wrapper  # type: ignore[return-value]

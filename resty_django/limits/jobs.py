@@ -15,6 +15,7 @@ from .limiters.combined import together
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
+from .refused_calls import announcing
 from .statistics.catalog import JOB, add_limit
 from .statistics.recorder import recorder
 from .statistics.reporter import stats
@@ -48,6 +49,10 @@ class JobLimit:
     def entering(self, key: object, wait: float | None) -> Steps[Any]:
         """Enter a slot and return it; None: there is no limit for this key."""
         limiters = self._limiters()
+        name = self._series or limiters[0].name
+        return announcing(self._entering(limiters, key, wait), JOB, name, type(limiters[0]), key)
+
+    def _entering(self, limiters: tuple[Any, ...], key: object, wait: float | None) -> Steps[Any]:
         if current.active is not None and self._series:
             yield Step(current.get, current.aget, ())
             override = current.find(self._series, str(key), self._roles)

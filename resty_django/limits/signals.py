@@ -1,4 +1,4 @@
-"""The signal of a refused request."""
+"""The signals of refusals."""
 
 from __future__ import annotations
 
@@ -9,4 +9,12 @@ request_refused = Signal()
 
 Sent with `sender` (the class of the limiter), `request`, `decision`, `name` (of the limit) and `key` (of the request).
 An error in a receiver is logged and does not affect the request.
+"""
+
+call_refused = Signal()
+"""A call of a limited function, an outgoing call or a job was refused.
+
+Sent with `sender` (the class of the limiter), `decision`, `kind` ("function", "outgoing" or "job"), `name` (of the
+limit) and `key` (of the call), before `Limited` is raised. An error in a receiver is logged and does not affect the
+call.
 """

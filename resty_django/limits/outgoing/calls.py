@@ -22,6 +22,7 @@ from ..errors import Limited
 from ..functions import buckets_of, counters_of, turn
 from ..limiters.validation import whole
 from ..limiters.waiting import Wait, counter_of_calls
+from ..refused_calls import announcing
 from ..statistics.catalog import OUTGOING, caller
 
 log = logger("resty_django.limits")
@@ -88,6 +89,10 @@ class OutgoingLimit:
         `send`: sends the request. `again`: whether it may be sent more than once. `close`: returns the step that closes
         a response whose request is sent again. Raise `Limited`.
         """
+        steps = self._sending(key, send, again, close)
+        return announcing(steps, OUTGOING, self._name, type(self._buckets[0]), key)
+
+    def _sending(self, key: str, send: Step, again: bool, close: Callable[[Any], Step]) -> Steps[Any]:
         end = time.monotonic() + self._wait
         retries = self._retries if again else 0
         with self._waiting.wait() as waiting:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.test import override_settings
 
-from resty_django.limits import Limited, LocalStore, StoreFailed, bans, limited
+from resty_django.limits import Limited, LocalStore, StoreFailed, TokenBucket, bans, call_refused, limited
+from resty_django.limits.jobs import JobLimit
 from resty_django.limits.testing import frozen_limits
 from tests.servers import free_port
 
@@ -184,3 +187,84 @@ async def test_while_the_dictionary_of_bans_is_down(redeem: Any) -> None:
         assert await wait_of(redeem("1/h", ban="15m", store=LocalStore(), on_error="closed"), "a") == 1
         with pytest.raises(StoreFailed):
             await redeem("1/h", ban="15m", store=LocalStore(), on_error="raise")("a")
+
+
+@pytest.fixture
+def refusals() -> Iterator[list[tuple[Any, ...]]]:
+    """Return what receivers of `call_refused` are told: a sync one, and an async one that pauses."""
+    told: list[tuple[Any, ...]] = []
+
+    def receive(sender: Any, decision: Any, kind: str, name: str, key: str, **named: Any) -> None:
+        told.append((sender, kind, name, key, decision.allowed))
+
+    async def receive_async(kind: str, **named: Any) -> None:
+        await asyncio.sleep(0)
+        told.append(("async", kind))
+
+    call_refused.connect(receive)
+    call_refused.connect(receive_async)
+    yield told
+    call_refused.disconnect(receive)
+    call_refused.disconnect(receive_async)
+
+
+async def test_a_refused_call_is_logged_and_sends_a_signal(refusals: Any, caplog: pytest.LogCaptureFixture) -> None:
+    @limited("1/h", key=lambda phone: phone, name="sms")
+    def send(phone: str) -> None: ...
+
+    @limited("1/h", name="mail")
+    async def mail() -> None: ...
+
+    send("1")
+    await mail()
+    assert refusals == []
+    with pytest.raises(Limited):
+        await sync_to_async(send)("1")
+    assert refusals == [(TokenBucket, "function", "sms", "1", False), ("async", "function")]
+    del refusals[:]
+    with pytest.raises(Limited):
+        await mail()
+    assert refusals == [(TokenBucket, "function", "mail", "", False), ("async", "function")]
+    shown = [record.getMessage() for record in caplog.records if record.name == "resty_django.limits"]
+    assert shown[0].startswith("refused by sms: a call of 1; would pass in ")
+    assert shown[1].startswith("refused by mail: a call; would pass in ")
+
+
+def test_a_refused_job_sends_a_signal_and_is_not_logged(refusals: Any, caplog: pytest.LogCaptureFixture) -> None:
+    limit = JobLimit(TokenBucket("1/h", 1, name="reports", max_wait=0))
+    with limit.slot("7", 0):
+        pass
+    with pytest.raises(Limited), limit.slot("7", 0):
+        pass
+    assert [told for told in refusals if told[0] != "async"] == [(TokenBucket, "job", "job:reports", "7", False)]
+    assert caplog.records == []
+
+
+def test_an_error_in_a_receiver_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(**named: Any) -> None:
+        raise OSError("receiver")
+
+    @limited("1/h", name="fax")
+    def send() -> None: ...
+
+    send()
+    call_refused.connect(fails)
+    try:
+        with pytest.raises(Limited):
+            send()
+    finally:
+        call_refused.disconnect(fails)
+    assert "receiver" in caplog.text
+
+
+def test_only_a_share_of_the_refused_calls_is_logged(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    limits = {**settings.RESTY_DJANGO["LIMITS"], "LOG_REFUSALS": 0}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": limits}
+
+    @limited("1/h", name="quiet")
+    def send() -> None: ...
+
+    send()
+    with pytest.raises(Limited):
+        send()
+    assert caplog.records == []

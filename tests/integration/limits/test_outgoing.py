@@ -96,10 +96,13 @@ async def test_calls_wait_for_their_turn(service: Service, call: Caller) -> None
     assert [body for _, body in service.calls] == [b"a", b"b", b"c"]
 
 
-async def test_a_call_that_may_not_wait_raises(service: Service, call: Caller) -> None:
+async def test_a_call_that_may_not_wait_raises(
+    service: Service, call: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(Limited):
         await call(service.url, [b""] * 3, "2/h;9/d")
     assert len(service.calls) == 2
+    assert "refused by outgoing: a call of 127.0.0.1; would pass in " in caplog.text
 
 
 @pytest.mark.parametrize("status", [429, 503])
