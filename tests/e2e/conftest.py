@@ -241,7 +241,11 @@ def long_names(limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_u
     """Return the queue of a site with long names in all apps."""
     settings.RESTY_DJANGO = {
         **limits_site,
-        "QLESS": {"URL": valkey_url, "WORKER_NAME": f"{QUEUE}-worker.example.org-12345"},
+        "QLESS": {
+            "URL": valkey_url,
+            "WORKER_NAME": f"{QUEUE}-worker.example.org-12345",
+            "ARCHIVE": {"RETENTION": "365d"},
+        },
         "CACHES": {"pages": {}},
     }
     client = default_client()

@@ -25,7 +25,7 @@
     if (node.scrollWidth > node.clientWidth + 1) problems.push(`${name(node)} cuts off its content`);
   }
   for (const node of content.querySelectorAll(":is(a, button, input, select, textarea, summary)")) {
-    if (node.closest("svg, .resty-hidden, .visually-hidden") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+    if (node.closest("svg, .resty-hidden, .visually-hidden, .select2-hidden-accessible, .datetimeshortcuts") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     node.scrollIntoView({ block: "center", inline: "center" });
     const box = node.getClientRects()[0];
     if (!box || !box.width) continue;

@@ -27,6 +27,7 @@ from resty_django.limits.bans import registry as bans
 from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client
+from resty_django.qless.archive.writer import Writer
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
@@ -50,6 +51,7 @@ SEEDS: Final = [
     path("job", "body"),
     path("failuregroup", GROUP),
     path("job", "never"),
+    path("archivedjob", "archived"),
     "/admin/resty_cache/cache/pages/change/?find=",
     f"/admin/resty_cache/cache/pages/change/?{urlencode({'key': KEY})}",
     "/admin/resty_django/shareddictionary/default/change/?find=",
@@ -89,6 +91,12 @@ def fill_site(client: Client) -> None:
     client.groups.open("import-7", "Import of the customers of central Europe", on_success=[callback])
     queue.put_many({"klass": KLASS, "delay": 3600, "outcome": {"group": "import-7"}} for _ in range(3))
     client.groups.close("import-7")
+    queue.put(KLASS, {"customer": {"address": KEY}}, jid="archived", priority=1000, tags=["nightly-customer-run"])
+    archived = queue.pop()
+    assert archived is not None
+    assert archived.jid == "archived"
+    archived.complete()
+    Writer(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.config_set("pause-reason", "until the new renderer of customer notifications is deployed everywhere")
     queue.pause()
