@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from resty_django.text import printable
 
 from .base import ReadOnlyAdmin
 from .chart_axes import local
+from .export import Sheet, moment
 from .formatting import duration
 from .tables import Column, Listing, filter_form, listing
 
@@ -113,5 +114,26 @@ class AlertAdmin(ReadOnlyAdmin[Alert]):
             "unsent": len(failed),
             "unsent_error": printable(failed[-1].error, MAX_LENGTH) if failed else "",
             "every": REFRESH_SECONDS,
+            "exports": [
+                _sheet("alerts", [incident for incident in active if incident.fired is not None]),
+                _sheet("alerts-pending", [incident for incident in active if incident.fired is None]),
+                _sheet("alerts-past", state.past),
+            ],
         }
         return self.page(request, "admin/resty_django/alert/page.html", context)
+
+
+def _sheet(name: str, incidents: Sequence[Incident]) -> Sheet:
+    """Return the export of incidents; `value` is in `unit`."""
+    columns = ("alert", "subject", "value", "unit", "rule", "threshold", "since", "reported", "until")
+    return Sheet(
+        name,
+        columns,
+        lambda: (
+            (
+                *(incident.title, incident.subject, incident.value, incident.unit, incident.rule, incident.threshold),
+                *map(moment, (incident.since, incident.fired, incident.resolved)),
+            )
+            for incident in incidents
+        ),
+    )

@@ -40,6 +40,7 @@ from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
 from .key_decisions import KeyDecisions, decisions_of
+from .key_exports import exports
 from .key_forms import stored_forms
 from .key_override_rows import override_rows_context
 from .key_overrides import add_query, subject, subject_of
@@ -155,7 +156,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "filter": filter_form(request),
             "refusals": refusals,
             "decisions": decisions,
-            "exports": list(decisions.exports),
             "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
             "outages": troubles(),
             "error": error,
@@ -167,6 +167,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             **override_rows_context(self.admin_site, request, key),
             **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
+        context["exports"] = [*decisions.exports, *exports(context)]
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
     def _override_context(self, request: HttpRequest, key: str) -> dict[str, Any]:

@@ -31,8 +31,8 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
         "jobs.JobAdmin",
         (
             *("bulk", "undo", "stuck", "start"),
-            *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "cancel"),
-            *("undepend", "clone", "retry_graph", "cancel_graph"),
+            *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
+            *("cancel", "undepend", "clone", "retry_graph", "cancel_graph"),
         ),
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),

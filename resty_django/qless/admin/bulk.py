@@ -137,6 +137,10 @@ class BulkAdmin(JobsAdmin[JobRow]):
     def bulk_urls(self) -> list[URLPattern]:
         return [self.page_url("bulk", self.bulk_view, "bulk/"), self.page_url("undo", self.undo_view, "undo/")]
 
+    def bulk_list_address(self, request: HttpRequest) -> str:
+        """Return the URL of the list from which a bulk operation came."""
+        return formatting.list_url("job") + (f"?{request.GET.urlencode()}" if request.GET else "")
+
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
         """Run an operation on the list in the URL.
@@ -144,7 +148,7 @@ class BulkAdmin(JobsAdmin[JobRow]):
         Form fields: `verb` (the operation), `pick` or `all`, the operation's argument, and `confirmed`.
         """
         self.check_view_permission(request)
-        list_address = formatting.list_url("job") + (f"?{request.GET.urlencode()}" if request.GET else "")
+        list_address = self.bulk_list_address(request)
         operation = operations.OPERATIONS.get(request.POST.get("verb", ""))
         selected_jids = [name_of(key) for key in request.POST.getlist("pick")][:MAX_SELECTED]
         all_selected = "all" in request.POST

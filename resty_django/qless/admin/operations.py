@@ -153,6 +153,19 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             effect=_("The job leaves the list of tracked jobs, and its steps are no longer announced."),
         ),
         Operation(
+            "release",
+            _("Remove all dependencies"),
+            _("Released"),
+            "edit_job",
+            lambda client, job, argument: ("depends", job.jid, "off", "all"),
+            applies=lambda job, now: job.state == "depends",
+            danger=True,
+            effect=_(
+                "The jobs are ready to run: they no longer wait for other jobs, not even for those that still run. "
+                "This cannot be undone."
+            ),
+        ),
+        Operation(
             "cancel",
             _("Cancel permanently"),
             _("Canceled"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.export import Sheet
 from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
 from ..clients.replies import StuckJob
@@ -34,15 +36,26 @@ REASONS: Final = {
     "itself": gettext_lazy("It waits for itself."),
     "nothing": gettext_lazy("It waits for no job, but is not in the list of waiting jobs."),
 }
+EXPORTED: Final = ("job", "klass", "queue", "reason", "other")
+STUCK: Final = "stuck"
+"""Parameter of a bulk operation's URL: return to the list of stuck jobs."""
 EXAMINED: Final = 100
 """Maximum number of jobs that one call examines."""
 MAX_CALLS: Final = 10
 """Maximum number of calls for one page of a queue."""
+MAX_EXPORT_CALLS: Final = 1000
+"""Maximum number of calls for an export of a queue."""
 MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
 
 class StuckList(GraphActions):
+    def bulk_list_address(self, request: HttpRequest) -> str:
+        """Return to the list of stuck jobs, of the queue in the URL, if the operation came from there."""
+        if STUCK in request.GET:
+            return stuck_url(name_of(request.GET.get("queue", "")))
+        return super().bulk_list_address(request)
+
     def stuck_urls(self) -> list[URLPattern]:
         return [self.page_url("stuck", self.stuck_view, "stuck/")]
 
@@ -67,13 +80,18 @@ class StuckList(GraphActions):
                 next=changed(request, cursor=cursor) if cursor else "",
                 note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
             ),
+            picks=True,
+            export=Sheet("stuck", EXPORTED, lambda: _exported(client, queue)),
         )
+        query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
         shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
         return self.list_page(
             request,
             stuck_table,
             title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
             shortcuts=shortcuts,
+            bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
+            operations=self.operations_for(request),
         )
 
     def _stuck_row(self, request: HttpRequest, job: StuckJob, klass: str) -> Row:
@@ -93,6 +111,8 @@ class StuckList(GraphActions):
                 "actions": formatting.joined(actions),
             },
             {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
+            pick=token(job.jid),
+            title=formatting.short(job.jid),
         )
 
 
@@ -128,6 +148,22 @@ def _in_queue(client: Any, name: str, cursor: str) -> tuple[list[StuckJob], int,
         if len(stuck) >= PAGE_SIZE:
             break
     return stuck, position - first, str(position)
+
+
+def _exported(client: Any, name: str) -> Iterator[tuple[Any, ...]]:
+    """Yield stuck jobs of a queue, or of the first `MAX_QUEUES` queues if `name` is empty."""
+    names = [name] if name else [counts.name for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]
+    for queue in names:
+        cursor = ""
+        for _call in range(MAX_EXPORT_CALLS):
+            page = client.queues[queue].stuck(cursor, EXAMINED)
+            jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in page.jobs])[0]}
+            for job in page.jobs:
+                if job.jid in jobs:
+                    yield job.jid, jobs[job.jid].klass, job.queue, job.reason, job.other
+            cursor = page.cursor
+            if not cursor:
+                break
 
 
 def _in_all_queues(client: Any) -> tuple[list[StuckJob], int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -443,6 +444,11 @@ def test_the_page_shows_incidents(
     assert "Wien" in shown["Not reported yet"]
     assert "Graz" in shown["Last incidents"]
     assert "1 message could not be sent and will be retried: OSError: 550 &lt;no&gt;" in text
+    for name, subject in (("alerts", "<b>Berlin</b>"), ("alerts-pending", "Wien"), ("alerts-past", "Graz")):
+        assert f"?export=csv&amp;of={name}" in text
+        rows = json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"]
+        assert subject in [row["subject"] for row in rows]
+        assert all((row["until"] is not None) == (name == "alerts-past") for row in rows)
     assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", text.partition("content-main")[2])
     assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
 

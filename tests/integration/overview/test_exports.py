@@ -92,3 +92,17 @@ def test_long_lists_are_read_in_parts(admin_client: Client, django_assert_max_nu
     assert [row["used"] for row in sheet["rows"]] == list(range(1203))
     assert sheet["complete"] is True
     assert MAX_ROWS > 1203
+
+
+def test_the_policies_in_code_are_exported_apart_from_those_in_the_database(admin_client: Client) -> None:
+    registry.declare_policy("search", "leaky_bucket", rate="5/s", key="ip")
+    registry.declare_policy("pay", "leaky_bucket", rate="1/s", key="ip")
+    page = "/admin/resty_limits/limitpolicy/"
+    assert 'href="?export=csv&of=declared-policies"' in unescape(admin_client.get(page).content.decode())
+    (row,) = exported(admin_client, f"{page}?export=json&of=declared-policies")["rows"]
+    assert (row["name"], row["key"], row["mode"]) == ("search", "ip", "enforce")
+    assert "5 requests/s" in row["limit"]
+    assert "search," in admin_client.get(f"{page}?export=csv&of=declared-policies").getvalue().decode()
+    staff = Client()
+    staff.force_login(User.objects.create_user("staff", is_staff=True))
+    assert staff.get(f"{page}?export=csv&of=declared-policies").status_code == 403

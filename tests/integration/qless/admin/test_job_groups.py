@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import Any
@@ -278,3 +279,37 @@ def commands(valkey: Redis, action: Any) -> dict[str, int]:
             if words[0].upper() in ("EVALSHA", "EVAL") and len(words) > 3:
                 counts[words[3]] = counts.get(words[3], 0) + 1
     return counts
+
+
+def test_stuck_jobs_are_exported(admin_client: Browser, jobs_site: Client) -> None:
+    for number in range(130):
+        jobs_site.queues["mail"].put("K", jid=f"loop-{number:03}", depends=[f"loop-{number:03}"])
+    jobs_site.queues["pdf"].put("K", jid="=loop", depends=["=loop"])
+    assert "?queue=mail&export=csv&of=stuck" in unescape(text_of(admin_client, f"{STUCK}?queue=mail"))
+    rows = json.loads(admin_client.get(f"{STUCK}?queue=mail&export=json&of=stuck").getvalue())["rows"]
+    assert {row["job"] for row in rows} == {f"loop-{number:03}" for number in range(130)}
+    assert rows[0] == {**rows[0], "klass": "K", "queue": "mail", "reason": "itself"}
+    assert len(json.loads(admin_client.get(f"{STUCK}?export=json&of=stuck").getvalue())["rows"]) == 131
+    assert "\n'=loop,K,pdf" in admin_client.get(f"{STUCK}?export=csv&of=stuck").getvalue().decode()
+
+
+def test_selected_stuck_jobs_are_released_and_canceled(admin_client: Browser, jobs_site: Client) -> None:
+    for name in "abc":
+        jobs_site.queues["mail"].put("K", jid=name, depends=[name])
+    text = text_of(admin_client, f"{STUCK}?queue=mail")
+    assert text.count('name="pick"') == 3
+    action = re.search(r'<form method="post" action="([^"]*)" id="resty-picks">', text)
+    assert action
+    url = unescape(action[1])
+    confirmation = admin_client.post(url, {"verb": "release", "pick": ["a", "b"]}).content.decode()
+    assert "2 of 2 jobs selected." in confirmation
+    assert "not even for those that still run" in confirmation
+    reply = admin_client.post(url, {"verb": "release", "pick": ["a", "b"], "confirmed": "yes"}, follow=True)
+    assert "Released 2 jobs." in reply.content.decode()
+    assert reply.redirect_chain[-1][0] == f"{STUCK}?queue=mail"
+    assert [jobs_site.jobs.multiget(jid)[0].state for jid in "abc"] == ["waiting", "waiting", "depends"]
+    admin_client.post(url, {"verb": "cancel", "pick": ["c"], "confirmed": "yes"})
+    assert jobs_site.jobs.multiget("c") == []
+    assert logged() == ["Remove all dependencies."] * 2 + ["Cancel permanently."]
+    assert 'name="pick"' not in text_of(admin_client, STUCK)
+    assert person("view_job").post(url, {"verb": "release", "pick": ["a"], "confirmed": "yes"}).status_code == 403
