@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
+from django.core import signing
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
@@ -17,15 +19,15 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import Sheet
-from resty_django.admin.formatting import duration
+from resty_django.admin.formatting import duration, number
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.tables import filter_form, listing
+from resty_django.admin.tables import Listing, changed, filter_form, listing
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
@@ -39,6 +41,13 @@ TEMPLATES: Final = "admin/resty_limits/keyban"
 MAX_LISTED: Final = 500
 """The maximum number of bans on the page."""
 LONGEST_TEXT: Final = 200
+MAX_NAMED: Final = 25
+"""The maximum number of bans that a confirmation names."""
+MAX_ERRORS: Final = 3
+LONGEST_UNDO: Final = 2000
+"""Maximum length of an undo in characters, since it travels in a URL."""
+UNDO_SECONDS: Final = 3600
+SALT: Final = "resty_django.limits.admin.bans.undo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,8 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         return [
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("add", self.add_view, "add/"),
+            self.page_url("lift_selected", self.lift_selected_view, "lift/"),
+            self.page_url("restore", self.restore_view, "restore/"),
             self.page_url("lift", self.lift_view),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
@@ -135,7 +146,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             bans, not_stored = registry.current_bans(), registry.count_not_stored()
         except Exception as fault:  # the page has to show any error
             error = why(fault)
-        matching = listing(request, columns.BANS, bans, default="-since")
+        matching = _listing(request, bans)
         context = {
             "title": _("Bans"),
             "rows": [Row.of(ban) for ban in matching.rows[:MAX_LISTED]],
@@ -145,6 +156,8 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             "error": error,
             "not_stored": not_stored,
             "may_add": self.may(request, "add_keyban"),
+            "may_lift": self.may(request, "lift_keyban"),
+            "query": changed(request),
             "exports": [_sheet(matching.rows)],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
@@ -209,9 +222,129 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         ban = registry.read(key_of(obj.pk) or "")
         if ban is None:
             raise NotFound(_("The key “%(key)s” is no longer banned.") % {"key": obj})
+        self._lift_and_log(request, ban)
+        message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))
+        return self._with_undo_link(request, message, [ban])
+
+    def _lift_and_log(self, request: HttpRequest, ban: Ban) -> None:
         registry.lift(ban.key, ban.limit)
-        self.log_change(request, obj, f"Lifted the ban by {Row.of(ban).limit}.")
-        return format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))
+        self.log_change(request, _model(ban), f"Lifted the ban by {Row.of(ban).limit}.")
+
+    # --- several bans -------------------------------------------------------------------------------------------------
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def lift_selected_view(self, request: HttpRequest) -> HttpResponse:
+        """Lift several bans, after a confirmation.
+
+        Form fields: `pick` (tokens), or `all` for those that the list shows with these URL parameters, and `confirmed`.
+        """
+        if not self.may(request, "lift_keyban"):
+            raise PermissionDenied
+        list_address = reverse(self.url_name("changelist"))
+        try:
+            bans = self._selected(request) if request.method == "POST" else []
+        except SharedDictError as error:
+            self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
+            return HttpResponseRedirect(list_address)
+        if not bans:
+            if request.method == "POST":
+                self.message_user(request, _("Nothing selected. Select bans that are in force."), messages.WARNING)
+            return HttpResponseRedirect(list_address)
+        if "confirmed" in request.POST:
+            self._lift_all(request, bans)
+            return HttpResponseRedirect(list_address)
+        count = ngettext("%(count)s ban", "%(count)s bans", len(bans)) % {"count": number(len(bans))}
+        field = "all" if "all" in request.POST else "pick"
+        selection = [(field, value) for value in request.POST.getlist(field)]
+        context = {
+            "title": _("Lift bans"),
+            "button": _("Lift %(bans)s") % {"bans": count},
+            "form": forms.Form(),
+            "object": None,
+            "bans": [Row.of(ban) for ban in bans[:MAX_NAMED]],
+            "more": max(0, len(bans) - MAX_NAMED),
+            "hidden": [("confirmed", "yes"), *selection],
+            "back": list_address,
+        }
+        return self.page(request, f"{TEMPLATES}/lift.html", context)
+
+    def _selected(self, request: HttpRequest) -> list[Ban]:
+        """Return the bans in force that the form selects. Raise `SharedDictError`."""
+        if "all" in request.POST:
+            return list(_listing(request, registry.current_bans()).rows[:MAX_LISTED])
+        names = dict.fromkeys(key_of(token) for token in request.POST.getlist("pick")[:MAX_LISTED])
+        stored = (registry.read(name) for name in names)
+        return [ban for ban in stored if ban is not None and ban.until > registry.now()]
+
+    def _lift_all(self, request: HttpRequest, bans: Sequence[Ban]) -> None:
+        lifted, errors = [], list[str]()
+        for ban in bans:
+            try:
+                self._lift_and_log(request, ban)
+            except SharedDictError as error:
+                errors.append(printable(str(error), LONGEST_TEXT))
+                continue
+            lifted.append(ban)
+        text = ngettext("Lifted %(count)s ban.", "Lifted %(count)s bans.", len(lifted)) % {"count": number(len(lifted))}
+        message = self._with_undo_link(request, " ".join([text, *errors[:MAX_ERRORS]]), lifted)
+        self.message_user(request, message, messages.WARNING if errors else messages.SUCCESS)
+
+    def _with_undo_link(self, request: HttpRequest, message: str, bans: Sequence[Ban]) -> str:
+        """Return a message with a link that restores bans, unless they do not fit into a URL."""
+        signed = signing.dumps([request.user.pk, [list(ban) for ban in bans]], salt=SALT, compress=True)
+        if not bans or len(signed) > LONGEST_UNDO:
+            return message
+        address = f"{reverse(self.url_name('restore'))}?{urlencode({'t': signed})}"
+        return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
+
+    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
+    def restore_view(self, request: HttpRequest) -> HttpResponse:
+        """Restore lifted bans. URL parameter `t`: the signed bans; only the user who lifted them can use it."""
+        if not self.may(request, "lift_keyban"):
+            raise PermissionDenied
+        list_address = reverse(self.url_name("changelist"))
+        try:
+            owner, stored = signing.loads(request.GET.get("t", ""), salt=SALT, max_age=UNDO_SECONDS)
+        except signing.BadSignature:
+            owner, stored = None, []
+        bans = [ban for ban in (Ban(*values) for values in stored) if ban.until > registry.now()]
+        if owner != request.user.pk or not bans:
+            self.message_user(request, _("This can no longer be undone."), messages.WARNING)
+            return HttpResponseRedirect(list_address)
+        if request.method == "POST":
+            self._restore_all(request, bans)
+            return HttpResponseRedirect(list_address)
+        context = {
+            "title": _("Undo"),
+            "button": _("Ban again"),
+            "form": forms.Form(),
+            "object": None,
+            "bans": [Row.of(ban) for ban in bans[:MAX_NAMED]],
+            "more": max(0, len(bans) - MAX_NAMED),
+            "restores": True,
+            "back": list_address,
+        }
+        return self.page(request, f"{TEMPLATES}/lift.html", context)
+
+    def _restore_all(self, request: HttpRequest, bans: Sequence[Ban]) -> None:
+        restored, errors = 0, list[str]()
+        for ban in bans:
+            try:
+                if not registry.restore(ban):
+                    continue
+            except SharedDictError as error:
+                errors.append(printable(str(error), LONGEST_TEXT))
+                continue
+            restored += 1
+            self.log_change(request, _model(ban), f"Banned again by {Row.of(ban).limit}.")
+        text = ngettext("Restored %(count)s ban.", "Restored %(count)s bans.", restored) % {"count": number(restored)}
+        message = " ".join([text, *errors[:MAX_ERRORS]])
+        self.message_user(request, message, messages.WARNING if errors else messages.SUCCESS)
+
+
+def _listing(request: HttpRequest, bans: Sequence[Ban]) -> Listing[Ban]:
+    """Return the bans that match the filter in the URL, in its order."""
+    return listing(request, columns.BANS, bans, default="-since")
 
 
 def _sheet(bans: Sequence[Ban]) -> Sheet:

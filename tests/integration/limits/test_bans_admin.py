@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import unescape
 from typing import Any
 
@@ -177,3 +178,66 @@ def test_bans_are_exported() -> None:
     assert (row["key"], row["limit"], row["number"], row["reason"]) == ("192.0.2.7", "", 1, "=scans")
     assert row["since"] < row["until"]
     assert "'=scans" in client.get(f"{BANS}?export=csv").getvalue().decode()
+
+
+# --- several bans ----------------------------------------------------------------------------------------------------
+
+
+def undo_url(response: Any) -> str:
+    match = re.search(r'<a href="([^"]*/restore/[^"]*)">Undo</a>', response.content.decode())
+    assert match
+    return unescape(match[1])
+
+
+def test_selected_bans_are_lifted_and_restored_by_the_undo() -> None:
+    first, second = (bans.add(key, for_="1h", reason="scans") for key in ("192.0.2.7", "192.0.2.8"))
+    bans.add("198.51.100.1", for_="1h", limit="shop.search")
+    client = person("view_keyban", "lift_keyban")
+    assert text_of(client, BANS).count('name="pick"') == 3
+    picks = [Key.of(ban.name).token for ban in (first, second)]
+    text = client.post(f"{BANS}lift/", {"pick": picks}).content.decode()
+    assert 'value="Lift 2 bans"' in text
+    assert "192.0.2.8" in text
+    assert len(bans.current_bans()) == 3
+    assert logged() == []
+    response = client.post(f"{BANS}lift/", {"pick": picks, "confirmed": "yes"}, follow=True)
+    assert "Lifted 2 bans." in response.content.decode()
+    assert [ban.key for ban in bans.current_bans()] == ["198.51.100.1"]
+    address = undo_url(response)
+    assert "refused again" in text_of(client, address)
+    bans.add("192.0.2.8", for_="2h")
+    assert "Restored 1 ban." in client.post(address, follow=True).content.decode()
+    assert bans.find("192.0.2.7") == first
+    assert LogEntry.objects.count() == 3
+
+
+def test_all_bans_of_a_search_are_lifted() -> None:
+    for key in ("192.0.2.7", "192.0.2.8", "198.51.100.1"):
+        bans.add(key, for_="1h")
+    client = person("view_keyban", "lift_keyban")
+    assert "Lift all 2 listed bans" in text_of(client, f"{BANS}?find=192")
+    assert 'value="Lift 2 bans"' in client.post(f"{BANS}lift/?find=192", {"all": "yes"}).content.decode()
+    client.post(f"{BANS}lift/?find=192", {"all": "yes", "confirmed": "yes"})
+    assert [ban.key for ban in bans.current_bans()] == ["198.51.100.1"]
+
+
+def test_several_bans_need_the_permission_the_token_and_its_owner() -> None:
+    ban = bans.add(HOSTILE, for_="1h", reason=HOSTILE)
+    pick = {"pick": Key.of(ban.name).token, "confirmed": "yes"}
+    assert 'name="pick"' not in text_of(person("view_keyban"), BANS)
+    assert person("view_keyban", "add_keyban").post(f"{BANS}lift/", pick).status_code == 403
+    client = person("view_keyban", "lift_keyban")
+    assert client.get(f"{BANS}lift/", pick).status_code == 302
+    assert "Nothing selected" in client.post(f"{BANS}lift/", {"confirmed": "yes"}, follow=True).content.decode()
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("strict"))
+    assert strict.post(f"{BANS}lift/", pick).status_code == 403
+    assert len(bans.current_bans()) == 1
+    address = undo_url(client.post(f"{BANS}lift/", pick, follow=True))
+    other = person("view_keyban", "lift_keyban")
+    assert "no longer be undone" in other.post(address, follow=True).content.decode()
+    assert "no longer be undone" in client.post(f"{address}x", follow=True).content.decode()
+    assert person("view_keyban").post(address).status_code == 403
+    assert bans.current_bans() == []
+    client.post(address)
+    assert bans.current_bans() == [ban]
