@@ -10,9 +10,7 @@ import pytest
 
 from resty_django.qless import Client
 from tests.e2e.browser import OpenPage
-from tests.e2e.test_layout_browser import accessibility_problems, layout_problems, long_names
-
-__all__ = ["long_names"]
+from tests.e2e.test_layout_browser import accessibility_problems, layout_problems
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
