@@ -32,7 +32,7 @@ COLUMNS: Final = (
     Column("first", gettext_lazy("First seen"), number=True, time=True),
     Column("last", gettext_lazy("Last seen"), number=True, time=True),
     Column("spark", gettext_lazy("Latest 25"), sorts=False),
-    Column("says", gettext_lazy("Latest message"), sorts=False),
+    Column("says", gettext_lazy("Latest error"), sorts=False),
 )
 EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "spark")
 SPARKLINE_BARS: Final = 24

@@ -289,7 +289,7 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
             {"label": _("Still failed"), "value": formatting.number(today["failed"])},
             {"label": _("Retries today"), "value": formatting.number(today["retries"])},
             {"label": _("Latency"), "value": formatting.age(latency)},
-            {"label": _("Lock"), "value": _limit_text(config, name, "heartbeat", 60)},
+            {"label": _("Lease"), "value": _limit_text(config, name, "heartbeat", 60)},
             {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
         ],
         "charts": [

@@ -145,7 +145,7 @@ def test_the_undo_of_unpause_restores_the_reason(admin_client: Browser, site: Cl
 
 
 def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Go, for all 3 rows of the list" in text_of(admin_client, path("queue"))
+    assert "Select all 3 rows" in text_of(admin_client, path("queue"))
     text = post(admin_client, "queue", "pause", query="?name=P", all="yes").content.decode()
     assert "1 of 1 queue selected." in text
     reply = post(admin_client, "queue", "pause", query="?name=P", all="yes", confirmed="yes")
@@ -201,7 +201,7 @@ def test_recurring_jobs_and_cron_tasks_are_paused_and_resumed_together(admin_cli
     assert not is_cron_paused(periodic, NIGHTLY)
     text = text_of(admin_client, path("recurringjob"))
     assert text.count('name="pick"') == 3
-    assert "Go, for all 3 rows of the list" in text
+    assert "Select all 3 rows" in text
 
 
 def test_run_now_enqueues_a_job_for_each_and_undo_cancels_those_that_wait(
