@@ -19,7 +19,6 @@ from tests.e2e.layout import CHECK, WIDTHS, Page, our_pages
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.e2e,
-    pytest.mark.redis,
     pytest.mark.themes,
     pytest.mark.timeout(900),
 ]
