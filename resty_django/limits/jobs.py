@@ -49,8 +49,8 @@ class JobLimit:
     def entering(self, key: object, wait: float | None) -> Steps[Any]:
         """Enter a slot and return it; None: there is no limit for this key."""
         limiters = self._limiters()
-        name = self._series or limiters[0].name
-        return announcing(self._entering(limiters, key, wait), JOB, name, type(limiters[0]), key)
+        steps = self._entering(limiters, key, wait)
+        return announcing(steps, JOB, self._series, type(limiters[0]), key) if self._series else steps
 
     def _entering(self, limiters: tuple[Any, ...], key: object, wait: float | None) -> Steps[Any]:
         if current.active is not None and self._series:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from weakref import WeakSet
 
 import pytest
+from django.core.signals import request_finished
+from django.db import close_old_connections
 
 from resty_django.cache.mlcache import cache as cache_module
 from resty_django.limits.policies import registry
@@ -38,3 +40,11 @@ def _own_quotas() -> Iterator[None]:
 def _no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cache of an earlier test that still lives, in whose store `resty_forget` would look."""
     monkeypatch.setattr(cache_module, "_live", WeakSet())
+
+
+@pytest.fixture
+def open_connections() -> Iterator[None]:
+    """A test that closes responses itself leaves the database connections of other tests open."""
+    request_finished.disconnect(close_old_connections)
+    yield
+    request_finished.connect(close_old_connections)

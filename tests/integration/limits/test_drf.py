@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import request_finished
-from django.db import close_old_connections
 from django.test import override_settings
 from django.utils.decorators import method_decorator
 from rest_framework.authentication import BasicAuthentication
@@ -36,7 +34,7 @@ from resty_django.limits.throttling import (
 )
 from resty_django.shdict import shdicts
 
-pytestmark = pytest.mark.usefixtures("limits_store")
+pytestmark = pytest.mark.usefixtures("limits_store", "open_connections")
 
 factory = APIRequestFactory()
 
@@ -66,14 +64,6 @@ def ask(drf_view: Any, user: Any = None, ip: str = "192.0.2.1", **kwargs: Any) -
 
 def statuses(drf_view: Any, count: int, **options: Any) -> list[int]:
     return [ask(drf_view, **options).status_code for _ in range(count)]
-
-
-@pytest.fixture(autouse=True)
-def _open_connections() -> Iterator[None]:
-    """Responses are closed here, without a request that Django began; that must not end a test's transaction."""
-    request_finished.disconnect(close_old_connections)
-    yield
-    request_finished.connect(close_old_connections)
 
 
 @pytest.fixture

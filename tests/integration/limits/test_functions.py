@@ -224,7 +224,7 @@ async def test_a_refused_call_is_logged_and_sends_a_signal(refusals: Any, caplog
     del refusals[:]
     with pytest.raises(Limited):
         await mail()
-    assert refusals == [(TokenBucket, "function", "mail", "", False), ("async", "function")]
+    assert set(refusals) == {(TokenBucket, "function", "mail", "", False), ("async", "function")}
     shown = [record.getMessage() for record in caplog.records if record.name == "resty_django.limits"]
     assert shown[0].startswith("refused by sms: a call of 1; would pass in ")
     assert shown[1].startswith("refused by mail: a call; would pass in ")

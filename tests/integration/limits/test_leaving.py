@@ -24,6 +24,8 @@ from resty_django.limits.enforcement.request_limits import HeldSlot
 
 from .view_tools import Site, sync_requests
 
+pytestmark = pytest.mark.usefixtures("open_connections")
+
 urlpatterns: list[Any] = []
 
 

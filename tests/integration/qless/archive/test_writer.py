@@ -290,7 +290,7 @@ def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey:
     for attempt in range(6):
         process = processes.Process([sys.executable, "-c", KILLED, at], cwd=ROOT, env=env)
         if at == "any":
-            time.sleep(0.5 + 0.1 * attempt)
+            time.sleep(0.02 * 2**attempt)
             process.kill()
         if process.wait(60) == -signal.SIGKILL:
             kills += 1

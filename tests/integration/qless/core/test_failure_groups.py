@@ -126,9 +126,10 @@ def test_the_commands_read_few_jobs_of_a_large_group(core: Core, valkey: Redis) 
         return sum(each["calls"] for name, each in stats.items() if name.partition("|")[0] not in ("cmdstat_config",))
 
     groups = ["g0", "g1"]
-    assert commands("failures.latest", 25, *groups) <= 2 * 4 + 2
-    assert commands("failures.between", NOW, NOW + 9999, *groups) <= 2 * 4 + 2
-    assert commands("failures.between", NOW + 5500, NOW + 6000, *groups) <= 2 * 22 + 2
+    one_by_one = valkey.info("server")["redis_version"].startswith("6.")  # it would read the whole list to sort it
+    assert commands("failures.latest", 25, *groups) <= (2 * 60 if one_by_one else 2 * 4 + 2)
+    assert commands("failures.between", NOW, NOW + 9999, *groups) <= (2 * 8 if one_by_one else 2 * 4) + 2
+    assert commands("failures.between", NOW + 5500, NOW + 6000, *groups) <= (2 * 44 if one_by_one else 2 * 22) + 2
 
 
 def test_at_most_a_hundred_groups(core: Core) -> None:
