@@ -18,7 +18,7 @@ from .models import token
 if TYPE_CHECKING:
     from .clients.client import Client
 
-MOST_GROUPS: Final = 50
+MOST_GROUPS: Final = 40
 MOST_CLASSES: Final = 5
 """Maximum number of classes that an entry names."""
 

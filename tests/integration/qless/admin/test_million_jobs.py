@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[4]
 GROWING = {"what happened": 1400, "search": 1400}
-"""Pages whose commands grow up to a bound, by the beginning of their name: a bisection of 50 groups, and searches."""
+"""Pages whose commands grow up to a bound, by the beginning of their name: a bisection of 40 groups, and searches."""
 
 
 def test_pages_with_a_million_jobs(tmp_path: Path) -> None:
