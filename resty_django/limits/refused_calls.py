@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from resty_django.sansio import Step, Steps
-from resty_django.text import logger
+from resty_django.text import logger, one_line
 
 from .enforcement.settings import request_settings
 from .errors import Limited, TooManyWaiting
@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 NOT_LOGGED: Final = frozenset({JOB})
 """Kinds of limits whose refusals are normal: the worker postpones the job."""
+LONGEST_KEY: Final = 200
+"""Maximum number of characters of a key in a log line."""
 
 
 def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: object) -> Steps[R]:
@@ -44,6 +46,5 @@ def _log(name: str, key: str, seconds: float) -> None:
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     outcome = "will not pass later either" if seconds == inf else f"would pass in {seconds:.3f} s"
-    log.warning(
-        "refused by %s: a call%s; %s", name, f" of {key}" if key else "", outcome, extra={"limit": name, "key": key}
-    )
+    shown = f" of {one_line(key, LONGEST_KEY)}" if key else ""
+    log.warning("refused by %s: a call%s; %s", name, shown, outcome, extra={"limit": name, "key": key})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -255,6 +256,18 @@ def test_an_error_in_a_receiver_changes_nothing(caplog: pytest.LogCaptureFixture
     finally:
         call_refused.disconnect(fails)
     assert "receiver" in caplog.text
+
+
+def test_a_long_key_is_cut_off_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    @limited("1/h", key=lambda phone: phone, name="sms")
+    def send(phone: str) -> None: ...
+
+    for _ in range(2):
+        with suppress(Limited):
+            send("1\n" + 500 * "x")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "\n" not in message
+    assert len(message) < 300
 
 
 def test_only_a_share_of_the_refused_calls_is_logged(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
