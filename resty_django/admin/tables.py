@@ -228,10 +228,13 @@ def filter_of(request: HttpRequest, parameter: str = "find") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The form that filters the tables of a page by a text. `hidden`: the page's other URL parameters."""
+    """The form that filters the tables of a page by a text. `hidden`: the page's other URL parameters; `show_all`: its
+    URL query without the filter.
+    """
 
     find: str
     hidden: Sequence[tuple[str, str]]
+    show_all: str
 
 
 def filter_form(request: HttpRequest) -> Filter:
@@ -239,6 +242,7 @@ def filter_form(request: HttpRequest) -> Filter:
     return Filter(
         filter_of(request),
         [(key, value) for key in request.GET if key not in omitted for value in request.GET.getlist(key)],
+        changed(request, **dict.fromkeys(omitted)),
     )
 
 

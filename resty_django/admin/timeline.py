@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
@@ -30,9 +29,9 @@ from resty_django.timeline import HOUR, MINUTE, Chapter, Entry, Span, chapters, 
 from .base import ReadOnlyAdmin
 from .chart_axes import Axis, local, time_axis, time_marks
 from .charts import Chart, Series
-from .export import Sheet
+from .export import PARAMETERS, Sheet
 from .formatting import duration
-from .tables import Column, filter_form, listing
+from .tables import Column, changed, filter_form, listing
 
 REFRESH_SECONDS: Final = 10
 MAX_LENGTH: Final = 300
@@ -49,6 +48,8 @@ COLUMNS: Final = (
     Column("event", gettext_lazy("Event"), of=lambda row: f"{row.title} {row.level_text}"),
     Column("details", gettext_lazy("Details"), of="text"),
 )
+TIMES: Final = ("at", "from", "to", "hours")
+"""URL parameters that select the time."""
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -136,15 +137,16 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             "end": local(span.end),
             "from_value": _field(span.start),
             "to_value": _field(span.end),
-            "link": _query(span.start, span.end),
-            "earlier": _query(span.start - length, span.start),
-            "later": "" if is_recent else _query(span.end, min(now, span.end + length)),
+            "link": _query(request, span.start, span.end),
+            "earlier": _query(request, span.start - length, span.start),
+            "later": "" if is_recent else _query(request, span.end, min(now, span.end + length)),
             "presets": [
-                (f"?hours={seconds // HOUR}", _("The last %(time)s") % {"time": duration(seconds)})
+                (_with_time(request, hours=seconds // HOUR), _("The last %(time)s") % {"time": duration(seconds)})
                 for seconds in PRESETS
             ],
             "rows": listing(request, COLUMNS, rows, default="time"),
             "filter": filter_form(request),
+            "hidden": [(key, value) for key in ("o", "find") if (value := request.GET.get(key))],
             "charts": charts,
             "errors": [
                 (str(chapter.contributor.title), printable(chapter.error, MAX_LENGTH))
@@ -237,7 +239,12 @@ def _field(moment: float) -> str:
     return f"{local(moment):%Y-%m-%dT%H:%M}"
 
 
-def _query(start: float, end: float) -> str:
+def _query(request: HttpRequest, start: float, end: float) -> str:
     """Return the URL query of a span, with its offset from UTC, so that it means the same to everybody."""
-    ends = (local(moment).isoformat(timespec="seconds") for moment in (start, end))
-    return "?" + urlencode(dict(zip(("from", "to"), ends, strict=True)))
+    since, until = (local(moment).isoformat(timespec="seconds") for moment in (start, end))
+    return _with_time(request, **{"from": since, "to": until})
+
+
+def _with_time(request: HttpRequest, **times: Any) -> str:
+    """Return the page's URL query with another time, and the same order and filter of the events."""
+    return changed(request, **{**dict.fromkeys((*TIMES, *PARAMETERS)), **times})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -185,6 +186,33 @@ def test_the_address_selects_the_time(admin_client: Client) -> None:
     wrong = page_of(admin_client, "?at=<b>soon")
     assert "“&lt;b&gt;soon” is not a time." in wrong
     assert [title for _, title in events(wrong) if "then" in title] == [f"then {now - 600:.0f}"]
+
+
+def test_another_time_keeps_order_and_filter(admin_client: Client) -> None:
+    """Links and forms that select another time, and "Show all", which keeps the time."""
+
+    def ask(span: Span) -> Story:
+        return story([Entry(span.start + 1, "a page"), Entry(span.start + 2, "a pdf"), Entry(span.start + 3, "else")])
+
+    timeline.register(Contributor("then", "Then", ask, (VIEW,)))
+    text = page_of(admin_client, "?at=03:12&o=-event&find=a+p&export=no")
+    links = re.findall(r'href="(\?(?:from|o|hours)[^"]*)">(Earlier|Later|Link to this time|The last [^<]*)<', text)
+    assert [label for _link, label in links if not label.startswith("The last")] == [
+        "Earlier",
+        "Later",
+        "Link to this time",
+    ]
+    assert len(links) == 3 + 4
+    for link, label in links:
+        query = parse_qs(link.replace("&amp;", "&").removeprefix("?"))
+        assert {key: query.pop(key) for key in ("o", "find")} == {"o": ["-event"], "find": ["a p"]}, label
+        assert query.keys() == ({"hours"} if label.startswith("The last") else {"from", "to"}), label
+        assert titles(admin_client, link.replace("&amp;", "&")) == ["a pdf", "a page"], label
+    hidden = '<input type="hidden" name="o" value="-event"><input type="hidden" name="find" value="a p">'
+    assert text.count(hidden) == 2
+    (show_all,) = re.findall(r'href="([^"]*)">Show all', text)
+    assert parse_qs(show_all.replace("&amp;", "&").removeprefix("?"))["at"] == ["03:12"]
+    assert titles(admin_client, show_all.replace("&amp;", "&")) == ["else", "a pdf", "a page"]
 
 
 def test_a_part_that_fails_does_not_hide_the_others(admin_client: Client) -> None:
