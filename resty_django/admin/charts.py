@@ -9,9 +9,9 @@ adds a cursor with the values of a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
@@ -69,7 +69,7 @@ class Chart:
     """A chart. `summary`: its content in one sentence, the text alternative. `y_label`: the name of the y axis.
 
     `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, in
-    reverse order if `newest_first`. `name`: the name of its export; "": it has none.
+    reverse order if `newest_first`. `name`: of its export; "": it has none.
     """
 
     title: str
@@ -83,6 +83,8 @@ class Chart:
     newest_first: bool = True
     height: int = HEIGHT
     name: str = ""
+    day: Mapping[str, Any] = field(default_factory=dict)
+    """Changed URL parameters with which the page exports 24 hours of the chart, if it has another period."""
 
     def render(self, links: SafeString | str = "") -> SafeString:
         """Return the chart as an HTML figure, with `links` below it."""
@@ -102,6 +104,11 @@ class Chart:
             ("start" if starts else "column", *names),
             lambda: ([column, *row] for column, row in zip(columns, zip(*values, strict=True), strict=True)),
         )
+
+    def last_columns(self, count: int, name: str) -> Sheet:
+        """Return the values of the last columns, for an export."""
+        sheet = self.sheet()
+        return Sheet(name, sheet.columns, lambda: [*sheet.rows()][-count:])
 
     @property
     def legend(self) -> list[Series]:

@@ -13,8 +13,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final, Protocol, TypeVar
@@ -56,6 +56,8 @@ class Sheet:
     name: str
     columns: Sequence[str]
     rows: Callable[[], Iterable[Sequence[Any]]]
+    day: Mapping[str, Any] = field(default_factory=dict)
+    """Changed URL parameters with which the page exports 24 hours of the sheet, if it has another period."""
 
     def sheet(self) -> Sheet:
         return self
@@ -76,10 +78,17 @@ def requested_format(request: HttpRequest) -> str:
     return format if format in FORMATS else ""
 
 
-def export_query(request: HttpRequest, format: str, name: str) -> str:
-    """Return the URL query that exports the sheet `name` of the requested page, with the page's filters."""
-    query = query_without(request, *PARAMETERS, *PAGING)
-    query["export"], query["of"] = format, name
+def export_query(request: HttpRequest, format: str, name: str, changes: Mapping[str, Any] | None = None) -> str:
+    """Return the URL query that exports the sheet `name` of the requested page, with the page's filters.
+
+    `changes`: other values of URL parameters; None removes one.
+    """
+    changes = changes or {}
+    query = query_without(request, *PARAMETERS, *PAGING, *changes)
+    values = {"export": format, "of": name} | dict(changes)
+    for key in (*(key for key in changes if key not in PARAMETERS), *PARAMETERS):
+        if values[key] is not None:
+            query[key] = str(values[key])
     return f"?{query.urlencode()}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -127,7 +127,8 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             span = span_of({}, now, request.user)
         answers = chapters(contributors(request.user), span)
         rows = list(self._rows(answers))
-        charts = [chart for chapter in answers if (chart := _chart(chapter)) is not None]
+        day = _day(span)
+        charts = [_chart(chapter, day) for chapter in answers if chapter.story.bars]
         is_recent = span.end >= now
         length = span.end - span.start
         context = {
@@ -146,8 +147,9 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             ],
             "rows": listing(request, COLUMNS, rows, default="time"),
             "filter": filter_form(request),
+            "day": day,
             "hidden": [(key, value) for key in ("o", "find") if (value := request.GET.get(key))],
-            "charts": charts,
+            "charts": [chart for chart in charts if any(any(series.values) for series in chart.series)],
             "errors": [
                 (str(chapter.contributor.title), printable(chapter.error, MAX_LENGTH))
                 for chapter in answers
@@ -202,10 +204,15 @@ def _sheet(answers: Sequence[Chapter]) -> Iterator[Sequence[Any]]:
         yield local(entry.at), until, chapter.contributor.name, entry.level, entry.title, entry.text
 
 
-def _chart(chapter: Chapter) -> Chart | None:
+def _day(span: Span) -> dict[str, Any]:
+    """Return the changes of the URL that select 24 whole hours, of which the last contains the end of a span."""
+    end = -(-span.end // HOUR) * HOUR
+    since, until = (local(moment).isoformat(timespec="seconds") for moment in (end - 24 * HOUR, end))
+    return {**dict.fromkeys(TIMES), "from": since, "to": until}
+
+
+def _chart(chapter: Chapter, day: Mapping[str, Any]) -> Chart:
     story = chapter.story
-    if not any(any(bars.counts) for bars in story.bars):
-        return None
     total = sum(count or 0 for bars in story.bars for count in bars.counts)
     return Chart(
         str(chapter.contributor.title),
@@ -216,6 +223,7 @@ def _chart(chapter: Chapter) -> Chart | None:
         else _("%(what)s per hour") % {"what": story.y_label},
         summary=f"{story.bars[0].label}: {total:g}",
         name=f"{chapter.contributor.name}-chart",
+        day=day,
     )
 
 

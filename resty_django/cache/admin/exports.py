@@ -33,7 +33,8 @@ def exports(
 ) -> Iterator[Exportable]:
     """Yield the charts and tables of a cache's page. `items`: whether the user may see keys."""
     yield from figures.hour_charts
-    yield from figures.days_charts
+    yield from (days_charts := figures.days_charts)
+    yield from (chart.last_columns(24, chart.day["of"]) for chart in days_charts)
     yield _levels(figures)
     yield _callbacks(figures)
     yield _stores(stores)

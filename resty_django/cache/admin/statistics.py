@@ -255,6 +255,7 @@ def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart
             else _("no calls"),
             height=120,
             name=f"hit-ratio-{period}",
+            day={"of": "hit-ratio-day"},
         ),
         Chart(
             _("Calls"),
@@ -268,6 +269,7 @@ def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart
             summary=summary,
             table_label=_("By minute") if by_minute else _("By hour"),
             name=f"calls-{period}",
+            day={"of": "calls-day"},
         ),
     ]
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import router
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -15,8 +16,8 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.chart_axes import MINUTE, time_axis
 from resty_django.admin.charts import Chart
 from resty_django.admin.export import Exportable, Sheet
-from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key
+from resty_django.admin.tables import Listing, listing
 from resty_django.conf import conf
 from resty_django.text import printable
 
@@ -30,6 +31,7 @@ from ..statistics.events import DELAYED, PASSED, REFUSED, SHADOWED, Event, Reque
 from ..statistics.recorder import SPAN, recorder, recording_of_limit, tier_and_key
 from ..statistics.reporter import Minute, Totals, stats, summed
 from .all_limits import LABELS
+from .columns import DECISIONS
 from .statistics import in_words, series_of
 
 SHOWN: Final = 200
@@ -111,17 +113,10 @@ class KeyDecisions:
     minutes: Sequence[Minute] = ()
     sampled: Sequence[tuple[str, str]] = field(default_factory=list)
 
-    @property
-    def listed(self) -> Sequence[KeyDecision]:
-        return self.decisions[:SHOWN]
-
-    @property
-    def count(self) -> str:
-        return number(len(self.decisions))
-
-    @property
-    def shown(self) -> str:
-        return number(len(self.listed))
+    def listing(self, request: HttpRequest) -> Listing[KeyDecision]:
+        """Return the table of all decisions, sorted by the URL parameter `o-decisions` and filtered by `find`."""
+        columns = [column for column in DECISIONS if column.key != "tier" or self.tiers]
+        return listing(request, columns, self.decisions, name="decisions", default="-time")
 
     @property
     def all_limits(self) -> bool:
@@ -135,8 +130,8 @@ class KeyDecisions:
 
     @property
     def tiers(self) -> bool:
-        """Whether a listed decision was made by the rate of a tier."""
-        return any(decision.tier for decision in self.listed)
+        """Whether a decision was made by the rate of a tier."""
+        return any(decision.tier for decision in self.decisions)
 
     @property
     def chart(self) -> Chart:
@@ -151,12 +146,17 @@ class KeyDecisions:
             name="key-decisions-by-minute",
         )
 
-    @property
-    def exports(self) -> Iterator[Exportable]:
+    def exports(self, listed: Iterable[KeyDecision]) -> Iterator[Exportable]:
+        """Yield the table as `listing` returns it, and the chart of all decisions."""
         if self.decisions:
             columns = ("time", "limit", "kind", "request", "key", "tier", "outcome", "delay_seconds", "override")
-            yield Sheet("key-decisions", columns, lambda: (decision.export for decision in self.decisions))
+            yield Sheet("key-decisions", columns, lambda: (decision.export for decision in listed))
             yield self.chart
+
+
+def shown_rows(listed: Listing[KeyDecision]) -> Sequence[KeyDecision]:
+    """Return the rows that the page shows."""
+    return listed.rows[:SHOWN]
 
 
 def decisions_of(key: str, refusals: Iterable[tuple[str, Event]]) -> KeyDecisions:

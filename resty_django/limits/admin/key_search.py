@@ -39,7 +39,7 @@ from ..statistics.reporter import stats
 from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
-from .key_decisions import KeyDecisions, decisions_of
+from .key_decisions import KeyDecisions, decisions_of, shown_rows
 from .key_exports import exports
 from .key_forms import stored_forms
 from .key_override_rows import override_rows_context
@@ -148,6 +148,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
                 states = list(_states(key, limits[:MOST_LIMITERS], bans))
             except SharedDictError as fault:
                 error = why(fault)
+        listed_decisions = decisions.listing(request)
         context = {
             "title": _("Find a key"),
             "key": key,
@@ -156,6 +157,8 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "filter": filter_form(request),
             "refusals": refusals,
             "decisions": decisions,
+            "listed_decisions": listed_decisions,
+            "shown_decisions": shown_rows(listed_decisions),
             "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
             "outages": troubles(),
             "error": error,
@@ -167,7 +170,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             **override_rows_context(self.admin_site, request, key),
             **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
-        context["exports"] = [*decisions.exports, *exports(context)]
+        context["exports"] = [*decisions.exports(listed_decisions), *exports(context)]
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
     def _override_context(self, request: HttpRequest, key: str) -> dict[str, Any]:

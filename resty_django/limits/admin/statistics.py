@@ -34,6 +34,8 @@ OUTCOMES: Final = {
     "shadowed": gettext_lazy("Would have been refused"),
 }
 """The parts of a bar, the highest first, so that even a few refusals are visible at the bottom."""
+DAY_SHEET: Final = "decisions-day"
+"""The name of the export of the last 24 hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Figures:
             summary=self.words,
             table_label=_("By minute"),
             name="decisions-hour",
+            day={"of": DAY_SHEET},
         )
 
     @property
@@ -112,6 +115,7 @@ class Figures:
             table_label=_("By hour"),
             height=120,
             name="decisions-days",
+            day={"of": DAY_SHEET},
         )
 
     @property
@@ -122,7 +126,8 @@ class Figures:
     def exports(self) -> Iterator[Exportable]:
         """The charts, and the most refused keys with the bounds of their counts."""
         yield self.chart
-        yield self.days_chart
+        yield (days_chart := self.days_chart)
+        yield days_chart.last_columns(24, DAY_SHEET)
         columns = ("key", "refused_at_least", "refused_at_most")
         yield Sheet("refused-keys", columns, lambda: (key.export for key in self.top))
 

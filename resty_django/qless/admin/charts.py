@@ -47,6 +47,11 @@ def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
     return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
 
 
+def day_of(period: str) -> dict[str, str]:
+    """Return the changes of the URL with which a page exports a day of a chart or a table of `period`."""
+    return {} if period == "day" else {"period": "day"}
+
+
 def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
     """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
     unit, count = SPANS[period]
@@ -64,8 +69,8 @@ def figures_charts(spans: Sequence[Span], period: str, completed: Sequence[int] 
         _outcomes_chart(
             [total.completed for total in totals] if completed is None else completed, totals, axis, period
         ),
-        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis, "waiting-times"),
-        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis, "running-times"),
+        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis, period, "waiting-times"),
+        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis, period, "running-times"),
     ]
 
 
@@ -89,10 +94,11 @@ def _outcomes_chart(completed: Sequence[int], totals: Sequence[Totals], axis: Ax
             "maximum": number(max(completed, default=0)),
         },
         name="completed",
+        day=day_of(period),
     )
 
 
-def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, name: str) -> Chart:
+def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, period: str, name: str) -> Chart:
     total = sum(durations, Durations())
     summary = _("no jobs")
     if total.count:
@@ -124,6 +130,7 @@ def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, n
         summary=summary,
         height=120,
         name=name,
+        day=day_of(period),
     )
 
 
@@ -132,10 +139,19 @@ def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
 
     `name`: of its export.
     """
+    day = day_of("day" if len(days) == 1 else "week")
     histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
     count = sum(day.count for day in days)
     if not count:
-        return Chart(title, [Series("bar", _("Jobs"), [])], Axis([]), y_label=_("jobs"), summary=_("no jobs"))
+        return Chart(
+            title,
+            [Series("bar", _("Jobs"), [])],
+            Axis([]),
+            y_label=_("jobs"),
+            summary=_("no jobs"),
+            name=name,
+            day=day,
+        )
     mean = sum(day.mean * day.count for day in days) / count
     bars_of_histogram = [0.0] * len(BOUNDS)
     for index, value in enumerate(histogram):
@@ -160,6 +176,7 @@ def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
         summary=", ".join(parts),
         newest_first=False,
         name=name,
+        day=day,
     )
 
 

@@ -265,13 +265,16 @@ def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> 
     text = html(admin_client, PAGE)
     names = re.findall(r"export=csv&amp;of=([\w-]+)", text)
     assert names == [
-        *("hit-ratio-hour", "calls-hour", "levels", "most-callbacks", "hit-ratio-days", "calls-days", "callbacks"),
+        *("hit-ratio-hour", "hit-ratio-day", "calls-hour", "calls-day", "levels", "most-callbacks"),
+        *("hit-ratio-days", "hit-ratio-day", "calls-days", "calls-day", "callbacks"),
         "slowest-callbacks",
         "stores",
     ]
     sheets = {name: json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"] for name in names}
     assert (len(sheets["hit-ratio-hour"]), len(sheets["calls-days"])) == (60, 48)
     assert sum(row["calls"] for row in sheets["calls-days"]) == 7
+    for name in ("hit-ratio", "calls"):
+        assert sheets[f"{name}-day"] == sheets[f"{name}-days"][-24:]
     assert {"level": "l1", "hour": 2, "all": 2} in sheets["levels"]
     assert sheets["slowest-callbacks"][0]["key"] == "=slow"
     assert {"key": "=slow", "callbacks_at_least": 1, "callbacks_at_most": 1} in sheets["most-callbacks"]

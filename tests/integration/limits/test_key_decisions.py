@@ -26,6 +26,7 @@ from resty_django.limits.overrides.spec import ALL_LIMITS
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics import recorder as recorder_module
+from resty_django.limits.statistics.events import UNKNOWN, delay_code
 from resty_django.limits.statistics.recorder import recorder, recording_of_limit
 from tests.integration.limits import served_urls
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
@@ -227,6 +228,38 @@ def test_the_table_is_bounded_and_all_decisions_are_exported(
         "delay_seconds": 0.25,
         "override": "",
     }
+
+
+def test_the_url_sorts_and_filters_all_decisions(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those beyond the rows of the page, and the export."""
+    monkeypatch.setattr(key_decisions, "SHOWN", 2)
+    make_policy(key="ip")
+    policy = registry.get_policy("pay")
+    assert policy is not None
+    now = timezone.now().timestamp()
+    for age, delay in ((40, 2.0), (30, 1.0), (20, 3.0), (10, 0.0)):
+        ran = (int((now - age) * 1e9), delay_code(delay) if delay else UNKNOWN)
+        request = GET if delay > 1 else None
+        recorder.record(policy.recording, "192.0.2.1", Decision(True, delay=delay), request=request, ran=ran)
+
+    def delays(**query: str) -> list[str]:
+        text = admin_client.get(KEY, {"key": "192.0.2.1", **query}).content.decode()
+        return re.findall(r'<td class="resty-number">([\d.]* ?s?)</td><td></td></tr>', text.partition(TABLE)[2])
+
+    def exported(**query: str) -> list[float | None]:
+        reply = admin_client.get(KEY, {"key": "192.0.2.1", **query, "export": "json", "of": "key-decisions"})
+        sheet = json.loads(b"".join(reply.streaming_content))  # type: ignore[attr-defined]
+        return [row["delay_seconds"] for row in sheet["rows"]]
+
+    assert delays() == ["", "3 s"]
+    assert delays(**{"o-decisions": "-delay"}) == ["3 s", "2 s"]
+    assert delays(**{"o-decisions": "time"}) == ["2 s", "1 s"]
+    assert delays(**{"o-decisions": "time", "find": "get items"}) == ["2 s", "3 s"]
+    assert exported(**{"o-decisions": "-delay"}) == [3, 2, 1, None]
+    assert exported(**{"o-decisions": "delay", "find": "get items"}) == [2, 3]
+    text = admin_client.get(KEY, {"key": "192.0.2.1", "find": "nothing"}).content.decode()
+    assert "No rows match. Change the filter." in text
+    assert "0 of 4 decisions." in text
 
 
 def test_foreign_text_is_escaped(admin_client: Client) -> None:

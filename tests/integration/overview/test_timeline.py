@@ -144,7 +144,7 @@ def test_all_parts_are_on_one_page(jobs: Any, admin_client: Client, empty_cache:
     assert "/admin/resty_qless/failuregroup/" in text
     for link in re.findall(r'href="(\?[^"]*export=[^"]+)"', text):
         assert admin_client.get(PAGE + link.replace("&amp;", "&")).status_code == 200, link
-    assert len(re.findall(r"export=csv", text)) == 4  # of the events, jobs, limits and caches
+    assert len(re.findall(r"export=csv", text)) == 8  # of the events, jobs, limits and caches, each also of 24 hours
     assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son\w+=", text.partition("content-main")[2])
     assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
 
