@@ -63,7 +63,7 @@ def probe() -> Iterator[Finding]:
         ages = latencies(client, open_queues) if most_late is not None else {}
         since = client.clock() - conf.qless.failed_window
         stuck, examined = _stuck_jobs(client, queues)
-        recent = failures_between(client, list(failed)[:MOST_GROUPS], since)
+        recent = failures_between(client, list(failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
         server = server_info(redis, client.prefix)
         archive = status(client) if conf.qless.archive.enabled else None
     except StoreError as error:

@@ -18,7 +18,9 @@ from .models import token
 if TYPE_CHECKING:
     from .clients.client import Client
 
-MOST_GROUPS: Final = 40
+MOST_GROUPS: Final = 25
+"""Maximum number of groups with failures in the span that are shown."""
+MOST_GROUPS_READ: Final = 100
 MOST_CLASSES: Final = 5
 """Maximum number of classes that an entry names."""
 
@@ -40,12 +42,15 @@ def contribution(span: Span) -> Story:
         _("Groups do not contain failed jobs that were retried or canceled since."),
         _("Figures by class contain all failures: by minute for the last hour, and by hour for two days."),
     ]
-    if len(groups) > MOST_GROUPS:
-        notes.append(_("Only the %(count)d largest groups are shown.") % {"count": MOST_GROUPS})
-    largest = sorted(groups, key=lambda group: (-groups[group], group))[:MOST_GROUPS]
+    largest = sorted(groups, key=lambda group: (-groups[group], group))
+    shown = _entries_of_groups(client, largest[:MOST_GROUPS_READ], span)
+    if len(shown) == MOST_GROUPS < len(groups):
+        notes.append(_("At most %(count)d groups with failures are shown, the largest ones.") % {"count": MOST_GROUPS})
+    elif len(groups) > MOST_GROUPS_READ:
+        notes.append(_("Only the %(count)d largest groups are searched for failures.") % {"count": MOST_GROUPS_READ})
     unit = MINUTE if span.start >= span.now - HOUR - MINUTE else HOUR
     figures = _figures(client, span, unit)
-    entries = [*_entries_of_groups(client, largest, span), *_entries_of_classes(figures, unit)]
+    entries = [*shown, *_entries_of_classes(figures, unit)]
     columns = span.columns(unit)
     counts = [figures[start].total() if start in figures else None for start in columns]
     bars = [Bars("failed", _("Failed jobs"), counts)]
@@ -66,7 +71,7 @@ def _entries_of_groups(client: Client, groups: Iterable[str], span: Span) -> lis
             "error",
             ("resty_qless_failuregroup_change", (token(group),)),
         )
-        for group, failures in failures_between(client, groups, span.start, span.end).items()
+        for group, failures in failures_between(client, groups, span.start, span.end, most=MOST_GROUPS).items()
     ]
 
 

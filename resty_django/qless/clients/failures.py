@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -54,19 +55,22 @@ def latest_failures(client: Client, groups: Sequence[str], count: int = 25) -> d
 
 
 def failures_between(
-    client: Client, groups: Iterable[str], start: float, end: float = 1e12
+    client: Client, groups: Iterable[str], start: float, end: float, *, most: int
 ) -> dict[str, FailuresBetween]:
     """Return the failures from `start` until before `end` (epoch seconds) by group, for the groups that have some.
 
-    Only jobs that are still in the group count. Raises `QlessError`, `StoreError`.
+    When it has found `most` of these, it does not read further groups. Only jobs that are still in the group count.
+    Raises `QlessError`, `StoreError`.
     """
-    names = list(groups)
-    chunks = [*_chunks(names)]
-    replies = client.call_many([("failures.between", start, end, *chunk) for chunk in chunks]) if chunks else []
-    results = [result for reply in replies for result in read(checked(reply), _BETWEEN)]
-    return {group: result for group, result in zip(names, results, strict=True) if result.count}
+    found: dict[str, FailuresBetween] = {}
+    for chunk in _chunks(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
+        results = read(checked(client.call("failures.between", start, end, *chunk)), _BETWEEN)
+        found.update((group, result) for group, result in zip(chunk, results, strict=True) if result.count)
+        if len(found) >= most:
+            break
+    return dict(islice(found.items(), most))
 
 
-def _chunks(groups: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(groups), GROUPS_PER_CALL):
-        yield groups[first : first + GROUPS_PER_CALL]
+def _chunks(groups: Sequence[str], size: int = GROUPS_PER_CALL) -> Iterator[Sequence[str]]:
+    for first in range(0, len(groups), size):
+        yield groups[first : first + size]

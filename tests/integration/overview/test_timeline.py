@@ -149,6 +149,35 @@ def test_all_parts_are_on_one_page(jobs: Any, admin_client: Client, empty_cache:
     assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
 
 
+def fail_jobs(jobs: Any, groups: list[str]) -> None:
+    for group in groups:
+        jobs.queues["pdf"].put("shop.jobs.Pdf")
+        jobs.queues["pdf"].pop().fail(group, "OSError: full")
+
+
+@pytest.mark.redis
+def test_a_small_failure_group_is_found_among_many(jobs: Any, admin_client: Client) -> None:
+    now = jobs.clock()
+    jobs.clock = lambda: now - 7200
+    fail_jobs(jobs, [f"large-{n:02d}" for n in range(40)] * 2)
+    jobs.clock = time.time
+    fail_jobs(jobs, ["small"])
+    text = page_of(admin_client)
+    assert [title for part, title in events(text) if part == "Jobs" and ":" in title] == ["1 job failed: small Error"]
+    assert "largest" not in text
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("count", [25, 26])
+def test_the_25_largest_failure_groups_are_shown(jobs: Any, admin_client: Client, count: int) -> None:
+    names = [f"group-{n:02d}" for n in range(count)]
+    fail_jobs(jobs, [*names, *names[-25:]])
+    text = page_of(admin_client)
+    shown = {title for part, title in events(text) if part == "Jobs" and "jobs failed" in title}
+    assert shown == {f"2 jobs failed: {name} Error" for name in names[-25:]}
+    assert ("At most 25 groups with failures are shown, the largest ones." in text) == (count > 25)
+
+
 def test_permissions_are_those_of_the_parts(person: Callable[..., Client], admin_user: User) -> None:
     assert person("resty_django.view_overview").get(PAGE).status_code == 403
     assert person(VIEW).post(PAGE).status_code == 405
