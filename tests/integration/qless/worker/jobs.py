@@ -7,6 +7,7 @@ import copy
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -487,27 +488,41 @@ def hold_interpreter(job: Any) -> None:
 def block_interpreter(job: Any) -> None:
     """Waits in C code for a mutex that is never free, with the interpreter lock. No signal ends that but SIGKILL."""
     write(job)
+    wait_for_a_mutex()
+
+
+def wait_for_a_mutex() -> None:
     library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
     library.pthread_mutex_lock(mutex)
     library.pthread_mutex_lock(mutex)
 
 
+# A timeout counts from the start of the run, which with much other load is long before the first line of the job. So
+# these set theirs, as `Timeout` does, once nothing but the wait is left.
+
+
 class BlocksTimed:
     """Holds the interpreter lock beyond its timeout."""
 
-    middleware = [Timeout(0.3)]
-    perform = staticmethod(block_interpreter)
+    @staticmethod
+    def perform(job: Any) -> None:
+        write(job)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the timeout does not come before the wait
+        job.limit(0.3)
+        wait_for_a_mutex()
 
 
 class BlocksRetried:
-    middleware = [Retry(JobTimeout, delay=0.05, factor=1), Timeout(0.3)]
-    perform = staticmethod(block_interpreter)
+    middleware = [Retry(JobTimeout, delay=0.05, factor=1)]
+    perform = staticmethod(BlocksTimed.perform)
 
 
-def sleeps(job: Any) -> None:
+def sleeps(job: Any, timeout: float | None = None) -> None:
     """Waits in Python's own `sleep`, and writes which exception ended it, and when."""
     write(job)
     try:
+        if timeout is not None:
+            job.limit(timeout)
         time.sleep(600)
     except Exception as error:
         job.client.source.sync().rpush("ended", f"{type(error).__name__} {time.time()}")
@@ -515,14 +530,17 @@ def sleeps(job: Any) -> None:
 
 
 class SleepsTimed:
-    middleware = [Timeout(0.3)]
-    perform = staticmethod(sleeps)
+    @staticmethod
+    def perform(job: Any) -> None:
+        sleeps(job, 0.3)
 
 
-def turns(job: Any) -> None:
+def turns(job: Any, timeout: float | None = None) -> None:
     """Runs Python code until it is interrupted, and writes which exception ended it, and when."""
     write(job)
     try:
+        if timeout is not None:
+            job.limit(timeout)
         while True:
             time.sleep(0.001)
     except Exception as error:
@@ -530,9 +548,11 @@ def turns(job: Any) -> None:
         raise
 
 
-async def waits(job: Any) -> None:
+async def waits(job: Any, timeout: float | None = None) -> None:
     write(job)
     try:
+        if timeout is not None:
+            job.limit(timeout)
         await asyncio.sleep(600)
     except asyncio.CancelledError:
         job.client.source.sync().rpush("ended", f"CancelledError {time.time()}")
@@ -540,16 +560,15 @@ async def waits(job: Any) -> None:
 
 
 class TurnsTimed:
-    middleware = [Timeout(0.3)]
-    perform = staticmethod(turns)
+    @staticmethod
+    def perform(job: Any) -> None:
+        turns(job, 0.3)
 
 
 class WaitsTimed:
-    middleware = [Timeout(0.3)]
-
     @staticmethod
     async def perform(job: Any) -> None:
-        await waits(job)
+        await waits(job, 0.3)
 
 
 def looks(job: Any) -> None:

@@ -230,8 +230,8 @@ def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, cli
 
 @pytest.mark.parametrize("name", ["SleepsTimed", "WaitsTimed", "BlocksTimed"])
 def test_a_timeout_ends_python_code_and_c_code(pool: Start, client: Client, name: str) -> None:
-    """Each would run for ten minutes."""
-    run = pool(interrupt=False)
+    """Each would run for ten minutes. Python code has more time to end than it needs beside any load."""
+    run = pool("--kill-after", "0.5" if name == "BlocksTimed" else "30")
     jid = put(client, name, retries=0)
     job = until(client, jid, "failed")
     assert job.failure["group"] == "q-JobTimeout"
