@@ -7,12 +7,13 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.docs_reader import ROOT, page
 from tests.integration.mistakes import MISTAKES, Mistake
 
@@ -105,9 +106,16 @@ class Site:
             "SITE_CODE": code,
             "SITE_WITHOUT": without,
         }
-        command = [sys.executable, *arguments]
-        process = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=100, check=False
+        # A fork has all packages imported already, so one that is to be missing takes a new interpreter.
+        run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run if without else processes.run
+        process = run(
+            [sys.executable, *arguments],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         return process.stdout + process.stderr
 

@@ -64,7 +64,9 @@ def environment(tmp_path: Path, pip_env: dict[str, str]) -> Callable[..., Enviro
         virtual_env = Environment(tmp_path / "env")
         run(sys.executable, "-m", "venv", "--without-pip", virtual_env.folder, cwd=tmp_path)
         requirement = f"resty-django[{','.join(extras)}]" if extras else "resty-django"
-        pip = (sys.executable, "-m", "pip", "--python", virtual_env.python, "install", "--quiet", requirement)
+        # Python compiles what it imports, a small part of what is installed.
+        options = ("--quiet", "--no-compile")
+        pip = (sys.executable, "-m", "pip", "--python", virtual_env.python, "install", *options, requirement)
         run(*pip, cwd=tmp_path, **pip_env)
         return virtual_env
 
