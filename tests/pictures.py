@@ -2,8 +2,9 @@
 
     python -m tests.pictures http://127.0.0.1:8000 [NAME]...
 
-Those of the job queue in docs/qless/admin.md come from tests/e2e/test_jobs_browser.py, which leaves them in
-var/screenshots, those of the tutorial from tests/wheel/test_tutorial.py. Pillow makes them small: `pip install pillow`.
+Those of the job queue in docs/qless/admin.md come from tests/e2e/test_jobs_browser.py, which leaves them in the folder
+of RESTY_SCREENSHOTS, those of the tutorial from tests/wheel/test_tutorial.py. Pillow makes them small:
+`pip install pillow`.
 """
 
 from __future__ import annotations
