@@ -174,6 +174,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             title=_("Empty a dictionary"),
             button=_("Mark everything expired"),
             perform=self._flush_all,
+            explain=lambda obj: {"figures": figures(obj.name)},
             template=f"{TEMPLATES}/flush_all.html",
         )
 

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import query_without
+from resty_django.admin.formatting import number
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
@@ -137,12 +138,12 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             cache = _usable_cache(info)
             if key:
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
-            number = int(page) if page.isdecimal() and len(page) < 10 else 1
+            page_number = int(page) if page.isdecimal() and len(page) < 10 else 1
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
                 "keys_sheet": items.keys_sheet(cache, prefix, reverse=order[1]),
-                "listed": items.search(cache, prefix, number, reverse=order[1]),
+                "listed": items.search(cache, prefix, page_number, reverse=order[1]),
                 "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
                 "pages": changed(request, page=None),
             }
@@ -219,7 +220,9 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         ]
         counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
         places = [dictionary_text(dictionary) for dictionary in dictionaries]
-        return {"places": places, "others": neighbours, "counts_go": counts_go}
+        counts = [dictionary.quick_stats().keys for dictionary in dictionaries]
+        keys = None if None in counts else number(sum(filter(None, counts)))
+        return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
 
     def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         free = bool(cleaned_data.get("free"))

@@ -25,9 +25,10 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import Sheet
-from resty_django.admin.formatting import duration, number
+from resty_django.admin.formatting import date_time, duration, number
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listing
+from resty_django.admin.undo import LONGEST_UNDO, UNDO_SECONDS, NotUndone, Undo, UndoAdmin
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
@@ -44,9 +45,6 @@ LONGEST_TEXT: Final = 200
 MAX_NAMED: Final = 25
 """The maximum number of bans that a confirmation names."""
 MAX_ERRORS: Final = 3
-LONGEST_UNDO: Final = 2000
-"""Maximum length of an undo in characters, since it travels in a URL."""
-UNDO_SECONDS: Final = 3600
 SALT: Final = "resty_django.limits.admin.bans.undo"
 
 
@@ -111,8 +109,33 @@ class BanForm(forms.Form):
         return seconds
 
 
-class BanAdmin(ReadOnlyAdmin[KeyBan]):
+def _undo_ban(admin: Any, request: HttpRequest, argument: Any) -> str:
+    """Lift a ban that an operator has added, and restore the one that it replaced, unless it was changed since."""
+    ban = Ban(*argument["ban"])
+    key = Row.of(ban).key
+    stored = registry.read(ban.name)
+    if stored is None or stored.until <= registry.now():
+        raise NotUndone(_("“%(key)s” is no longer banned.") % {"key": key})
+    if stored != ban:
+        until = date_time(stored.until)
+        raise NotUndone(_("“%(key)s” was banned again since then, until %(until)s.") % {"key": key, "until": until})
+    registry.lift(ban.key, ban.limit)
+    if argument["before"] is not None:
+        registry.restore(Ban(*argument["before"]))
+    admin.log_change(request, _model(ban), f"Undone: lifted the ban by {Row.of(ban).limit}.")
+    return format_html(_('Undone: the ban of <code class="resty-id">{}</code> is lifted.'), key)
+
+
+class BanAdmin(UndoAdmin[KeyBan], ReadOnlyAdmin[KeyBan]):
     refusals: ClassVar = (SharedDictError,)
+    undos: ClassVar = {
+        "add": Undo(
+            "add_keyban",
+            _undo_ban,
+            gettext_lazy("Lift the ban, and restore the one that it has replaced:"),
+            lambda argument: [Row.of(Ban(*argument["ban"])).key],
+        ),
+    }
     object_route = "<path:object_id>"
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> KeyBan | None:
@@ -128,6 +151,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("add", self.add_view, "add/"),
             self.page_url("lift_selected", self.lift_selected_view, "lift/"),
+            self.undo_url(),
             self.page_url("restore", self.restore_view, "restore/"),
             self.page_url("lift", self.lift_view),
             self.page_url("history", self.history_view),
@@ -191,6 +215,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         if form.is_valid():
             entered = form.cleaned_data
             try:
+                before = registry.read(registry.name_of(entered["limit"], entered["key"]))
                 ban = registry.add(entered["key"], entered["length"], entered["reason"], entered["limit"])
             except SharedDictError as error:
                 self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
@@ -198,12 +223,24 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
                 row = Row.of(ban)
                 length = duration(entered["length"])
                 self.log_addition(request, _model(ban), f"Banned by {row.limit} for {length}. {row.reason}".strip())
-                self.message_user(
-                    request, format_html(_('Banned <code class="resty-id">{}</code>.'), row.key), messages.SUCCESS
+                message = self._with_undo_of_ban(
+                    request, format_html(_('Banned <code class="resty-id">{}</code>.'), row.key), ban, before
                 )
+                self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(reverse(self.url_name("changelist")))
         context = {"title": _("Ban a key"), "object": None, "form": form, "button": _("Ban")}
         return self.page(request, "admin/resty_limits/entry.html", context)
+
+    def _with_undo_of_ban(self, request: HttpRequest, message: str, ban: Ban, before: Ban | None) -> str:
+        """Return a message with a link to the undo.
+
+        A ban that has ended, but lengthens the next ones, cannot be stored again, so a ban after it has no undo.
+        """
+        is_known = ban.number == (1 if before is None else before.number + 1)
+        if not is_known or (before is not None and before.until <= registry.now()):
+            return message
+        argument = {"ban": [*ban], "before": None if before is None else [*before]}
+        return str(self.with_undo_link(request, message, "add", argument))
 
     def lift_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(

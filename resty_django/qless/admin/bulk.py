@@ -227,7 +227,7 @@ class BulkAdmin(JobsAdmin[JobRow]):
         """Undo an operation. URL parameter `t`: the signed token."""
         self.check_view_permission(request)
         steps = operations.load_undo_steps(request.GET.get("t", ""), request.user)
-        if not all(self.may(request, operations.OPERATIONS[name].permission) for _jid, name, _argument in steps):
+        if not all(self.may(request, operations.OPERATIONS[name].permission) for _jid, name, *_rest in steps):
             raise PermissionDenied
         list_address = formatting.list_url("job")
         if not steps:
@@ -248,7 +248,7 @@ class BulkAdmin(JobsAdmin[JobRow]):
             "button": _("Undo"),
             "facts": [
                 (formatting.job_link(jid), formatting.name(f"{operations.OPERATIONS[name].label} {argument}".strip()))
-                for jid, name, argument in steps
+                for jid, name, argument, _written in steps
             ],
             "back": list_address,
             "live": False,
@@ -280,7 +280,7 @@ def enqueued_message(admin: JobsAdmin[Any], request: HttpRequest, jid: str) -> s
     message = format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid))
     if not admin.may(request, operations.OPERATIONS["cancel"].permission):
         return message
-    return with_undo_link(message, operations.undo_token_of([(jid, "cancel", "")], request.user))
+    return with_undo_link(message, operations.undo_token_of([(jid, "cancel", "", None)], request.user))
 
 
 # --- contexts ---------------------------------------------------------------------------------------------------------

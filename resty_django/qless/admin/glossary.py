@@ -46,7 +46,7 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
         _("Retry the failed steps"),
         _(
             "Connected jobs that failed in a run return to their queues with all of their retries. Jobs that failed "
-            "because of them wait for them again."
+            "because of them wait for them again. This cannot be undone."
         ),
     ),
     "cancel_graph": (
@@ -60,7 +60,7 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
         _("Retry the failed members"),
         _(
             "Failed members, and the jobs because of which members failed, return to their queues with all of their "
-            "retries."
+            "retries. This cannot be undone."
         ),
     ),
     "cancel_group": (
@@ -104,7 +104,10 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     ),
     "deregister": (
         _("Deregister a worker"),
-        _("Removes the worker from the list until it polls for a job. It keeps its jobs until their locks expire."),
+        _(
+            "Removes the worker from the list until it polls for a job. It keeps its jobs until their locks expire. "
+            "This cannot be undone."
+        ),
     ),
     "quiet_worker": (
         _("Quiet a worker"),
@@ -116,7 +119,7 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
         _(
             "The worker process stops as after SIGTERM: it takes no new jobs and ends after the running ones; when its "
             "grace period ends, the remaining jobs return to their queues. It is not replaced, and can be started only "
-            "on its machine."
+            "on its machine. This cannot be undone."
         ),
     ),
     "scale_worker": (

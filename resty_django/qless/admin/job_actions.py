@@ -109,10 +109,13 @@ class JobActions(BulkAdmin):
             title=_("Remove a dependency"),
             button=_("Remove the dependency"),
             perform=perform,
-            explain=_("The job will no longer wait for %(jid)s. When it has no dependencies left, it is ready to run.")
+            explain=_(
+                "The job will no longer wait for %(jid)s. When it has no dependencies left, it is ready to run. "
+                "This cannot be undone."
+            )
             % {"jid": formatting.name(dependency)}
             if dependency
-            else _("The job waits for no job. It will be ready to run."),
+            else _("The job waits for no job. It will be ready to run. This cannot be undone."),
             danger=True,
         )
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.core import signing
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
+from resty_django.text import printable
 
 from ..clients.job import Job
 from ..clients.put_options import options_of
@@ -179,12 +181,16 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 
 
+UndoStep = tuple[str, str, Any, Any]
+"""The jid, the operation that undoes the change of a job, its argument, and the value that the change has written."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """The outcome for some jobs: the changed jobs, the steps of an undo, and the errors of the other jobs."""
 
     done: list[Job]
-    undo: list[tuple[str, str, Any]]
+    undo: list[UndoStep]
     errors: list[str]
 
 
@@ -209,7 +215,7 @@ def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any)
             outcome.done.append(job)
             undo_step = operation.undo(job, value)
             if undo_step is not None:
-                outcome.undo.append((job.jid, *undo_step))
+                outcome.undo.append((job.jid, *undo_step, value))
         outcome.errors += _cancel_together(client, operation, refused, replies, outcome)
     return outcome
 
@@ -233,27 +239,46 @@ def undo_token(outcome: Outcome, user: Any) -> str:
     return undo_token_of(outcome.undo, user)
 
 
-def undo_token_of(steps: Sequence[tuple[str, str, Any]], user: Any) -> str:
-    """Return signed steps, each of a jid, an operation and its argument, that only this user can run."""
+def undo_token_of(steps: Sequence[UndoStep], user: Any) -> str:
+    """Return signed steps that only this user can run."""
     return signing.dumps([user.pk, steps], salt=SALT, compress=True)
 
 
-def load_undo_steps(token: str, user: Any) -> list[tuple[str, str, Any]]:
-    """Return jid, operation and argument for each job of an undo; empty if the token is another user's, or too old."""
+def load_undo_steps(token: str, user: Any) -> list[UndoStep]:
+    """Return the steps of an undo; empty if the token is another user's, or too old."""
     try:
         owner, steps = signing.loads(token, salt=SALT, max_age=UNDO_SECONDS)
     except signing.BadSignature:
         return []
-    return [(jid, name, argument) for jid, name, argument in steps] if owner == user.pk else []
+    return [(jid, name, argument, written) for jid, name, argument, written in steps] if owner == user.pk else []
 
 
-def undo_steps(client: Any, steps: Sequence[tuple[str, str, Any]]) -> Outcome:
-    """Run the steps of an undo for jobs that still exist."""
-    jobs = {job.jid: job for job in fetch_jobs(client, [jid for jid, _, _ in steps])[0]}
+def undo_steps(client: Any, steps: Sequence[UndoStep]) -> Outcome:
+    """Run the steps of an undo for jobs that still exist and were not changed since; errors say what has changed."""
+    jobs = {job.jid: job for job in fetch_jobs(client, [step[0] for step in steps])[0]}
     total = Outcome([], [], [])
-    for jid, name, argument in steps:
-        if jid in jobs and (name not in UNDONE_WHILE or jobs[jid].state in UNDONE_WHILE[name]):
-            outcome = apply(client, OPERATIONS[name], [jobs[jid]], argument)
-            total.done += outcome.done
-            total.errors += outcome.errors
+    for jid, name, argument, written in steps:
+        job = jobs.get(jid)
+        change = gettext("It no longer exists.") if job is None else _change_since(job, name, argument, written)
+        if job is None or change:
+            total.errors.append(f"{printable(jid, 60)}: {change}")
+            continue
+        outcome = apply(client, OPERATIONS[name], [job], argument)
+        total.done += outcome.done
+        total.errors += outcome.errors
     return total
+
+
+def _change_since(job: Job, name: str, argument: Any, written: Any) -> str:
+    """Return what has changed since the operation that the operation `name` would undo; "" if nothing has."""
+    if name in UNDONE_WHILE and job.state not in UNDONE_WHILE[name]:
+        return gettext("Its state is %(state)s now.") % {"state": job.state}
+    if name == "move" and job.queue_name != written:
+        return gettext("It was moved to %(queue)s since then.") % {"queue": printable(job.queue_name, 200)}
+    if name == "priority" and job.priority != float(written):
+        return gettext("Its priority is %(priority)s now.") % {"priority": f"{job.priority:g}"}
+    if name in ("tag", "untag") and (argument in job.tags) == (name == "tag"):
+        return gettext("Its tags were changed since then.")
+    if name in ("track", "untrack") and job.tracked == (name == "track"):
+        return gettext("Somebody else has changed whether it is tracked.")
+    return ""

@@ -23,6 +23,7 @@ from resty_django.admin.tables import Column, Row, table
 from resty_django.text import printable
 
 from ..clients.serialization import text
+from ..errors import QlessError
 from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
@@ -206,29 +207,40 @@ class StoredOption:
 
 def _set(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
     value, old_value = argument["value"], option.value
+    _check_expected(option, argument)
     admin.client().config.set(option.name, value)
     return Change(
         log_text=f"Changed from {'its default' if old_value is None else printable(old_value, 200)} to "
         f"{printable(value, 200)}.",
-        undo=_undo_of(old_value),
+        undo=_undo_of(old_value, value),
         message=_("Option saved. It applies to all clients."),
     )
 
 
 def _unset(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
+    _check_expected(option, argument)
     admin.client().config.unset(option.name)
     return Change(
         log_text=f"Unset; it was {printable(str(option.value), 200)}.",
-        undo=_undo_of(option.value),
+        undo=_undo_of(option.value, None),
         message=_("Option reset to its default."),
     )
 
 
-def _undo_of(old_value: str | None) -> tuple[str, Any] | None:
+def _check_expected(option: StoredOption, argument: Any) -> None:
+    """Raise `QlessError` if an undo finds another value than the one of the operation that it would undo."""
+    if argument.get("expected", option.value) != option.value:
+        value = _("its default") if option.value is None else printable(option.value, 200)
+        raise QlessError(_("It was changed since then, to %(value)s.") % {"value": value})
+
+
+def _undo_of(old_value: str | None, new_value: str | None) -> tuple[str, Any] | None:
     """Return the operation that sets the old value, unless it does not fit into a URL."""
+    if max(len(old_value or ""), len(new_value or "")) > LONGEST_UNDONE:
+        return None
     if old_value is None:
-        return "unset", {}
-    return ("set", {"value": old_value}) if len(old_value) <= LONGEST_UNDONE else None
+        return "unset", {"expected": new_value}
+    return "set", {"value": old_value, "expected": new_value}
 
 
 OPERATIONS_ON_OPTIONS: Final[Mapping[str, RowOperation]] = {

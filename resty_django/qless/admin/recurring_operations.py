@@ -107,17 +107,19 @@ def _cancel(admin: Any, request: HttpRequest, target: Target, argument: Any) -> 
     job = target.recurring()
     undo = recurring_undo.keep(job)
     job.cancel()
-    return Change(log_text="Canceled.", undo=("recreate", undo), message=_("The recurring job was canceled."))
+    return Change(log_text="Canceled.", undo=("recreate", [undo]), message=_("The recurring job was canceled."))
 
 
-def _restore(admin: Any, request: HttpRequest, name: str, record_id: Any) -> Change:
-    recurring_undo.restore(admin.client(), name, str(record_id))
+def _restore(admin: Any, request: HttpRequest, name: str, argument: Any) -> Change:
+    recurring_undo.restore(admin.client(), name, *map(str, argument))
     return Change(log_text="Undone.")
 
 
 def _tag(admin: Any, request: HttpRequest, target: Target, tag: Any) -> Change:
     job = target.recurring()
     undo = None if tag in job.tags else ("untag", tag)
+    if undo is None:
+        raise QlessError(_("It has this tag already."))
     job.tag(tag)
     text = f"{OPERATIONS['tag'].label} {printable(tag, 200)}."
     return Change(text, undo, _("Changed the tags of future jobs."))
@@ -126,6 +128,8 @@ def _tag(admin: Any, request: HttpRequest, target: Target, tag: Any) -> Change:
 def _untag(admin: Any, request: HttpRequest, target: Target, tag: Any) -> Change:
     job = target.recurring()
     undo = ("tag", tag) if tag in job.tags else None
+    if undo is None:
+        raise QlessError(_("It does not have this tag."))
     job.untag(tag)
     text = f"{OPERATIONS['untag'].label} {printable(tag, 200)}."
     return Change(text, undo, _("Changed the tags of future jobs."))
@@ -137,11 +141,14 @@ def _edit(admin: Any, request: HttpRequest, target: Target, changes: Any) -> Cha
     old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in changes}
     undo = recurring_undo.keep(job)
     job.update(**changes)
+    edited = target.client.jobs.get(job.jid)
+    written = recurring_undo.digest_of(edited) if isinstance(edited, RecurringJob) else ""
     text = ", ".join(
         key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
     )
     message = _("Saved. The changes apply to future jobs.")
-    return Change(log_text=f"Changed {printable(text, 500)}.", undo=("restore", undo), message=message)
+    step = ("restore", [undo, written]) if written else None
+    return Change(log_text=f"Changed {printable(text, 500)}.", undo=step, message=message)
 
 
 OPERATIONS_ON_RECURRING: Final[Mapping[str, RowOperation]] = {

@@ -5,6 +5,7 @@ The record stays on the server, since arguments may be secret and do not belong 
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import Any, Final
 
@@ -34,11 +35,17 @@ def keep(job: RecurringJob) -> str:
     return record_id
 
 
-def restore(client: Any, jid: str, record_id: str) -> None:
+def digest_of(job: RecurringJob) -> str:
+    """Return a digest of what an edit changes, to find out whether somebody has changed it since."""
+    values = [getattr(job, "queue_name" if name == "queue" else name) for name in sorted(FIELDS)]
+    return hashlib.blake2b(repr(values).encode(errors="backslashreplace"), digest_size=12).hexdigest()
+
+
+def restore(client: Any, jid: str, record_id: str, written: str = "") -> None:
     """Reset the options of a recurring job, or create it again if it was canceled.
 
-    A pause, the number of jobs and the rhythm of a canceled one are restored, too. Raise `QlessError` if the record has
-    expired.
+    `written`: the digest of the job after the edit; "" after a cancel. A pause, the number of jobs and the rhythm of a
+    canceled one are restored, too. Raise `QlessError` if the record has expired, or the job was changed since.
     """
 
     def steps() -> Steps[Any]:
@@ -50,10 +57,16 @@ def restore(client: Any, jid: str, record_id: str) -> None:
     if old is None or old.jid != jid:
         raise QlessError(_("This can no longer be undone."))
     current = client.jobs.get(jid)
-    if isinstance(current, RecurringJob):
-        _reset(current, old)
-    else:
+    if not isinstance(current, RecurringJob):
+        if written:
+            raise QlessError(_("It was canceled since then."))
         _create(old, float(due))
+    elif not written:
+        raise QlessError(_("It exists again since then."))
+    elif digest_of(current) != written:
+        raise QlessError(_("It was changed again since then."))
+    else:
+        _reset(current, old)
 
 
 def _reset(current: RecurringJob, old: RecurringJob) -> None:

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..clients.worker_reports import QUIET, RESUME, WorkerReport
+from ..clients.worker_reports import QUIET, RESUME, SCALE, WorkerReport
 from ..errors import QlessError
 from .glossary import OPERATION_HELP
 from .row_operations import Change, RowOperation
@@ -59,10 +59,22 @@ def _scale(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) 
     if worker.report is None:
         raise QlessError(_("The worker does not report, so it cannot be scaled."))
     slots, message = argument["slots"], _("The worker was asked to change its number of slots.")
+    before = _slots(worker.report)
+    if argument.get("expected", before) != before:  # an undo
+        raise QlessError(_("Its number of slots was changed to %(slots)s since then.") % {"slots": before})
     admin.client().workers.scale(worker.name, slots)
     return Change(
-        log_text=f"Asked to run {slots} jobs at once.", undo=("scale", {"slots": worker.report.slots}), message=message
+        log_text=f"Asked to run {slots} jobs at once.",
+        undo=("scale", {"slots": before, "expected": slots}),
+        message=message,
     )
+
+
+def _slots(report: WorkerReport) -> int:
+    """Return the number of slots of the worker, with the requests that it has not confirmed yet."""
+    scales = (entry for entry in report.requests if entry.action == SCALE and entry.slots is not None)
+    latest = max(scales, key=_id, default=None)
+    return report.slots if latest is None or latest.slots is None else latest.slots
 
 
 def _deregister(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -> Change:
