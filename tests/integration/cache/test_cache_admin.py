@@ -517,6 +517,18 @@ def test_purge(admin_client: Client, free: bool) -> None:
     assert logged() == ["Purged the cache and freed its memory." if free else "Purged the cache."]
 
 
+def test_actions_say_that_they_cannot_be_undone(admin_client: Client) -> None:
+    cache = mlcaches["default"]
+    keys = {f"k{number}": value("v") for number in range(3)}
+    for key, callback in keys.items():
+        cache.get(key, callback)
+    for action in ("purge", "delete-key", "invalidate-tag"):
+        assert "This cannot be undone." in html(admin_client, f"{LIST}default/{action}/")
+    stored = sum(dictionary.stats().keys or 0 for dictionary in set(cache.dictionaries))
+    assert stored >= 3
+    assert f"Number of keys: {stored}" in html(admin_client, f"{LIST}default/purge/")
+
+
 def test_purge_a_cache_of_django(admin_client: Client, of_django: Any) -> None:
     of_django.set("k", "v")
     page = f"{LIST}django-cache_2Fpages/purge/"

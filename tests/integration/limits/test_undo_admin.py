@@ -15,6 +15,7 @@ from django.test import Client
 from resty_django.limits import Quota, bans
 from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from tests.integration.limits.policy_tools import POLICIES, logged, make_policy, person
+from tests.integration.limits.test_limits_admin import data
 from tests.integration.limits.test_overrides_admin import OVERRIDES, entered, make_override
 from tests.integration.limits.test_quota_admin import monthly, row_of
 
@@ -64,8 +65,8 @@ def set_mode(client: Client) -> Any:
 
 def edit_override(client: Client) -> Any:
     row = LimitOverride.objects.get()
-    data = entered(rate="90/m", reason="paid", ends_at_0="2030-01-01", ends_at_1="00:00:00", seen_version=row.version)
-    return client.post(f"{OVERRIDES}{row.pk}/change/", data, follow=True)
+    form = entered(rate="90/m", reason="paid", ends_at_0="2030-01-01", ends_at_1="00:00:00", seen_version=row.version)
+    return client.post(f"{OVERRIDES}{row.pk}/change/", form, follow=True)
 
 
 def delete_override(client: Client) -> Any:
@@ -75,12 +76,21 @@ def delete_override(client: Client) -> Any:
 
 def delete_selected_overrides(client: Client) -> Any:
     pks = [row.pk for row in LimitOverride.objects.all()]
-    data = {"action": "delete_selected", "_selected_action": pks, "post": "yes"}
-    return client.post(OVERRIDES, data, follow=True)
+    form = {"action": "delete_selected", "_selected_action": pks, "post": "yes"}
+    return client.post(OVERRIDES, form, follow=True)
 
 
 def add_override(client: Client) -> Any:
     return client.post(f"{OVERRIDES}add/", entered(key="192.0.2.9", limit="pay", reason="new"), follow=True)
+
+
+def add_policy(client: Client) -> Any:
+    return client.post(f"{POLICIES}add/", data(name="new"), follow=True)
+
+
+def edit_policy(client: Client) -> Any:
+    row = LimitPolicy.objects.get(name="pay")
+    return client.post(f"{POLICIES}{row.pk}/change/", data(seen_version=row.version), follow=True)
 
 
 def delete_policy(client: Client) -> Any:
@@ -124,6 +134,20 @@ ACTIONS: dict[str, tuple[Callable[[Client], Any], Any, str, Callable[[], Any], s
         "There is already an override of this key and limit.",
     ),
     "add": (add_override, LimitOverride, "add_limitoverride", touch_override, "was changed again since then."),
+    "add a policy": (
+        add_policy,
+        LimitPolicy,
+        "add_limitpolicy",
+        lambda: LimitPolicy.objects.get(name="new").save(),
+        "“new” was changed again since then.",
+    ),
+    "change a policy": (
+        edit_policy,
+        LimitPolicy,
+        "change_limitpolicy",
+        touch_policy,
+        "“pay” was changed again since then.",
+    ),
     "delete a policy": (
         delete_policy,
         LimitPolicy,
@@ -209,9 +233,9 @@ def test_a_change_that_is_too_long_for_a_url_has_no_undo(admin_client: Client) -
 
 
 def test_a_ban_is_undone_and_the_replaced_one_restored(admin_client: Client) -> None:
-    def ban(**data: str) -> str:
-        entered = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": "scans", **data}
-        return undo_url(admin_client.post(f"{BANS}add/", entered, follow=True))
+    def ban() -> str:
+        form = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": "scans"}
+        return undo_url(admin_client.post(f"{BANS}add/", form, follow=True))
 
     address = ban()
     assert "Undone: " in undo(admin_client, address)
@@ -230,8 +254,8 @@ def test_a_ban_is_undone_and_the_replaced_one_restored(admin_client: Client) -> 
 
 def test_the_undo_of_a_ban_needs_the_permission_to_ban() -> None:
     client = person("view_keyban", "add_keyban")
-    data = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": ""}
-    address = undo_url(client.post(f"{BANS}add/", data, follow=True))
+    form = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": ""}
+    address = undo_url(client.post(f"{BANS}add/", form, follow=True))
     User.objects.get().user_permissions.remove(Permission.objects.get(codename="add_keyban"))
     assert client.post(address).status_code == 403
     assert bans.find("192.0.2.7") is not None
@@ -246,8 +270,8 @@ def quota() -> Quota:
 
 
 def grant(client: Client) -> str:
-    data = {"units": "50", "reason": "paid"}
-    return undo_url(client.post(f"{QUOTAS}{row_of().pk}/grant/", data, follow=True))
+    form = {"units": "50", "reason": "paid"}
+    return undo_url(client.post(f"{QUOTAS}{row_of().pk}/grant/", form, follow=True))
 
 
 def test_a_grant_is_undone_unless_others_were_granted_since(admin_client: Client, quota: Quota) -> None:

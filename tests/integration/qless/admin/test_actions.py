@@ -172,6 +172,65 @@ def test_operations_are_undone_by_their_link(
     assert admin_client.post(url[:-3] + "abc").status_code == 302
 
 
+@pytest.mark.parametrize(
+    ("page", "data", "change", "text"),
+    [
+        ("priority", {"priority": "25"}, lambda job: setattr(job, "priority", 7), "Its priority is 7 now."),
+        ("tag", {"tag": "new"}, lambda job: job.untag("new"), "Its tags were changed since then."),
+        ("untag", {"tag": "vip"}, lambda job: job.tag("vip"), "Its tags were changed since then."),
+        ("track", {}, lambda job: job.untrack(), "Somebody else has changed whether it is tracked."),
+        ("move", {"queue": "pdf"}, lambda job: job.move("rows"), "It was moved to rows since then."),
+        ("move", {"queue": "pdf"}, lambda job: job.client.queues["pdf"].pop(), "Its state is running now."),
+        ("priority", {"priority": "25"}, lambda job: job.cancel(), "It no longer exists."),
+    ],
+)
+def test_an_undo_does_not_overwrite_later_changes(
+    admin_client: Browser, jobs_site: Client, valkey: Any, page: str, data: dict[str, str], change: Any, text: str
+) -> None:
+    for name in ("mail", "rows"):
+        jobs_site.queues[name].put("K", {}, jid=f"{name}-1", tags=["vip"])
+    jobs_site.queues["pdf"].put("K", {}, jid="pdf-1", priority=-9)
+    reply = admin_client.post(path("job", "mail-1", page), data, follow=True)
+    link = re.search(r'href="([^"]*/undo/[^"]*)"', reply.content.decode())
+    assert link
+    change(jobs_site.jobs.get("mail-1"))
+    before, entries = everything(valkey), logged()
+    reply = admin_client.post(html.unescape(link[1]), follow=True)
+    message = html.unescape("".join(re.findall(r"(?s)messagelist.*?</ul>", reply.content.decode())))
+    assert f"Unchanged: 1. mail-1: {text}" in message
+    assert everything(valkey) == before
+    assert logged() == entries
+
+
+@pytest.mark.parametrize(("page", "data"), [("priority", {"priority": "25"}), ("tag", {"tag": "new"}), ("track", {})])
+def test_a_second_undo_changes_nothing(
+    admin_client: Browser, jobs_site: Client, valkey: Any, page: str, data: dict[str, str]
+) -> None:
+    jobs_site.queues["mail"].put("K", {}, jid="mail-1", tags=["vip"])
+    reply = admin_client.post(path("job", "mail-1", page), data, follow=True)
+    (link,) = re.findall(r'href="([^"]*/undo/[^"]*)"', reply.content.decode())
+    admin_client.post(html.unescape(link))
+    before, entries = everything(valkey), logged()
+    assert "Unchanged: 1." in admin_client.post(html.unescape(link), follow=True).content.decode()
+    assert everything(valkey) == before
+    assert logged() == entries
+
+
+def test_operations_without_an_undo_say_so(admin_client: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    for url in (
+        path("job", "failed-1", "retry"),
+        path("job", "running-1", "timeout"),
+        path("job", "scheduled-1", "run_now"),
+        path("job", "depends-1", "undepend") + "?on=waiting-1",
+        path("job", "depends-1", "release"),
+        path("job", "scheduled-1", "cancel"),
+        path("worker", "here-1", "stop"),
+        path("worker", "here-1", "deregister"),
+    ):
+        assert "This cannot be undone." in text_of(admin_client, url.replace("run_now", "run-now")), url
+
+
 def test_clone_keeps_redacted_values(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     url = path("job", "waiting-1", "clone")

@@ -234,7 +234,7 @@ def test_canceled_recurring_jobs_come_back_as_they_were(admin_client: Browser, p
     assert periodic.jobs.get("full") is None
     steps = signing.loads(parse_qs(urlsplit(undo_url(reply)).query)["t"][0], salt=f"{SALT}.recurringjob")
     assert "hunter2" not in repr(steps)
-    assert b"hunter2" in valkey.get(f"ql:undo:recur:{steps[1][0][2]}")
+    assert b"hunter2" in valkey.get(f"ql:undo:recur:{steps[1][0][2][0]}")
     assert all(0 < valkey.ttl(key) <= 3600 for key in valkey.keys("ql:undo:*"))
     assert "Undone for 2 recurring jobs." in undo(admin_client, reply)
     assert {jid: valkey.hgetall(f"ql:r:{jid}") for jid in ("full", "digest")} == before
@@ -258,6 +258,107 @@ def test_the_undo_of_an_edit_restores_only_what_was_changed(admin_client: Browse
     job = recurring(periodic, "digest")
     assert (job.interval, job.priority, job.retries, job.data) == (3600, 0, 5, {"to": "all"})
     assert job.tags == ["vip", "later"]
+
+
+def test_a_forgotten_queue_returns_to_its_place(admin_client: Browser, site: Client, valkey: Any) -> None:
+    site.jobs["pdf-1"].cancel()
+    before = valkey.zrange("ql:queues", 0, -1, withscores=True)
+    reply = admin_client.post(path("queue", "pdf", "forget"), follow=True)
+    assert {queue.name for queue in site.queues.counts()} == {"mail", "rows"}
+    assert "Undone for 1 queue." in undo(admin_client, reply)
+    assert valkey.zrange("ql:queues", 0, -1, withscores=True) == before
+    assert logged() == ["Forgot the queue.", "Undone."]
+    assert "Unchanged: 1. pdf: It is in the list again since then." in undo(admin_client, reply)
+    assert valkey.zrange("ql:queues", 0, -1, withscores=True) == before
+
+
+def change_option(client: Client) -> None:
+    client.config.set("heartbeat", "50")
+
+
+def pause_again(client: Client) -> None:
+    client.queues["mail"].unpause()
+    client.queues["mail"].pause()
+    client.queues["mail"].config_set("pause-reason", "an incident")
+
+
+CHANGED: list[tuple[str, str, dict[str, str], Callable[[Client], Any], str]] = [
+    ("option/heartbeat", "change", {"value": "45"}, change_option, "heartbeat: It was changed since then, to 50."),
+    ("option/heartbeat", "unset", {}, change_option, "heartbeat: It was changed since then, to 50."),
+    (
+        "queue/mail",
+        "pause",
+        {"reason": "a deploy"},
+        pause_again,
+        "mail: It was paused again since then, with the reason “an incident”.",
+    ),
+    (
+        "worker/web1-1",
+        "scale",
+        {"slots": "3"},
+        lambda client: client.workers.scale("web1-1", 5),
+        "web1-1: Its number of slots was changed to 5 since then.",
+    ),
+    (
+        "recurringjob/digest",
+        "edit",
+        {"queue": "mail", "interval": "120", "priority": "5", "retries": "1", "backlog": "0", "arguments": "{}"},
+        lambda client: recurring(client, "digest").update(priority=9),
+        "digest: It was changed again since then.",
+    ),
+    (
+        "recurringjob/digest",
+        "cancel",
+        {},
+        lambda client: client.queues["mail"].recur("other.K", {}, 60, jid="digest"),
+        "digest: It exists again since then.",
+    ),
+    (
+        "recurringjob/digest",
+        "tag",
+        {"tag": "new"},
+        lambda client: recurring(client, "digest").untag("new"),
+        "digest: It does not have this tag.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "page", "data", "change", "text"), CHANGED, ids=lambda value: str(value)[:20])
+def test_an_undo_says_what_has_changed_since_and_changes_nothing(
+    admin_client: Browser,
+    site: Client,
+    valkey: Any,
+    name: str,
+    page: str,
+    data: dict[str, str],
+    change: Callable[[Client], Any],
+    text: str,
+) -> None:
+    model, _slash, key = name.partition("/")
+    reply = admin_client.post(path(model, key, page), data, follow=True)
+    change(site)
+    before, entries = everything(valkey), logged()
+    message = undo(admin_client, reply)
+    assert f"Unchanged: 1. {text}" in message
+    assert everything(valkey) == before
+    assert logged() == entries
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "data"),
+    [case[:3] for case in CHANGED if case[1] not in ("cancel",)],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_second_undo_changes_nothing(
+    admin_client: Browser, site: Client, valkey: Any, name: str, page: str, data: dict[str, str]
+) -> None:
+    model, _slash, key = name.partition("/")
+    reply = admin_client.post(path(model, key, page), data, follow=True)
+    assert "Undone for 1 " in undo(admin_client, reply)
+    before, entries = everything(valkey), logged()
+    assert "Unchanged: 1." in undo(admin_client, reply)
+    assert everything(valkey) == before
+    assert logged() == entries
 
 
 def test_an_undo_expires_and_belongs_to_its_user(admin_client: Browser, periodic: Client, valkey: Any) -> None:

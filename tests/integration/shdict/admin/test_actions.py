@@ -48,6 +48,14 @@ def filled(dictionary: SharedDict) -> SharedDict:
     return dictionary
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_actions_say_that_they_cannot_be_undone(admin_client: Client, filled: SharedDict, action: str) -> None:
+    text = admin_client.get(url(action)).content.decode()
+    assert "This cannot be undone." in text
+    known = "Number of keys: 2" if filled.engine == "lmdb" else "The number of keys is not known"
+    assert (known in text) is (action == "flush-all")
+
+
 def test_delete_a_key(admin_client: Client, filled: SharedDict) -> None:
     reply = admin_client.post(url("delete-key"), {"key": "kept"}, follow=True)
     assert reply.redirect_chain == [(PAGE, 302)]
