@@ -24,7 +24,7 @@ EFFECTS = {
 
 
 def _restore_modes(admin: Any, request: HttpRequest, argument: Any) -> str:
-    """Give policies the modes that they had before a bulk action, unless one of them was changed since."""
+    """Restore the modes that policies had before a bulk action, unless one of them was changed since."""
     entries = argument["rows"]
     for row, entry in zip(unchanged_rows(admin, entries), entries, strict=True):
         before, row.mode = row.mode, entry["mode"]
