@@ -25,6 +25,8 @@ class Picture:
     height: int = 900
     width: int = 1360
     dark: bool = False
+    typed: str = ""
+    """What is typed into the search box afterwards, to show its completions."""
 
 
 PICTURES: Final = {
@@ -32,6 +34,7 @@ PICTURES: Final = {
     "admin-timeline": Picture("resty_django/timeline/", 1150),
     "admin-dictionaries": Picture("resty_django/shareddictionary/", 600),
     "admin-caches": Picture("resty_cache/cache/default/change/"),
+    "admin-jobs-search": Picture("resty_qless/job/?q=state%3Afailed+error%3AOutOfStock", 900, typed="class:"),
     "admin-counters": Picture("resty_ids/idcounter/", 680),
     "admin-rule": Picture("resty_ids/idrule/1/change/", 1040),
     "admin-limits": Picture("resty_limits/limitpolicy/limits/figures/?limit=throttle%3Aprices%3Acount"),
@@ -40,6 +43,24 @@ PICTURES: Final = {
     "themes-jazzmin": Picture("resty_qless/queue/"),
     "themes-jazzmin-phone": Picture("resty_qless/queue/", 844, 390, dark=True),
 }
+
+
+COMPLETE: Final = """(typed) => {
+  const field = document.querySelector("input[list]"), box = field.getBoundingClientRect();
+  const list = document.createElement("ul");
+  const fitting = [...field.list.options].filter((option) => option.value.includes(typed)).slice(0, 6);
+  if (!fitting.length) throw new Error(`no completion for ${typed}`);
+  list.append(...fitting.map((option) => Object.assign(document.createElement("li"), { textContent: option.value })));
+  Object.assign(list.style, {
+    position: "absolute", left: `${box.left + scrollX}px`, top: `${box.bottom + scrollY + 1}px`,
+    width: `${box.width}px`,
+    boxSizing: "border-box", margin: 0, padding: "4px 0", zIndex: 9, background: "#fff", color: "#000",
+    border: "1px solid #999", boxShadow: "0 2px 6px #0004", fontSize: "13px", lineHeight: "1.6",
+  });
+  for (const item of list.children) Object.assign(item.style, { listStyle: "none", padding: "0 8px" });
+  document.body.append(list);
+}"""
+"""Draws the completions of the search box, which the browser shows in a window that screenshots do not contain."""
 
 
 def store(png: bytes, file: Path) -> None:
@@ -66,6 +87,9 @@ def take(browser: Any, site: str, name: str, picture: Picture) -> None:
     if reply is None or not reply.ok:
         raise SystemExit(f"{picture.url} does not exist on {site}.")
     tab.wait_for_timeout(1000)  # for the line of live updates
+    if picture.typed:
+        tab.fill("input[list]", picture.typed)
+        tab.evaluate(COMPLETE, picture.typed)
     store(tab.screenshot(), IMAGES / f"{name}.png")
     context.close()
 

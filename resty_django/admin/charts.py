@@ -269,13 +269,16 @@ def _y_axis(scale: Scale, height: int) -> SafeString:
 
 
 def _x_axis(marks: Sequence[tuple[int, str]], step: float, height: int) -> SafeString:
+    """Return the marks; of more than five, narrow screens show the text of every other one."""
     base = ABOVE + height
+    kinds = ("mark", "minor-mark") if len(marks) > 5 else ("mark", "mark")
+    places = [_digits(LEFT + (index + 0.5) * step) for index, _text in marks]
     return format_html_join(
         "",
-        '<path class="resty-base" d="M{} {}v5"/><text x="{}" y="{}" text-anchor="middle">{}</text>',
+        '<path class="resty-base" d="M{} {}v5"/><text class="resty-{}" x="{}" y="{}" text-anchor="middle">{}</text>',
         (
-            (x, base, x, base + 20, text)
-            for x, text in ((_digits(LEFT + (index + 0.5) * step), text) for index, text in marks)
+            (x, base, kinds[number % 2], x, base + 20, text)
+            for number, (x, (_index, text)) in enumerate(zip(places, marks, strict=True))
         ),
     )
 

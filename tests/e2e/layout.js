@@ -1,5 +1,5 @@
-/* Returns what is wrong with the layout of a page: wider than the window, content cut off, links covered, words broken in the
-   middle.
+/* Returns what is wrong with the layout of a page: wider than the window, content cut off, links covered, labels outside of
+   their chart, words broken in the middle.
    Tokens of more than 24 characters, such as keys, may break anywhere. */
 () => {
   const problems = [], page = document.scrollingElement, content = document.querySelector("#content") ?? document.querySelector("main");
@@ -25,7 +25,7 @@
     if (node.scrollWidth > node.clientWidth + 1) problems.push(`${name(node)} cuts off its content`);
   }
   for (const node of content.querySelectorAll(":is(a, button, input, select, textarea, summary)")) {
-    if (node.closest("svg, .resty-hidden, .visually-hidden, .select2-hidden-accessible, .datetimeshortcuts") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
+    if (node.closest("svg, .resty-hidden, .visually-hidden, .select2-hidden-accessible") || !node.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
     node.scrollIntoView({ block: "center", inline: "center" });
     const box = node.getClientRects()[0];
     if (!box || !box.width) continue;
@@ -33,6 +33,17 @@
     if (hit && !node.contains(hit) && !hit.contains(node) && !hit.closest("label")) problems.push(`${name(node)} ${node.textContent.trim().slice(0, 20)} is covered by ${name(hit)}`);
   }
   scrollTo(0, 0);
+  for (const text of content.querySelectorAll("svg.resty-axes text")) {
+    const inner = text.getBoundingClientRect(), outer = text.closest("svg").getBoundingClientRect();
+    if (inner.width && (inner.left < outer.left - 1 || inner.right > outer.right + 1)) problems.push(`the label ${text.textContent} is outside of its chart`);
+  }
+  for (const chart of content.querySelectorAll("svg.resty-axes")) {
+    const marks = [...chart.querySelectorAll("text.resty-mark, text.resty-minor-mark")].map((mark) => mark.getBoundingClientRect()).filter((box) => box.width);
+    if (marks.some((box, place) => place && box.left < marks[place - 1].right)) problems.push("the labels of the x axis overlap");
+  }
+  /* The title of a list in the header of a theme. */
+  for (const title of document.querySelectorAll("#header-inner h1 a"))
+    if (title.getClientRects().length && title.clientWidth < Math.min(title.scrollWidth, 48)) problems.push(`the title ${title.textContent.trim()} is cut to ${title.clientWidth} px`);
   const texts = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {

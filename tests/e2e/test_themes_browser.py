@@ -27,19 +27,24 @@ OURS: Final = '.resty-page, #content [class^="resty-"]'
 """What is ours on a page; axe leaves out the rest, with its faults."""
 
 
-def screenshots(tab: Any, page: Page, scheme: str) -> None:
+DIRECTIONS: Final = {"en": "ltr", "ar": "rtl"}
+
+
+def screenshots(tab: Any, page: Page, scheme: str, language: str) -> None:
     """Leave screenshots of an open page, if somebody wants them."""
     if folder := os.environ.get("RESTY_SCREENSHOTS"):
         theme = os.environ["DJANGO_SETTINGS_MODULE"].rpartition(".")[2]
         name = "-".join(sorted(page.templates)[-1].removeprefix("admin/").removesuffix(".html").split("/"))
         for width in WIDTHS:
             tab.set_viewport_size({"width": width, "height": 900})
-            tab.screenshot(path=Path(folder) / f"{theme}-{name}-{scheme}-{width}.png", full_page=True)
+            tab.screenshot(path=Path(folder) / f"{theme}-{name}-{language}-{scheme}-{width}.png", full_page=True)
 
 
+@pytest.mark.parametrize("language", DIRECTIONS)
 def test_a_page_of_each_template_renders_correctly(
-    open_page: OpenPage, admin_client: Browser, long_names: Client
+    language: str, open_page: OpenPage, admin_client: Browser, long_names: Client, settings: Any
 ) -> None:
+    settings.LANGUAGE_CODE = language
     pages, problems, covered = [], [], set[str]()
     for page in our_pages(admin_client, per_view=1):
         if not page.templates <= covered:
@@ -49,11 +54,12 @@ def test_a_page_of_each_template_renders_correctly(
         tab, scheme = open_page(dark=dark), "dark" if dark else "light"
         for page in pages:
             tab.goto(page.url)
-            screenshots(tab, page, scheme)
+            screenshots(tab, page, scheme, language)
             for width in WIDTHS:  # Jazzmin closes its menu on phones when a page is opened
                 tab.set_viewport_size({"width": width, "height": 900})
                 tab.goto(page.url)
-                problems += [f"{page.url} at {width} px {problem}" for problem in tab.evaluate(CHECK)]
+                problems += [f"{page.url} at {width} px in {scheme} {problem}" for problem in tab.evaluate(CHECK)]
+                assert tab.evaluate("getComputedStyle(document.documentElement).direction") == DIRECTIONS[language]
             violations = open_page.violations(tab, within=OURS)
             problems += [f"{page.url} in {scheme} violates {violation}" for violation in violations]
     assert problems == [], "\n".join(problems)

@@ -89,6 +89,12 @@ def test_chart_escapes_its_texts_and_has_axes() -> None:
     assert "style" not in svg
 
 
+def test_narrow_screens_label_every_other_of_many_marks() -> None:
+    axis = Axis([*"abcdefg"], [(number, f"m{number}") for number in range(7)], "From")
+    svg = Chart("Title", [Series("passed", "Passed", [1] * 7)], axis, "calls", Unit.COUNT, "", height=100).svg
+    assert re.findall(r'class="resty-minor-mark"[^>]*>([^<]*)<', svg) == ["m1", "m3", "m5"]
+
+
 def test_lines_have_gaps_and_single_points_are_dots() -> None:
     svg = chart(Series("hits", "Hits", [1.0, 0.5, None, 0.0]), unit=Unit.SHARE, labels="abcd").svg
     assert "resty-line" not in svg

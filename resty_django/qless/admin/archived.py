@@ -313,7 +313,7 @@ def _row(row: ArchivedJob, now: float) -> Row:
     about: SafeString | str = ""
     if row.error_group:
         about = format_html(
-            '{} <span class="resty-quiet">{}</span>',
+            '{} <span class="resty-quiet resty-about">{}</span>',
             formatting.name(row.error_group, 80),
             formatting.name(lines[-1] if lines else "", 80),
         )

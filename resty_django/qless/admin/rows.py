@@ -128,7 +128,7 @@ def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any
         failure = failure_of(job)
         message = str(failure.get("message", "")).strip()
         return format_html(
-            '{} <span class="resty-quiet">{}</span>',
+            '{} <span class="resty-quiet resty-about">{}</span>',
             formatting.link("failuregroup", str(failure.get("group", ""))),
             formatting.breakable(message.splitlines()[-1] if message else "", 80),
         )

@@ -159,7 +159,7 @@
     age.className = "resty-quiet resty-live-age";
     button = document.createElement("button");
     button.type = "button";
-    button.className = "button resty-live";
+    button.className = "button resty-quiet-button resty-live";
     button.addEventListener("click", () => {
       running = !running;
       say();
