@@ -2,8 +2,8 @@
 
     python -m tests.pictures http://127.0.0.1:8000 [NAME]...
 
-Those of the job queue in docs/qless/admin.md come from tests/e2e/test_jobs_browser.py, which leaves them in the folder
-of RESTY_SCREENSHOTS, those of the tutorial from tests/wheel/test_tutorial.py. Pillow makes them small:
+That of a job in docs/qless/admin.md comes from tests/e2e/test_jobs_browser.py, which leaves it in the folder of
+RESTY_SCREENSHOTS, those of the tutorial from tests/wheel/test_tutorial.py. Pillow makes them small:
 `pip install pillow`.
 """
 
@@ -34,6 +34,12 @@ PICTURES: Final = {
     "admin-timeline": Picture("resty_django/timeline/", 1150),
     "admin-dictionaries": Picture("resty_django/shareddictionary/", 600),
     "admin-caches": Picture("resty_cache/cache/default/change/"),
+    "admin-jobs-overview": Picture("resty_qless/queue/"),
+    "admin-jobs-list": Picture("resty_qless/job/"),
+    "admin-jobs-failures": Picture("resty_qless/failuregroup/", 600),
+    "admin-jobs-group": Picture("resty_qless/failuregroup/packing-OutOfStock/change/"),
+    "admin-jobs-queue": Picture("resty_qless/queue/packing/change/", 1150),
+    "admin-jobs-workers": Picture("resty_qless/worker/", 600),
     "admin-jobs-search": Picture("resty_qless/job/?q=state%3Afailed+error%3AOutOfStock", 900, typed="class:"),
     "admin-counters": Picture("resty_ids/idcounter/", 680),
     "admin-rule": Picture("resty_ids/idrule/1/change/", 1040),

@@ -42,7 +42,7 @@
     if (marks.some((box, place) => place && box.left < marks[place - 1].right)) problems.push("the labels of the x axis overlap");
   }
   /* The title of a list in the header of a theme. */
-  for (const title of document.querySelectorAll("#header-inner h1 a"))
+  for (const title of document.querySelectorAll(".change-list #header-inner h1 a"))
     if (title.getClientRects().length && title.clientWidth < Math.min(title.scrollWidth, 48)) problems.push(`the title ${title.textContent.trim()} is cut to ${title.clientWidth} px`);
   const texts = document.createTreeWalker(content, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
