@@ -134,7 +134,65 @@ def fill(count: int) -> None:
             f"INSERT INTO {table} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM numbers"
         )
         cursor.execute("SELECT count(*) FROM resty_qless_archivedjob")
-        print(f"filled: {cursor.fetchone()[0]:,} rows, {time.process_time() - begin:,.0f} s", flush=True)
+        rows = cursor.fetchone()[0]
+        print(
+            f"filled: {rows:,} rows, {time.process_time() - begin:,.0f} s, {size() / rows:,.0f} bytes per row",
+            flush=True,
+        )
+    fill_terms(rows)
+
+
+def fill_terms(rows: int) -> None:
+    """Insert the terms that the writer would have inserted with the rows."""
+    from django.db import connection
+
+    from resty_django.qless.archive.rows import document_of
+    from resty_django.qless.archive.terms import terms_of
+    from resty_django.qless.models import ArchivedJob, ArchivedTerm
+
+    begin, before = time.process_time(), size()
+    tag = "json_extract(tags, '$[0]')"
+    name = "lower(json_extract(arguments, '$.kwargs.customer.name'))"
+    path = "char(31) || 'customer"
+    terms = {
+        "'#' || " + tag: "",
+        "'w:customer' || char(31) || '#'": "",
+        f"'w:' || substr({tag}, 10) || char(31) || '#'": "",
+        f"'w:' || json_extract(arguments, '$.kwargs.customer.id') || {path}.id'": "",
+        f"'w:' || substr({name}, 1, instr({name} || ' ', ' ') - 1) || {path}.name'": "",
+        f"'w:' || substr({name}, instr({name}, ' ') + 1) || {path}.name'": f"instr({name}, ' ')",
+        **{f"'w:{word}' || char(31) || '!'": "error_group > ''" for word in ("pdf", "keyerror", "zip", "code")},
+    }
+    table, job = ArchivedTerm._meta.db_table, ArchivedJob._meta.db_table
+    [index] = ArchivedTerm._meta.indexes
+    with connection.schema_editor() as editor, connection.cursor() as cursor:
+        editor.remove_index(ArchivedTerm, index)  # it is faster to build at the end
+        cursor.execute(f"DELETE FROM {table}")
+        for term, condition in terms.items():
+            cursor.execute(
+                f"INSERT INTO {table} (job_id, term) SELECT id, {term} FROM {job} "
+                f"WHERE klass LIKE '%\\_%' ESCAPE '\\' AND txid > '' AND {condition or 1}"
+            )
+        editor.add_index(ArchivedTerm, index)
+        cursor.execute(f"SELECT count(*) FROM {table}")
+        count = cursor.fetchone()[0]
+    row = ArchivedJob.objects.filter(state="failed").order_by("-pk")[0]
+    stored = sorted(ArchivedTerm.objects.filter(job=row).values_list("term", flat=True))
+    assert stored == sorted(terms_of(document_of(row))), (stored, terms_of(document_of(row)))
+    seconds = time.process_time() - begin
+    print(f"indexed: {count:,} terms, {seconds:,.0f} s, {(size() - before) / rows:,.0f} bytes per row", flush=True)
+
+
+def size() -> int:
+    """Return the size of the database in bytes."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT page_count * page_size - freelist_count * page_size "
+            "FROM pragma_page_count, pragma_page_size, pragma_freelist_count"
+        )
+        return int(cursor.fetchone()[0])
 
 
 def pages() -> None:

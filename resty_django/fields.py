@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -20,8 +21,16 @@ class ExactCharField(_CharField):
     utf8mb4_bin. SQLite and PostgreSQL need no special collation.
     """
 
+    collations: ClassVar[Mapping[str, str]] = {"mysql": "utf8mb4_bin"}
+
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
         parameters = super().db_parameters(connection)
-        if connection.vendor == "mysql":
-            parameters["collation"] = "utf8mb4_bin"
+        if connection.vendor in self.collations:
+            parameters["collation"] = self.collations[connection.vendor]
         return parameters
+
+
+class ByteOrderCharField(ExactCharField):
+    """Text compared and ordered byte by byte on every database, so that texts with the same beginning are a range."""
+
+    collations: ClassVar[Mapping[str, str]] = {"mysql": "utf8mb4_bin", "postgresql": "C"}

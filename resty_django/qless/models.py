@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.fields import ExactCharField
+from resty_django.fields import ByteOrderCharField, ExactCharField
 from resty_django.models import NoRows
 from resty_django.text import one_line
 
@@ -126,8 +127,11 @@ class About(Named):
 class ArchivedJob(models.Model):
     """A finished job in the archive: its latest end. Arguments and history are redacted; times are UTC.
 
-    `key`: the token of the jid. `text`: what a search compares, in lower case.
+    `key`: the token of the jid. `text`: what a search compares, in lower case. `terms`: the row's terms in the index,
+    for the writer (see `ArchivedTerm`).
     """
+
+    terms: Sequence[str] = ()
 
     class State(models.TextChoices):
         COMPLETE = "complete", _("complete")
@@ -187,6 +191,23 @@ class ArchivedJob(models.Model):
     def name(self) -> str:
         """The jid."""
         return name_of(self.key)
+
+
+class ArchivedTerm(models.Model):
+    """An entry of the archive's index of words: a term (see archive/terms.py), and a job that has it."""
+
+    pk = models.CompositePrimaryKey("job", "term")
+    job = models.ForeignKey(ArchivedJob, on_delete=models.CASCADE, related_name="+", db_index=False)
+    term = ByteOrderCharField(_("term"), max_length=210)
+
+    class Meta:
+        verbose_name = _("term of the archive")
+        verbose_name_plural = _("terms of the archive")
+        default_permissions = ()
+        indexes = (models.Index(fields=("term", "job"), name="resty_qless_archive_term"),)
+
+    def __str__(self) -> str:
+        return one_line(self.term)
 
 
 def token(name: str) -> str:

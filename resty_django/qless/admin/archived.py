@@ -102,6 +102,7 @@ class ArchivedJobAdmin(JobsAdmin[ArchivedJob]):
             "facts": self._facts(client) if not notes else [],
             "shortcuts": [
                 (formatting.list_url("job", q=text), _("Search the jobs in Redis too")),
+                *_inside_hints(request, archive_search),
                 *((formatting.list_url("archivedjob", state=state), label) for state, label in _STATE_LINKS),
             ],
         }
@@ -210,6 +211,14 @@ def archive_hint(request: HttpRequest, job_filter: JobFilter) -> list[tuple[str,
     return [(_archive_url(request), _("Archived jobs that match"))] if _applies(job_filter) else []
 
 
+def _inside_hints(request: HttpRequest, archive: Search) -> list[tuple[str, str]]:
+    """Return a link that repeats a search of the index without it."""
+    if not archive.indexed:
+        return []
+    url = changed(request, inside="1", cursor=None, examined=None, matched=None)
+    return [(url, _("Examine all jobs instead, also for parts of words"))]
+
+
 def _applies(job_filter: JobFilter) -> bool:
     return (
         conf.qless.archive.enabled
@@ -220,7 +229,9 @@ def _applies(job_filter: JobFilter) -> bool:
 
 
 def _archive_url(request: HttpRequest) -> str:
-    return formatting.list_url("archivedjob") + changed(request, p=None, cursor=None, examined=None, o=None)
+    return formatting.list_url("archivedjob") + changed(
+        request, p=None, cursor=None, examined=None, matched=None, o=None
+    )
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -273,14 +284,18 @@ def _table(request: HttpRequest, archive: Search, seconds: float, *, paged: bool
             replace(row, cells={**row.cells, "match": fragments_html(places)})
             for row, places in zip(rows, page.fragments, strict=True)
         ]
+    examined, matched = page.examined, len(rows)
+    if paged:
+        examined, matched = examined + number_of(request, "examined"), matched + number_of(request, "matched")
     empty, note, next_url = _("No archived jobs match."), "", ""
     if page.cursor:
-        examined = (number_of(request, "examined") if paged else 0) + page.examined
-        next_url = changed(request, cursor=page.cursor, examined=examined)
-        if archive.query.scans:
+        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
+        if archive.scans:
             note = _examined(examined, *archive.count(MAX_ABOUT))
         if not rows:
             empty = _("No matches so far. Continue with the next page.")
+    elif archive.scans:
+        note = _("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)}
     position = Pager(next=next_url, note=note)
     sheet = Sheet("archived-jobs", EXPORTED, lambda: _exported(archive.all()))
     shown = table(
@@ -293,12 +308,19 @@ def _table(request: HttpRequest, archive: Search, seconds: float, *, paged: bool
         sortable=False,
         export=sheet,
     )
-    return shown if archive.query.scans else replace(shown, summary=_summary(*archive.count()))
+    return replace(shown, summary=_summary(archive, matched, bool(page.cursor)))
 
 
-def _summary(count: int, more: bool) -> str:
+def _summary(archive: Search, matched: int, more: bool) -> str:
+    """Return the total, or what is known of it. `matched`: the number of results up to this page."""
+    if not archive.query.has_words:
+        count, more = archive.count()
+    elif more and archive.indexed:
+        return _("At most %(jobs)s") % {"jobs": formatting.job_count(archive.count()[0])}
+    else:
+        count = matched
     jobs = formatting.job_count(count)
-    return _("More than %(jobs)s") % {"jobs": jobs} if more else jobs
+    return _("More than %(jobs)s") % {"jobs": jobs} if more and count else jobs
 
 
 def _examined(examined: int, count: int, more: bool) -> str:

@@ -17,9 +17,10 @@ from resty_django.text import logger
 from ..clients.job import Job
 from ..clients.serialization import readable
 from ..errors import QlessError
-from ..models import ArchivedJob, token
+from ..models import ArchivedJob, ArchivedTerm, token
 from ..redaction import HIDDEN, redacted_arguments, without_secrets
 from ..search.terms import Document, document, error_text
+from .terms import terms_of
 
 log = logger("resty_django.qless.archive")
 
@@ -88,7 +89,8 @@ def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
         ran=None if started is None else max(0.0, finished - started),
         history=json.dumps(history, ensure_ascii=False),
     )
-    row.text = text_of(document_of(row))
+    searched = document_of(row)
+    row.text, row.terms = text_of(searched), terms_of(searched)
     return row
 
 
@@ -109,6 +111,7 @@ def arguments_of(row: ArchivedJob) -> Any:
 
 def erase(rows: QuerySet[ArchivedJob]) -> None:
     """Erase what rows contain about people. The rows stay, so that jobs in Redis are not archived again."""
+    ArchivedTerm.objects.using(rows.db).filter(job__in=rows).delete()
     rows.update(
         arguments="null",
         arguments_are=ArchivedJob.Arguments.ERASED,

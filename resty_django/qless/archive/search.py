@@ -1,8 +1,9 @@
 """The search of the archive, with the grammar of the job search.
 
 Results come in the order in which jobs were put, newest first. State, class, queue, txid and age are columns with
-indexes. Words are searched in the column `text`, in one window of an index after the other, until a page is full or the
-time is up; then the page has a cursor. No query reads more than a window.
+indexes. An index of terms (terms.py) gives the rows with rare words and tags. Frequent ones are searched in the column
+`text`, in one window of an index after the other, until a page is full or the time is up; then the page has a cursor.
+No query reads more than a window.
 
 Jobs that Redis still has are left out, since the search there finds them.
 """
@@ -24,6 +25,7 @@ from ..models import ArchivedJob
 from ..search.query import Term, age_limit
 from ..search.terms import Fragment, match_all, words
 from .rows import document_of, from_db, to_db
+from .terms import candidates
 
 PAGE_SIZE: Final = 25
 WINDOW: Final = 20_000
@@ -63,8 +65,8 @@ class Query:
         return (*self.terms, Term("tag", self.tag, quoted=True)) if self.tag else self.terms
 
     @property
-    def scans(self) -> bool:
-        """Whether a result depends on words, for which there is no index."""
+    def has_words(self) -> bool:
+        """Whether a result depends on words or tags."""
         return any(term.field in _TEXT_FIELDS for term in self.all_terms)
 
 
@@ -105,33 +107,46 @@ class Search:
     _residual: Q = field(default_factory=Q)
     _possible: bool = True
     """Whether any row can match."""
+    indexed: bool = False
+    """Whether the index of terms gives the rows to read."""
 
     def __post_init__(self) -> None:
         self._possible = self._set_conditions()
+
+    @property
+    def scans(self) -> bool:
+        """Whether words are searched in rows, so that only examining all of them gives the total."""
+        return self.query.has_words and not self.indexed
 
     def page(self, cursor: str = "", size: int = PAGE_SIZE, seconds: float = SECONDS) -> ArchivePage:
         if not self._possible:
             return ArchivePage()
         end = time.monotonic() + seconds
         found: list[tuple[ArchivedJob, list[Fragment]]] = []
-        examined = 0
-        for position, batch, count in self._windows(_position(cursor)):
-            examined += count
+        examined, start = 0, _position(cursor)  # `start`: where the window begins
+        for position, batch, count in self._windows(start):
             matches = [(row, places) for row in batch if (places := self._match(row)) is not None]
             present = self.in_redis([row.name for row, _places in matches]) if matches else ()
             found += [(row, places) for row, places in matches if row.name not in present]
             if len(found) > size:
-                last = found[size - 1][0]
-                return _page(found[:size], _Position(last.put_at, last.pk).cursor, examined)
+                last = _Position(found[size - 1][0].put_at, found[size - 1][0].pk)
+                return _page(found[:size], last.cursor, examined + self._count_between(start, last))
             if position is not None and time.monotonic() > end:
-                return _page(found, position.cursor, examined)
+                return _page(found, position.cursor, examined + (count or self._count_between(start, position)))
+            if count:
+                examined, start = examined + count, position
         return _page(found, "", examined)
+
+    def _count_between(self, start: _Position | None, last: _Position) -> int:
+        """Return the number of rows of the index that is read, after `start` up to `last`; within a window."""
+        rows = self._base & last.from_here()
+        return self._rows(rows if start is None else rows & start.before()).order_by().count()
 
     def count(self, limit: int = MAX_COUNTED) -> tuple[int, bool]:
         """Return the number of rows that the indexes select, and whether there are more than `limit`."""
         if not self._possible:
             return 0, False
-        rows = self._rows(self._base if self.query.scans else self._base & self._residual)
+        rows = self._rows(self._base if self.scans else self._base & self._residual)
         number = rows.order_by()[: limit + 1].count()
         return min(number, limit), number > limit
 
@@ -186,8 +201,17 @@ class Search:
                 residual &= ~Q(state=State.COMPLETE) | Q(finished_at__lte=oldest)
         for term in query.all_terms:
             residual &= self._words(term)
-        self._base, self._residual = base, residual
-        return True
+        ids = self._candidates()
+        if ids is not None:
+            base, residual = Q(pk__in=sorted(ids)), residual & base
+        self.indexed, self._base, self._residual = ids is not None, base, residual
+        return ids is None or bool(ids)
+
+    def _candidates(self) -> set[int] | None:
+        if not self.query.has_words or self.query.inside:
+            return None
+        is_text = any(not term.field for term in self.query.all_terms)
+        return candidates(self.query.all_terms, classes() if is_text else ())
 
     def _classes(self) -> Iterator[list[str]]:
         """Yield the names of classes for each condition on the class."""
@@ -220,7 +244,7 @@ class Search:
         were examined for them."""
         while True:
             base = self._base if position is None else self._base & position.before()
-            edge = list(self._rows(base).values_list("put_at", "id")[WINDOW - 1 : WINDOW])
+            edge = [] if self.indexed else list(self._rows(base).values_list("put_at", "id")[WINDOW - 1 : WINDOW])
             last = _Position(*edge[0]) if edge else None
             window = base & self._residual if last is None else base & self._residual & last.from_here()
             counted = WINDOW if last is not None else self._rows(base).order_by()[:WINDOW].count()

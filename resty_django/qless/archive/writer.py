@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 from django.db import DataError, IntegrityError, connections, router, transaction
+from django.db.models import QuerySet
 
 from resty_django.conf import conf
 from resty_django.health import described
@@ -25,9 +26,9 @@ from ..clients.replies import JobRecord
 from ..clients.serialization import read, reader, scores
 from ..errors import QlessError
 from ..models import ArchivedJob, token
-from . import marks
+from . import marks, terms
 from .marks import CANCELED, COMPLETED, command, members
-from .rows import FIELDS, from_db, row_of, to_db
+from .rows import FIELDS, document_of, from_db, row_of, to_db
 
 log = logger("resty_django.qless.archive")
 
@@ -230,8 +231,11 @@ def _failed_at(job: Job) -> float | None:
 
 
 def _stored_ends(keys: Iterable[str]) -> dict[str, float]:
-    rows = ArchivedJob.objects.using(router.db_for_write(ArchivedJob)).filter(key__in=list(keys))
-    return {key: from_db(end) for key, end in rows.values_list("key", "finished_at")}
+    return {key: from_db(end) for key, end in _rows(list(keys)).values_list("key", "finished_at")}
+
+
+def _rows(keys: Sequence[str]) -> QuerySet[ArchivedJob]:
+    return ArchivedJob.objects.using(router.db_for_write(ArchivedJob)).filter(key__in=keys)
 
 
 def store(rows: Sequence[ArchivedJob]) -> tuple[int, int]:
@@ -263,6 +267,10 @@ def _store(rows: Sequence[ArchivedJob]) -> int:
             unique_fields=["key"] if has_target else None,
             update_fields=[name for name in FIELDS if name != "key"],
         )
+        if newer:
+            ids = dict(_rows([row.key for row in newer]).values_list("key", "pk"))
+            replaced = [ids[row.key] for row in newer if row.key in stored]
+            terms.replace(database, ((ids[row.key], row.terms) for row in newer), replaced)
     return len(newer)
 
 
@@ -277,4 +285,19 @@ def prune(before: float) -> Iterator[int]:
         )
         if not ids:
             return
-        yield rows.filter(pk__in=ids).delete()[0]
+        yield rows.filter(pk__in=ids).delete()[1].get(ArchivedJob._meta.label, 0)
+
+
+def index_again(batch: int) -> Iterator[int]:
+    """Write the terms of all rows again, in transactions of `batch` rows; yield the number of each batch's rows."""
+    database = router.db_for_write(ArchivedJob)
+    last = 0
+    while True:
+        with transaction.atomic(using=database):
+            rows = list(ArchivedJob.objects.using(database).filter(pk__gt=last).order_by("pk")[:batch])
+            entries = [(row.pk, terms.terms_of(document_of(row))) for row in rows]
+            terms.replace(database, entries, [row.pk for row in rows])
+        if not rows:
+            return
+        last = rows[-1].pk
+        yield len(rows)

@@ -38,6 +38,7 @@ MAX_CLASSES: Final = 20
 
 CLASS, FAILED_CLASS = "c:", "f:"
 """Beginnings of the terms for a class: of any job, and of a failed one."""
+TXID: Final = "t:"
 ERROR, TAG, JID = "!", "#", "@"
 """Paths of words that are not in arguments."""
 
@@ -134,15 +135,20 @@ def index_terms(job: Document) -> list[str]:
     if job.failed:
         terms.add(f"{FAILED_CLASS}{_name(job.klass)}")
     if job.txid:
-        terms.add(f"t:{_name(job.txid)}")
+        terms.add(f"{TXID}{_name(job.txid)}")
+    return sorted(terms | word_terms(job), key=str.encode)
+
+
+def word_terms(job: Document) -> set[str]:
+    """Return the terms of a job's words; of a bounded number of them."""
     by_value = [(path, words(text)) for path, text in job.values if text not in _NOT_INDEXED]
     argument_words = dict.fromkeys((word, path) for path, found in by_value for word in found[:MAX_WORDS_PER_VALUE])
-    terms.update(_word_term(word, path) for word, path in list(argument_words)[:MAX_WORDS])
+    terms = {_word_term(word, path) for word, path in list(argument_words)[:MAX_WORDS]}
     terms.update(_word_terms(job.error, ERROR, MAX_ERROR_WORDS))
     terms.update(_word_terms(" ".join(job.tags), TAG, MAX_NAME_WORDS))
     if not _RANDOM_JID.fullmatch(job.jid):
         terms.update(_word_terms(job.jid, JID, MAX_NAME_WORDS))
-    return sorted(terms, key=str.encode)
+    return terms
 
 
 def words(text: str) -> list[str]:
@@ -178,13 +184,13 @@ def patterns(term: Term, classes: Iterable[str], *, failed: bool = False) -> lis
     if term.field == "class":
         return [[*_class_patterns(kind, term.value, classes, term.quoted)] or [(f"{kind}{_name(term.value)}\0", "")]]
     if term.field == "txid":
-        return [[(f"t:{_name(term.value)}\0", "")]]
+        return [[(f"{TXID}{_name(term.value)}\0", "")]]
     if term.field not in ("args", "error", "") or term.value.casefold() in _NOT_INDEXED:
         return []
     path = {"args": _path(term.path), "error": ERROR}.get(term.field, "")
     others: list[Pattern] = []
     if not term.field and not re.search(r"\s", term.value):
-        others = [*_class_patterns(kind, term.value, classes), (f"t:{_name(term.value)}\0", "")]
+        others = [*_class_patterns(kind, term.value, classes), (f"{TXID}{_name(term.value)}\0", "")]
     found = words(term.value)
     lists: list[list[Pattern]] = []
     for number, word in enumerate(found):

@@ -18,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 
 from resty_django.qless import Client
 from resty_django.qless.archive import search as archive_search
+from resty_django.qless.archive import terms
 from tests.integration.qless.admin.tools import HOSTILE, path, person, text_of
 from tests.integration.qless.archive.conftest import Clock
 from tests.integration.qless.archive.tools import SEND, archive_settings, complete, drop, fail, states, write
@@ -96,7 +97,12 @@ def dropped(site: Client, clock: Clock) -> Client:
         ("b-bo", {"b-bob"}),
     ],
 )
-def test_the_grammar(admin_client: Browser, dropped: Client, text: str, expected: set[str]) -> None:
+def test_the_grammar(
+    admin_client: Browser, dropped: Client, text: str, expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find(admin_client, text) == expected
+    assert find(admin_client, text, model="job") == expected
+    monkeypatch.setattr(terms, "MAX_CANDIDATES", -1)  # words that are too frequent for the index
     assert find(admin_client, text) == expected
     assert find(admin_client, text, model="job") == expected
 
@@ -135,10 +141,14 @@ def test_lists_of_redis_alone_have_no_archive(admin_client: Browser, dropped: Cl
     assert "Archived jobs" in text_of(admin_client, path("job") + "?state=complete")
 
 
-def test_pages_of_results(admin_client: Browser, site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [2000, 20], ids=["rare", "frequent"])
+def test_pages_of_results(
+    admin_client: Browser, site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """Many jobs of one second, in windows smaller than a page; each is listed once, in order."""
     monkeypatch.setattr(archive_search, "WINDOW", 9)
     monkeypatch.setattr(archive_search, "CANDIDATES", 4)
+    monkeypatch.setattr(terms, "MAX_CANDIDATES", most)
     monkeypatch.setattr(site, "clock", lambda: 1_700_000_000.0 + clock.skew)
     expected = [complete(site, f"c{n:02}", {"name": "Anna" if n % 2 else "Bob"}) for n in range(61)]
     write(site)
@@ -163,6 +173,7 @@ def test_pages_of_results(admin_client: Browser, site: Client, clock: Clock, mon
 def test_a_search_for_words_that_takes_long_shows_its_progress(
     admin_client: Browser, site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(terms, "MAX_CANDIDATES", 0)
     monkeypatch.setattr(archive_search, "WINDOW", 5)
     monkeypatch.setattr(archive_search, "SECONDS", 0.0)
     for n in range(12):
@@ -177,6 +188,54 @@ def test_a_search_for_words_that_takes_long_shows_its_progress(
         assert link is not None
         page = text_of(admin_client, path("archivedjob") + unescape(link[1]))
     assert jids(page) == ["c00"]
+    assert "Examined 12 jobs." in page
+
+
+def test_progress_and_totals_of_pages_of_words(
+    admin_client: Browser, site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that end in the middle of a window have examined the rows up to their last one."""
+    for n in range(60):
+        complete(site, f"c{n:02}", {"name": "Anna" if n % 2 else "Bob"})
+    write(site)
+    drop(site, clock)
+    drop(site, clock)
+    page = text_of(admin_client, url("anna"))
+    assert "At most 30 jobs" in page
+    assert "Examined" not in page
+    link = re.search(r'rel="next" href="([^"]*)"', page)
+    assert link is not None
+    page = text_of(admin_client, path("archivedjob") + unescape(link[1]))
+    assert "30 jobs" in page
+    assert "At most" not in page
+    monkeypatch.setattr(terms, "MAX_CANDIDATES", 0)
+    page = text_of(admin_client, url("anna"))
+    assert "Examined 49 of about 60 jobs." in page  # the 25th of every second one
+    assert "More than 25 jobs" in page
+    link = re.search(r'rel="next" href="([^"]*)"', page)
+    assert link is not None
+    page = text_of(admin_client, path("archivedjob") + unescape(link[1]))
+    assert "Examined 60 jobs." in page
+    assert "30 jobs" in page
+    assert "More than" not in page
+
+
+def test_rare_words_are_read_from_the_index(admin_client: Browser, site: Client, clock: Clock) -> None:
+    """The index has 16 words of arguments and whole words; examining all jobs finds the others."""
+    complete(site, "long", {"a": "Joann", "list": [f"word{n:02}" for n in range(20)]}, tags=["a", "b", "c", "d", "e-5"])
+    write(site)
+    drop(site, clock)
+    drop(site, clock)
+    for text, is_indexed in (("word14", True), ("word15", False), ("oann", False), ("tag:e-5", True), ("lon", True)):
+        assert find(admin_client, text) == ({"long"} if is_indexed else set())
+        page = text_of(admin_client, url(text, inside="1"))
+        assert jids(page) == ["long"], text
+        assert "Examined" in page
+    page = text_of(admin_client, url("word15"))
+    assert "Examined" not in page
+    link = re.search(r'href="([^"]*inside=1[^"]*)"', page)
+    assert link is not None
+    assert jids(text_of(admin_client, path("archivedjob") + unescape(link[1]))) == ["long"]
 
 
 def test_totals(admin_client: Browser, dropped: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,12 +368,15 @@ def test_the_search_works_without_redis(
 def test_each_query_uses_an_index(admin_client: Browser, dropped: Client, text: str) -> None:
     with CaptureQueriesContext(connection) as context:
         admin_client.get(url(text))
-    selects = [query["sql"] for query in context if "resty_qless_archivedjob" in query["sql"]]
+    selects = [query["sql"] for query in context if "resty_qless_archived" in query["sql"]]
     assert selects
+    has_words = text in ("tag:eu", "anna", "error:zip")
+    assert any("resty_qless_archivedterm" in sql for sql in selects) == has_words
     if connection.vendor == "sqlite":  # the planners of servers scan tables as small as this one
         with connection.cursor() as cursor:
             for sql in selects:
                 cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
                 plan = [line[3] for line in cursor.fetchall()]
                 assert all("INDEX" in line or "subquery" in line for line in plan if "SCAN" in line), (sql, plan)
-                assert not any("TEMP B-TREE" in line for line in plan), (sql, plan)
+                assert has_words or not any("TEMP B-TREE" in line for line in plan), (sql, plan)
+                assert not has_words or any("SEARCH" in line for line in plan), (sql, plan)
