@@ -52,6 +52,9 @@ SEEDS: Final = [
     path("failuregroup", GROUP),
     path("job", "never"),
     path("archivedjob", "archived"),
+    f"{path('archivedjob')}?{urlencode({'q': 'state:canceled'})}",
+    f"{path('archivedjob')}?{urlencode({'q': 'error:ConnectionReset tag:nightly-customer-run'})}",
+    f"{path('job')}?{urlencode({'q': 'error:ConnectionReset'})}",
     "/admin/resty_cache/cache/pages/change/?find=",
     f"/admin/resty_cache/cache/pages/change/?{urlencode({'key': KEY})}",
     "/admin/resty_django/shareddictionary/default/change/?find=",
@@ -96,6 +99,12 @@ def fill_site(client: Client) -> None:
     assert archived is not None
     assert archived.jid == "archived"
     archived.complete()
+    queue.put(KLASS, {"customer": {"address": KEY}}, jid="deleted", priority=1000, tags=["nightly-customer-run"])
+    deleted = queue.pop()
+    assert deleted is not None
+    deleted.fail(GROUP, f"ConnectionResetByPeerError: {KEY}")
+    Writer(client).run()
+    client.jobs["deleted"].cancel()  # so that only the archive has it
     Writer(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.config_set("pause-reason", "until the new renderer of customer notifications is deployed everywhere")
