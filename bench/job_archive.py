@@ -153,15 +153,15 @@ def fill_terms(rows: int) -> None:
     begin, before = time.process_time(), size()
     tag = "json_extract(tags, '$[0]')"
     name = "lower(json_extract(arguments, '$.kwargs.customer.name'))"
-    path = "char(31) || 'customer"
+    path = "' customer"
     terms = {
         "'#' || " + tag: "",
-        "'w:customer' || char(31) || '#'": "",
-        f"'w:' || substr({tag}, 10) || char(31) || '#'": "",
+        "'w:customer #'": "",
+        f"'w:' || substr({tag}, 10) || ' #'": "",
         f"'w:' || json_extract(arguments, '$.kwargs.customer.id') || {path}.id'": "",
         f"'w:' || substr({name}, 1, instr({name} || ' ', ' ') - 1) || {path}.name'": "",
         f"'w:' || substr({name}, instr({name}, ' ') + 1) || {path}.name'": f"instr({name}, ' ')",
-        **{f"'w:{word}' || char(31) || '!'": "error_group > ''" for word in ("pdf", "keyerror", "zip", "code")},
+        **{f"'w:{word} !'": "error_group > ''" for word in ("pdf", "keyerror", "zip", "code")},
     }
     table, job = ArchivedTerm._meta.db_table, ArchivedJob._meta.db_table
     [index] = ArchivedTerm._meta.indexes

@@ -197,7 +197,9 @@ class ArchivedTerm(models.Model):
     """An entry of the archive's index of words: a term (see archive/terms.py), and a job that has it."""
 
     pk = models.CompositePrimaryKey("job", "term")
-    job = models.ForeignKey(ArchivedJob, on_delete=models.CASCADE, related_name="+", db_index=False)
+    job = models.ForeignKey(
+        ArchivedJob, verbose_name=_("archived job"), on_delete=models.CASCADE, related_name="+", db_index=False
+    )
     term = ByteOrderCharField(_("term"), max_length=210)
 
     class Meta:

@@ -1,9 +1,9 @@
 """The search of the archive, with the grammar of the job search.
 
 Results come in the order in which jobs were put, newest first. State, class, queue, txid and age are columns with
-indexes. An index of terms (terms.py) gives the rows with rare words and tags. Frequent ones are searched in the column
-`text`, in one window of an index after the other, until a page is full or the time is up; then the page has a cursor.
-No query reads more than a window.
+indexes. An index of terms (terms.py) returns the rows with rare words and tags. Frequent ones are searched in the
+column `text`, in one window of an index after the other, until a page is full or the time is up; then the page has a
+cursor. No query reads more than a window.
 
 Jobs that Redis still has are left out, since the search there finds them.
 """
@@ -108,14 +108,14 @@ class Search:
     _possible: bool = True
     """Whether any row can match."""
     indexed: bool = False
-    """Whether the index of terms gives the rows to read."""
+    """Whether the rows to read come from the index of terms."""
 
     def __post_init__(self) -> None:
         self._possible = self._set_conditions()
 
     @property
     def scans(self) -> bool:
-        """Whether words are searched in rows, so that only examining all of them gives the total."""
+        """Whether words are searched in rows, so that the total is known only when all of them are examined."""
         return self.query.has_words and not self.indexed
 
     def page(self, cursor: str = "", size: int = PAGE_SIZE, seconds: float = SECONDS) -> ArchivePage:

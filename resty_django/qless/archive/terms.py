@@ -1,6 +1,6 @@
 """The archive's index of words: the terms of a row, and the rows that may match a search.
 
-The terms of words are those of the core's index (search/terms.py), with the same bounds. In addition, a tag is one term
+Words have the same terms as in the core's index (search/terms.py), with the same bounds. In addition, a tag is one term
 as a whole. Classes and txids are columns with indexes.
 """
 
@@ -29,7 +29,12 @@ _LAST: Final = "\U0010ffff"
 
 def terms_of(job: Document) -> list[str]:
     """Return the terms of a row."""
-    return sorted(word_terms(job) | {_tag_term(tag) for tag in job.tags[:MAX_TAGS]})
+    return sorted({*map(_stored, word_terms(job)), *map(_tag_term, job.tags[:MAX_TAGS])})
+
+
+def _stored(term: str) -> str:
+    """Return a term of the core's index with a space before the path: MariaDB compares texts as if spaces followed."""
+    return term.replace("\x1f", " ")
 
 
 def _tag_term(tag: str) -> str:
@@ -37,7 +42,7 @@ def _tag_term(tag: str) -> str:
 
 
 def replace(database: str, terms: Iterable[tuple[int, Sequence[str]]], replaced: Collection[int]) -> None:
-    """Insert the terms of rows, given with their ids; those of the rows `replaced` are deleted first."""
+    """Insert the terms of rows, with their ids; delete the terms of the rows `replaced` first."""
     entries = ArchivedTerm.objects.using(database)
     if replaced:
         entries.filter(job_id__in=replaced).delete()
@@ -90,7 +95,7 @@ def _condition(pattern: Pattern) -> _Condition:
         return ArchivedJob, Q(klass=name)
     if prefix.startswith(TXID):
         return ArchivedJob, Q(txid=name)
-    return ArchivedTerm, Q(term__gte=prefix, term__lt=prefix + _LAST)
+    return ArchivedTerm, Q(term__gte=_stored(prefix), term__lt=_stored(prefix) + _LAST)
 
 
 def _ids(conditions: Iterable[_Condition]) -> set[int] | None:

@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",
                         to="resty_qless.archivedjob",
+                        verbose_name="archived job",
                     ),
                 ),
             ],
