@@ -22,6 +22,7 @@ from resty_django.limits import FixedWindow
 from resty_django.qless import task
 from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater
 from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, Report, Requeue, Retry, Timeout
+from resty_django.qless.worker.processes.fork_server import INTERRUPT
 from resty_django.shdict import shdicts
 from resty_django.txid import current
 
@@ -507,7 +508,7 @@ class BlocksTimed:
     @staticmethod
     def perform(job: Any) -> None:
         write(job)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the timeout does not come before the wait
+        signal.signal(INTERRUPT, signal.SIG_IGN)  # the timeout does not come before the wait, in no thread
         job.limit(0.3)
         wait_for_a_mutex()
 
