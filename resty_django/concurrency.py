@@ -1,7 +1,7 @@
 """Concurrent calls with a time limit, so that one store that hangs does not hang a page.
 
-Each call runs in a thread. A call that does not return in time is abandoned. It is not started again until it ends, so
-at most one thread per call hangs.
+Each call runs in a thread, in the language and the time zone of the caller. A call that does not return in time is
+abandoned. It is not started again until it ends, so at most one thread per call hangs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from django.db import connections
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
 
 from resty_django.health import described
 
@@ -45,12 +47,16 @@ class _Worker:
     def __init__(self, call: Call) -> None:
         self.reply: Reply | None = None
         self._function = call.function
-        context = copy_context()  # the language of the request, its txid
+        # Newer versions of asgiref hide from a thread what another one has activated, even in a copied context.
+        self._language = translation.get_language()
+        self._zone = timezone.get_current_timezone()
+        context = copy_context()  # the txid of the request
         self.thread = threading.Thread(target=lambda: context.run(self._run), name=f"resty-ask-{call.key}", daemon=True)
 
     def _run(self) -> None:
         try:
-            self.reply = reply_of(self._function)
+            with translation.override(self._language), timezone.override(self._zone):
+                self.reply = reply_of(self._function)
         finally:
             connections.close_all()
 
@@ -77,12 +83,12 @@ def gather(calls: Iterable[Call], seconds: float = SECONDS) -> list[Reply]:
             replies[call.key] = reply_of(call.function)
     for key, worker in workers.items():
         if worker is None:
-            replies[key] = Reply(error="It is still not responding; an earlier call has not finished.")
+            replies[key] = Reply(error=_("It is still not responding; an earlier call has not finished."))
             continue
         worker.thread.join(max(0.0, until - time.monotonic()))
         if worker.reply is None:
             late_workers[key] = worker
-            replies[key] = Reply(error=f"It did not respond within {seconds:g} s.")
+            replies[key] = Reply(error=_("It did not respond within %(time)s s.") % {"time": f"{seconds:g}"})
         else:
             replies[key] = worker.reply
     return [replies[call.key] for call in calls]

@@ -61,6 +61,11 @@ def duration(value: float) -> str:
     return f"{_localized(value, 0)} {pgettext_lazy('unit of time', 's')}"
 
 
+def date(moment: datetime) -> str:
+    """Return the date of a moment in its own time zone."""
+    return str(date_format(moment, "DATE_FORMAT"))
+
+
 def date_time(moment: datetime | float | None) -> str:
     """Return a datetime, or epoch seconds, as date and time of day with seconds, in the current time zone.
 
@@ -74,7 +79,7 @@ def date_time(moment: datetime | float | None) -> str:
         except (OverflowError, OSError, ValueError):
             return NONE
     local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
-    return f"{date_format(local, 'DATE_FORMAT')}, {local:%H:%M:%S}"
+    return f"{date(local)}, {local:%H:%M:%S}"
 
 
 def _rounded(value: float) -> str:

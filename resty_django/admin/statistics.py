@@ -70,7 +70,7 @@ class Figures:
         """Return a bar with the free bytes; without a capacity, only the bytes."""
         if self.stats is None:
             return NONE
-        text = f"{filesizeformat(self.stats.free_space)} free"
+        text = _("%(size)s free") % {"size": filesizeformat(self.stats.free_space)}
         if not self.stats.capacity:
             return text
         return free_space_bar(min(1.0, self.stats.free_space / self.stats.capacity), text)
@@ -161,16 +161,18 @@ def life_text(ttl: float | None) -> str:
     if ttl is None:
         return _("has expired")
     if not ttl:
-        return _("for ever")
+        return _("never expires")
     return duration(ttl)
 
 
 def size_of(value: Any) -> str:
     if isinstance(value, str):
-        return f"{number(len(value))} characters"
+        return ngettext("%(count)s character", "%(count)s characters", len(value)) % {"count": number(len(value))}
     if isinstance(value, bytes):
-        return f"{number(len(value))} bytes"
-    return f"{number(len(value))} entries" if isinstance(value, list | dict) else ""
+        return ngettext("%(count)s byte", "%(count)s bytes", len(value)) % {"count": number(len(value))}
+    if isinstance(value, list | dict):
+        return ngettext("%(count)s entry", "%(count)s entries", len(value)) % {"count": number(len(value))}
+    return ""
 
 
 def value_text(value: Any) -> str:

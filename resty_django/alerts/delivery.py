@@ -9,8 +9,10 @@ from typing import Final
 
 from django.conf import settings
 from django.core.mail import mail_admins, send_mail
+from django.utils.formats import number_format
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from resty_django import concurrency
 from resty_django.conf import conf
@@ -121,11 +123,15 @@ def condition(incident: Notice | Incident) -> str:
 def amount(value: float, unit: str) -> str:
     """Return a value with its unit: "300 s", "9.5 %", "12 per minute"."""
     if unit == "share":
-        return f"{100 * value:.1f}".removesuffix(".0") + " %"
-    number = f"{value:,.1f}".removesuffix(".0")
+        return f"{_localized(100 * value)} %"
+    number = _localized(value)
     if unit == "/min":
         return _("%(number)s per minute") % {"number": number}
-    return f"{number} s" if unit == "s" else number
+    return f"{number} {pgettext('unit of time', 's')}" if unit == "s" else number
+
+
+def _localized(value: float) -> str:
+    return str(number_format(f"{value:.1f}".removesuffix(".0"), force_grouping=True))
 
 
 def _time(seconds: float) -> str:

@@ -155,6 +155,7 @@ class IdRule(models.Model):
 
     class Meta:
         verbose_name = _("ID rule")
+        verbose_name_plural = _("ID rules")
         ordering: ClassVar = ["name"]
         constraints: ClassVar = [
             models.CheckConstraint(
@@ -303,6 +304,7 @@ class IdCounter(models.Model):
 
     class Meta:
         verbose_name = _("ID counter")
+        verbose_name_plural = _("ID counters")
         ordering: ClassVar = ["rule__name", "app_name", "node_offset"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["rule", "app_name", "node_offset"], name="resty_ids_counter_once"),
@@ -317,7 +319,13 @@ class IdCounter(models.Model):
 
     def __str__(self) -> str:
         name = f"{self.rule.name}/{self.app_name}"
-        return name if self.step == 1 else f"{name} (node {self.node_offset} of {self.step})"
+        if self.step == 1:
+            return name
+        return gettext("%(name)s (node %(node)s of %(count)s)") % {
+            "name": name,
+            "node": self.node_offset,
+            "count": self.step,
+        }
 
     @property
     def endless(self) -> bool:

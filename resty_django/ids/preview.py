@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from resty_django.conf import conf
+from resty_django.numbers import grouped
 
 from .engine import segment
 from .engine.counter import Clock
@@ -95,8 +97,15 @@ def preview(
         return Preview(error=str(error), notes=notes)
     if ids:
         lengths = sorted({len(text) for text in ids})
-        notes.insert(0, f"{' or '.join(map(str, lengths))} characters.")
+        notes.insert(0, _characters(lengths))
     return Preview(ids=ids, warnings=warnings, notes=notes)
+
+
+def _characters(lengths: Sequence[int]) -> str:
+    """Return the lengths of IDs in words, given in order."""
+    if len(lengths) == 1:
+        return ngettext("%(count)s character.", "%(count)s characters.", lengths[0]) % {"count": lengths[0]}
+    return _("%(low)s to %(high)s characters.") % {"low": lengths[0], "high": lengths[-1]}
 
 
 def example(rule: IdRule, *, app: str = "app", clock: Clock = time.time) -> str:
@@ -194,7 +203,7 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
                 "A segment of %(size)s is a large part of the %(numbers)s numbers in a cycle: a few killed processes "
                 "could use up the cycle. Lower the segment size."
             )
-            % {"size": f"{spec.segment_size:,}", "numbers": f"{numbers:,}"}
+            % {"size": grouped(spec.segment_size), "numbers": grouped(numbers)}
         )
     return warnings
 
@@ -223,18 +232,18 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
         value = getattr(compiled._script, name, None)
         if isinstance(value, int) and value != mine:
             template = _("The script's %(name)s() is %(script)s, but the rule has %(rule)s. The rule's value is used.")
-            yield template % {"name": name, "script": f"{value:,}", "rule": f"{mine:,}"}
+            yield template % {"name": name, "script": grouped(value), "rule": grouped(mine)}
 
 
 def _notes(rule: IdRule, spec: RuleSpec) -> list[str]:
     ids = conf.ids
     span = spec.max_counter - spec.min_counter + 1
-    notes = [_("%(count)s numbers %(period)s.") % {"count": f"{span:,}", "period": _per(spec.reset)}]
+    notes = [_("%(count)s numbers %(period)s.") % {"count": grouped(span), "period": _per(spec.reset)}]
     if ids.step > 1:
         numbers = capacity(spec, ids.step, ids.offset)
         first = segment.first_number(spec, ids.step, ids.offset)
         template = _("%(count)s of them are for this node (%(node)s of %(step)s), beginning with %(first)s.")
-        values = {"count": f"{numbers:,}", "node": ids.offset, "step": ids.step, "first": f"{first:,}"}
+        values = {"count": grouped(numbers), "node": ids.offset, "step": ids.step, "first": grouped(first)}
         notes.append(template % values)
         if spec.kind == "template" and ":scramble" in spec.source:
             notes.append(
@@ -258,4 +267,4 @@ def _per(reset: Reset) -> str:
     if reset.calendar:
         return _("each month") if reset.calendar == "month" else _("each year")
     periods = {60: _("each minute"), 3600: _("each hour"), DAY: _("each day"), WEEK: _("each week")}
-    return periods.get(reset.seconds) or _("in each %(seconds)s s") % {"seconds": f"{reset.seconds:,}"}
+    return periods.get(reset.seconds) or _("in each %(seconds)s s") % {"seconds": grouped(reset.seconds)}

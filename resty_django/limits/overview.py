@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.metrics import Family, Sample
+from resty_django.numbers import grouped
 from resty_django.overview import Figure, Row, Tile
 
 from .limiters.waiting import waiting_now
@@ -48,7 +49,7 @@ def _eviction_notes() -> list[str]:
     if not count:
         return []
     text = _("The full store has evicted %(count)s items before they expired; the limits of their keys started again.")
-    return [text % {"count": f"{count:,}"}]
+    return [text % {"count": grouped(count)}]
 
 
 def _figures(totals: Totals) -> list[Figure]:

@@ -16,6 +16,8 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from resty_django.numbers import grouped
+
 register = template.Library()
 
 
@@ -34,7 +36,7 @@ def export_links(context: Any, name: str, title: object = "", day: Any = None) -
     if day:
         hours = [(_("%(format)s (24 h)") % {"format": format.upper()}, format) for format in FORMATS]
         links += [(label, export_query(request, format, name, day)) for label, format in hours]
-    shown = {"links": links, "title": title, "maximum": f"{MAX_ROWS:,}"}
+    shown = {"links": links, "title": title, "maximum": grouped(MAX_ROWS)}
     return render_to_string("admin/resty_django/export_links.html", shown)
 
 

@@ -7,7 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
@@ -72,6 +72,7 @@ class Page:
     view: str
     templates: frozenset[str]
     """The names of our templates that it is made of."""
+    content: str = field(default="", compare=False, repr=False)
 
 
 def fill_site(client: Client) -> None:
@@ -161,8 +162,8 @@ def ours(url: str) -> bool:
     return bool(OURS.match(url))
 
 
-def crawl(browser: Browser, seeds: list[str], per_view: int) -> Iterator[Page]:
-    """Yield pages that the links from `seeds` lead to: `per_view` of a view, one with each set of parameters."""
+def crawl(browser: Browser, seeds: list[str], per_view: int, *, by_parameters: bool = True) -> Iterator[Page]:
+    """Yield pages that the links from `seeds` lead to: `per_view` of a view, and one with each set of parameters."""
     todo, seen = list(seeds), set(seeds)
     visits: dict[tuple[str, ...], int] = defaultdict(int)
     while todo:
@@ -171,16 +172,18 @@ def crawl(browser: Browser, seeds: list[str], per_view: int) -> Iterator[Page]:
             view = resolve(urlsplit(url).path).view_name
         except Resolver404:
             continue
-        key = (view, *sorted({name for name, _ in parse_qsl(urlsplit(url).query)}))
+        names = {name for name, _ in parse_qsl(urlsplit(url).query)} if by_parameters else set()
+        key = (view, *sorted(names))
         if url not in seeds and visits[key] >= (per_view if len(key) == 1 else 1):
             continue
         visits[key] += 1
         reply = browser.get(url)
         if reply.status_code != 200 or not reply.headers["Content-Type"].startswith("text/html"):
             continue
-        names = {str(template.name) for template in reply.templates}
-        yield Page(url, view, frozenset(name for name in names if name.startswith("admin/resty_")))
-        for link in HREF.findall(reply.content.decode()):
+        templates = {str(template.name) for template in reply.templates}
+        content = reply.content.decode()
+        yield Page(url, view, frozenset(name for name in templates if name.startswith("admin/resty_")), content)
+        for link in HREF.findall(content):
             target = urljoin(url, html.unescape(link))
             if ours(target) and target not in seen:
                 seen.add(target)

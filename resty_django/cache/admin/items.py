@@ -159,7 +159,7 @@ def _levels(cache: Cache, key: str, item: Item | None) -> str:
 def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
     l1_item = cache.lru.items.get(key)
     if l1_item is not None and l1_item[1] >= cache.lru.clock():
-        yield "L1 of this process"
+        yield _("L1 of this process")
     if item is not None:
         stale = item.stale
         if not isinstance(cache, Store):

@@ -316,5 +316,5 @@ def value_text(value: Any) -> str:
     if isinstance(value, type) or callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}"
     if isinstance(value, tuple):
-        return ", ".join(map(value_text, value)) or "none"
+        return ", ".join(map(value_text, value)) or _("none")
     return repr(value)

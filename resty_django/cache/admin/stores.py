@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils.translation import gettext as _
+
 from resty_django.admin.formatting import NONE, number
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
@@ -72,9 +74,9 @@ def _dictionaries(info: CacheInfo) -> Iterator[tuple[str, SharedDict]]:
     if isinstance(cache, MLCache):
         yield "L2", cache.dictionaries[0]
         for dictionary in cache.dictionaries[1:]:
-            yield "cached None", dictionary
-        yield "locks", cache.locks
+            yield _("cached None"), dictionary
+        yield _("locks"), cache.locks
     elif cache is not None:
         yield "L2", cache.dictionary
     if info.counter is not None:
-        yield "statistics", info.counter.dictionary
+        yield _("statistics"), info.counter.dictionary

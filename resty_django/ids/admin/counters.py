@@ -369,7 +369,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
         capitalizes the first letter, and a rule's name must keep its case."""
         before, after = f"{counter.bound:,}", f"{done.bound:,}"
         self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
-        return template % {"counter": done, "before": before, "after": after, **values}
+        return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
 
     def _with_undo(self, request: HttpRequest, name: str, message: str, done: IdCounter) -> str:
         """Return a message with a link to the undo of what an operation has replaced."""

@@ -89,7 +89,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             },
         ),
     ]
-    written: ClassVar = ("Written", {"fields": ["origin", ("version", "created_at", "updated_at")]})
+    written: ClassVar = (gettext_lazy("Written"), {"fields": ["origin", ("version", "created_at", "updated_at")]})
 
     def get_fieldsets(self, request: HttpRequest, obj: IdRule | None = None) -> Any:
         return [*self.fieldsets, self.written] if obj is not None else self.fieldsets

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import date_time, free_space_bar, number
+from resty_django.admin.formatting import date, date_time, free_space_bar, number
 
 from .. import operations
 from ..engine import segment
@@ -185,14 +185,18 @@ class CounterStatistics:
             return format_html(_("until {}"), end)
         start = self.clock(counter.cycle_start)
         if counter.cycle_start % DAY == 0 == counter.cycle_end % DAY:
-            last = f"{datetime_of(counter.cycle_end) - timedelta(days=1):%Y-%m-%d}"
-            text = last if counter.cycle_end - counter.cycle_start == DAY else f"{start[:10]} – {last}"
+            last = date(datetime_of(counter.cycle_end) - timedelta(days=1))
+            is_one_day = counter.cycle_end - counter.cycle_start == DAY
+            text = last if is_one_day else f"{date(datetime_of(counter.cycle_start))} – {last}"
         else:
             text = f"{start} – {end}"
-        return format_html('<span title="{}">{}</span>', f"{start} to {end}, {self.zone}", text)
+        return format_html(
+            '<span title="{}">{}</span>',
+            _("%(start)s to %(end)s, %(zone)s") % {"start": start, "end": end, "zone": self.zone},
+            text,
+        )
 
     @staticmethod
     def clock(wall: int) -> str:
         """Return a wall second as date and time."""
-        text = f"{datetime_of(wall):%Y-%m-%d %H:%M:%S}"
-        return text.removesuffix(":00") if wall % 60 == 0 else text
+        return date_time(datetime_of(wall))

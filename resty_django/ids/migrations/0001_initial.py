@@ -136,6 +136,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "ID rule",
+                "verbose_name_plural": "ID rules",
                 "ordering": ["name"],
                 "permissions": [
                     ("issue_id", "Can issue IDs"),
@@ -218,6 +219,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "ID counter",
+                "verbose_name_plural": "ID counters",
                 "ordering": ["rule__name", "app_name", "node_offset"],
                 "permissions": [
                     ("raise_idcounter", "Can raise a counter"),

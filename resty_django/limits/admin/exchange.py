@@ -85,7 +85,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
         for change, row in applied:
             text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()  # gettext: keep
             LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
-        names = ", ".join(f"{change.name} ({change.what})" for change, _row in applied)
+        names = ", ".join(f"{change.name} ({change.kind})" for change, _row in applied)
         text = _("Imported: %(names)s.") % {"names": names} if names else _("Imported: nothing has changed.")
         self.message_user(request, text, messages.SUCCESS)
         return HttpResponseRedirect(reverse(self.url_name("changelist")))

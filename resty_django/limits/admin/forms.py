@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
 from resty_django.durations import parse_duration
+from resty_django.numbers import grouped
 
 from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
@@ -262,7 +263,7 @@ class ImportForm(forms.Form):
         if file is not None:
             if file.size > 4 * export.LONGEST:
                 problem = _("The file is too long. Use at most %(count)s characters.") % {
-                    "count": f"{export.LONGEST:,}"
+                    "count": grouped(export.LONGEST)
                 }
                 raise ValidationError({"file": problem})
             try:

@@ -95,7 +95,7 @@ class LimitOverrideAdmin(UndoEditsAdmin[LimitOverride]):
         (_("Limit"), {"fields": ["rate", "reason"]}),
         (_("Time"), {"fields": ["starts_at", "ends_at"]}),
     ]
-    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = (_("Written"), {"fields": [("version", "created_at", "updated_at")]})
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}

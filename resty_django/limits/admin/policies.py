@@ -120,7 +120,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         (gettext_lazy("Bans"), {"fields": ["ban", "ban_after"]}),
         (gettext_lazy("Else"), {"fields": ["on_error", "status", "order"]}),
     ]
-    written: ClassVar = ("Written", {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "created_at", "updated_at")]})
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}

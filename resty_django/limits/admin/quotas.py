@@ -25,6 +25,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.formatting import date_time, number
 from resty_django.admin.undo import NotUndone, Undo, UndoAdmin
+from resty_django.numbers import grouped
 from resty_django.text import printable
 
 from ..models import QuotaUsage
@@ -204,7 +205,7 @@ class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
 
     @admin.display(description=gettext_lazy("granted"))
     def shown_granted(self, row: QuotaUsage) -> str:
-        return f"{row.granted:+,}" if row.granted else ""
+        return grouped(row.granted, sign=True) if row.granted else ""
 
     @admin.display(description=gettext_lazy("start"))
     def starts(self, row: QuotaUsage) -> datetime:
@@ -306,7 +307,7 @@ class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
         )
         message = format_html(
             _("Granted {units} units: {total} in total in this period."),
-            units=f"{units:+,}",
+            units=grouped(units, sign=True),
             total=number(granted.after),
         )
         argument = {"pk": row.pk, "name": str(row), "units": units, "after": granted.after}

@@ -57,7 +57,11 @@ class RefusedKey:
         key = Key.of(entry.key)
         shortened = entry.key.endswith("…")
         least = entry.times - entry.error
-        count = number(entry.times) if not entry.error else f"{number(least)} to {number(entry.times)}"
+        count = (
+            number(entry.times)
+            if not entry.error
+            else _("%(low)s to %(high)s") % {"low": number(least), "high": number(entry.times)}
+        )
         search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
         return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times), search)
 
@@ -183,8 +187,10 @@ def troubles() -> list[Trouble]:
 
 
 def in_words(totals: Totals) -> str:
-    text = f"{number(totals.passed)} passed, {number(totals.delayed)} delayed, {number(totals.refused)} refused"
-    return f"{text}, {number(totals.shadowed)} would have been refused" if totals.shadowed else text
+    text = _("%(passed)s passed, %(delayed)s delayed, %(refused)s refused")
+    if totals.shadowed:
+        text = _("%(passed)s passed, %(delayed)s delayed, %(refused)s refused, %(shadowed)s would have been refused")
+    return text % in_digits(totals)
 
 
 def in_digits(totals: Totals) -> dict[str, str]:

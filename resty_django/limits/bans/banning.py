@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
+from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import SharedDictError
 
@@ -56,7 +57,7 @@ class Banning:
     def describe(self) -> str:
         """Return the rule in words."""
         rule = self.rule
-        values = {"time": duration(rule.ban), "refusals": f"{rule.after:,}", "within": duration(rule.within)}
+        values = {"time": duration(rule.ban), "refusals": grouped(rule.after), "within": duration(rule.within)}
         text = (
             _("banned for %(time)s after each refusal")
             if rule.after == 1

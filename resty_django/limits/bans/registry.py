@@ -11,6 +11,8 @@ from contextlib import suppress
 from time import time_ns
 from typing import Any, Final, NamedTuple
 
+from django.utils.translation import gettext as _
+
 from resty_django.conf import conf
 from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
@@ -119,19 +121,21 @@ def banning(limit: str, key: str, rule: BanRule, at: float, reason: str) -> Step
 
 def adding(key: str, for_: Duration, reason: str, limit: str) -> Steps[Ban]:
     if not isinstance(key, str) or not key:
-        raise ValueError(f"key of a ban must be a string that is not empty, not {key!r}.")
+        raise ValueError(_("key of a ban must be a string that is not empty, not %(key)s.") % {"key": repr(key)})
     if len(key) > LONGEST_KEY:
-        raise ValueError(f"key of a ban must have at most {LONGEST_KEY} characters, not {len(key)}.")
+        text = _("key of a ban must have at most %(max)s characters, not %(count)s.")
+        raise ValueError(text % {"max": LONGEST_KEY, "count": len(key)})
     if len(reason) > LONGEST_REASON:
-        raise ValueError(f"reason of a ban must have at most {LONGEST_REASON} characters, not {len(reason)}.")
+        text = _("reason of a ban must have at most %(max)s characters, not %(count)s.")
+        raise ValueError(text % {"max": LONGEST_REASON, "count": len(reason)})
     length = parse_duration(for_)
     if not length > 0:
-        raise ValueError(f"for_ of a ban must be longer than 0, not {for_!r}.")
+        raise ValueError(_("for_ of a ban must be longer than 0, not %(time)s.") % {"time": repr(for_)})
     bans, at = dictionary(), now()
     before = _ban((yield Step(bans.get, bans.aget, (name_of(limit, key),))))
     ban = Ban(limit, key, at, at + length, 1 if before is None else before.number + 1, reason)
     if not (yield from _storing(ban, length)):
-        raise NoMemory(f"The ban was not stored: the shared dictionary {bans.name!r} is full. Increase its SIZE.")
+        raise _full(bans)
     return ban
 
 
@@ -153,6 +157,11 @@ async def aadd(key: str, for_: Duration, reason: str = "", limit: str = ALL_LIMI
 def read(name: str) -> Ban | None:
     """Return the stored ban with this name in the dictionary, or None. Raise `SharedDictError`."""
     return _ban(dictionary().get(name)) if name.startswith(PREFIX) else None
+
+
+def _full(bans: Any) -> NoMemory:
+    text = _("The ban was not stored: the shared dictionary %(name)s is full. Increase its SIZE.")
+    return NoMemory(text % {"name": repr(bans.name)})
 
 
 def lift(key: str, limit: str | None = None) -> int:
@@ -179,7 +188,7 @@ def restore(ban: Ban) -> bool:
     if rest <= 0 or (before is not None and before.until > now()):
         return False
     if not run(_storing(ban, rest)):
-        raise NoMemory(f"The ban was not stored: the shared dictionary {bans.name!r} is full. Increase its SIZE.")
+        raise _full(bans)
     return True
 
 

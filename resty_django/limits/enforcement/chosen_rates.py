@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext, gettext_noop
 
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps, arun, run
@@ -30,7 +31,7 @@ Rate: TypeAlias = "str | float"
 RateFunction: TypeAlias = Callable[[Any], Any]
 """Receives the request, and returns a rate, or None for no limit. May be a coroutine function."""
 
-MISSING_FUNCTION: Final = (
+MISSING_FUNCTION: Final = gettext_noop(
     'Nothing names the tier of a request. Set RESTY_DJANGO["LIMITS"]["TIER"] to the dotted path of a function of the '
     "request, or remove the tiers."
 )
@@ -133,8 +134,9 @@ def tier_problem() -> str:
     try:
         missing = tier_function() is None
     except ImportError as error:
-        return f'RESTY_DJANGO["LIMITS"]["TIER"] cannot be imported: {error}. Correct the path.'
-    return MISSING_FUNCTION if missing else ""
+        text = gettext('RESTY_DJANGO["LIMITS"]["TIER"] cannot be imported: %(error)s. Correct the path.')
+        return text % {"error": error}
+    return gettext(MISSING_FUNCTION) if missing else ""
 
 
 def asking(function: RateFunction, request: Any) -> Step:

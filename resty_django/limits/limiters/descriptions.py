@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from django.utils import translation
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+
+from resty_django.numbers import grouped
 
 _RATES: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))
 _PERIODS: Final = {
@@ -115,8 +118,9 @@ def period(seconds: float) -> str:
 def number(value: float) -> str:
     """Return a number with thousands separators and at most three decimals, or three digits if below 0.001."""
     if value == int(value):
-        return f"{int(value):,}"
-    return f"{value:,.3f}".rstrip("0") if abs(value) >= 0.001 else f"{value:.3g}"
+        return grouped(int(value))
+    text = f"{value:.3f}".rstrip("0") if abs(value) >= 0.001 else f"{value:.3g}"
+    return text if "e" in text else str(number_format(text, force_grouping=True))
 
 
 def _unit(seconds: float) -> int:

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Final
 from django.conf import settings
 from django.db import router, transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from resty_django.suggestions import did_you_mean
 
 from ..models import LimitOverride
-from ..policies.export import BadFile, Change, Plan, as_text, document_of, shown
+from ..policies.export import BadFile, Change, Plan, as_text, document_of, not_an_object, shown
 from ..policies.spec import PolicySpec, build, rate_specs
 from .spec import FIELDS, OverrideSpec, find_problems, known_limiters
 
@@ -25,7 +26,6 @@ NAMES: Final = {"from": "starts_at", "until": "ends_at"}
 """Keys in a file that differ from the names of the fields."""
 KEYS: Final = ("kind", "key", "limit", "rate", "from", "until", "reason")
 REQUIRED: Final = ("kind", "key", "rate")
-VALID: Final = f"Use {', '.join(KEYS)}."
 
 
 def write(overrides: Iterable[OverrideSpec]) -> str:
@@ -73,14 +73,14 @@ def read(text: str, policies: Iterable[PolicySpec] = ()) -> list[OverrideSpec] |
     for number, entry in enumerate(entries):
         position = f"overrides[{number}]"
         if not isinstance(entry, dict):
-            problems.append(f"{position} must be an object, not {shown(entry)}.")
+            problems.append(not_an_object(position, entry))
             continue
         spec, own = _spec(entry)
         if spec is not None:
             names = {field: key for key, field in NAMES.items()}
             own = {names.get(field, field): text for field, text in find_problems(spec, limiters).items()}
             if spec.identity in specs:
-                own["key"] = "An earlier override is for the same key and limit. Remove one of them."
+                own["key"] = _("An earlier override is for the same key and limit. Remove one of them.")
             specs[spec.identity] = spec
         problems += [f"{position}: {key[:64]}: {text}" for key, text in own.items()]
     if problems:
@@ -94,19 +94,20 @@ def _spec(entry: Mapping[str, Any]) -> tuple[OverrideSpec | None, dict[str, str]
     fields: dict[str, Any] = {}
     for key, value in entry.items():
         if key not in KEYS:
-            problems[key] = f"An override has no such field. {did_you_mean(key, KEYS, VALID)}"
+            hint = did_you_mean(key, KEYS, _("Use %(names)s.") % {"names": ", ".join(KEYS)})
+            problems[key] = _("An override has no such field. %(hint)s") % {"hint": hint}
         elif not isinstance(value, str):
-            problems[key] = f"This must be a string, not {shown(value)}."
+            problems[key] = _("This must be a string, not %(value)s.") % {"value": shown(value)}
         elif key in NAMES:
             try:
                 fields[NAMES[key]] = _moment(value)
             except ValueError as error:
                 problems[key] = str(error)
         elif "\x00" in value:
-            problems[key] = "This must not contain a NUL character."
+            problems[key] = _("This must not contain a NUL character.")
         else:
             fields[key] = value
-    problems |= {key: "This field is required." for key in REQUIRED if key not in entry}
+    problems |= {key: _("This field is required.") for key in REQUIRED if key not in entry}
     return (None if problems else OverrideSpec(**fields)), problems
 
 
@@ -114,9 +115,11 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text[:64])
     except ValueError as error:
-        raise ValueError(f"{text[:64]!r} is not a time. Write it as in 2027-01-31T12:00:00+00:00.") from error
+        problem = _("%(text)s is not a time. Write it as in 2027-01-31T12:00:00+00:00.")
+        raise ValueError(problem % {"text": repr(text[:64])}) from error
     if timezone.is_naive(moment):
-        raise ValueError(f"{text!r} has no time zone. Write it as in 2027-01-31T12:00:00+00:00.")
+        problem = _("%(text)s has no time zone. Write it as in 2027-01-31T12:00:00+00:00.")
+        raise ValueError(problem % {"text": repr(text)})
     return moment if settings.USE_TZ else timezone.make_naive(moment)
 
 

@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from resty_django.numbers import grouped
+
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
@@ -101,4 +103,4 @@ def _check_size(rate: str) -> None:
     count, seconds = split_rate(rate)
     if not (count / seconds <= MOST and seconds <= LONGEST_SPAN):
         text = _("%(rate)s is out of range. Use at most %(max)s requests per second, and at most 366 days.")
-        raise ValueError(text % {"rate": repr(rate), "max": f"{MOST:,}"})
+        raise ValueError(text % {"rate": repr(rate), "max": grouped(MOST)})

@@ -27,6 +27,13 @@ KINDS: Final[Mapping[str, str | Promise]] = {
     "network": gettext_lazy("Network"),
     "key": gettext_lazy("Key or API key"),
 }
+_SUBJECTS: Final[Mapping[str, str | Promise]] = {
+    "user": gettext_lazy("user"),
+    "address": gettext_lazy("address"),
+    "network": gettext_lazy("network"),
+    "key": gettext_lazy("key"),
+}
+"""The kinds in the middle of a text."""
 ALL_LIMITS: Final = ""
 """The `limit` of an override of all limits."""
 LONGEST_KEY: Final = 200
@@ -66,7 +73,11 @@ class OverrideSpec:
     @property
     def title(self) -> str:
         """The key and the limit, as text."""
-        values = {"kind": self.kind, "key": printable(self.key, SHOWN), "limit": printable(self.limit, SHOWN)}
+        values = {
+            "kind": _SUBJECTS.get(self.kind, self.kind),
+            "key": printable(self.key, SHOWN),
+            "limit": printable(self.limit, SHOWN),
+        }
         if not self.limit:
             return gettext("%(kind)s %(key)s in all limits") % values
         return gettext("%(kind)s %(key)s in %(limit)s") % values
@@ -74,8 +85,8 @@ class OverrideSpec:
     def describe(self) -> str:
         """Return the effect and its time in words."""
         times = [
-            f"{word} {moment.isoformat(sep=' ', timespec='seconds')}"
-            for word, moment in (("from", self.starts_at), ("until", self.ends_at))
+            text % {"time": moment.isoformat(sep=" ", timespec="seconds")}
+            for text, moment in ((gettext("from %(time)s"), self.starts_at), (gettext("until %(time)s"), self.ends_at))
             if moment is not None
         ]
         return ", ".join([self.rate, *times])

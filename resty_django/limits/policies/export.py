@@ -13,6 +13,11 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.db import router, transaction
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
+
+from resty_django.numbers import grouped
 
 from ..models import LimitPolicy
 from .lines import LINE_FIELDS, lines_of, value_of
@@ -30,6 +35,14 @@ SHOWN: Final = 20
 KEYS: Final = ("format", "version", "policies", "overrides")
 """The keys of a file. One of the last two may be missing; then an import leaves its rows unchanged."""
 
+KINDS: Final[Mapping[str, str | Promise]] = {
+    "new": pgettext_lazy("rows of an import", "new"),
+    "changed": pgettext_lazy("rows of an import", "changed"),
+    "deleted": pgettext_lazy("rows of an import", "deleted"),
+    "unchanged": pgettext_lazy("rows of an import", "unchanged"),
+}
+"""The kinds of changes that an import makes, with their names for people."""
+
 S = TypeVar("S")
 
 _DEFAULTS: Final = {field.name: field.default for field in fields(PolicySpec)}
@@ -41,7 +54,8 @@ class BadFile(ValueError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         unlisted = len(problems) - SHOWN
-        super().__init__("\n".join([*problems[:SHOWN], *([f"... and {unlisted} more."] if unlisted > 0 else [])]))
+        more = [_("... and %(count)s more.") % {"count": unlisted}] if unlisted > 0 else []
+        super().__init__("\n".join([*problems[:SHOWN], *more]))
 
 
 def write(policies: Iterable[PolicySpec]) -> str:
@@ -85,9 +99,8 @@ def read(text: str) -> list[PolicySpec]:
         spec = _entry(number, entry, problems)
         if spec is not None:
             if spec.name in specs:
-                problems.append(
-                    f"policies[{number}]: an earlier policy also has the name {spec.name!r}. Rename one of them."
-                )
+                text = _("%(position)s: an earlier policy also has the name %(name)s. Rename one of them.")
+                problems.append(text % {"position": f"policies[{number}]", "name": repr(spec.name)})
             specs[spec.name] = spec
     if problems:
         raise BadFile(problems)
@@ -97,41 +110,49 @@ def read(text: str) -> list[PolicySpec]:
 def document_of(text: str) -> dict[str, Any]:
     """Return the JSON object of a file, whose lists may have wrong entries. Raise `BadFile` with all problems."""
     if len(text) > LONGEST:
-        raise BadFile([f"The file is too long. Use at most {LONGEST:,} characters."])
+        text = _("The file is too long. Use at most %(count)s characters.")
+        raise BadFile([text % {"count": grouped(LONGEST)}])
     try:
         data = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise BadFile([f"The file is not JSON: {error}."]) from error
+        raise BadFile([_("The file is not JSON: %(error)s.") % {"error": error}]) from error
     if not isinstance(data, dict):
-        raise BadFile(['The file is not a JSON object. It must begin with {"format": ...}.'])
+        raise BadFile([_('The file is not a JSON object. It must begin with {"format": ...}.')])
     problems = list(_head_problems(data))
     if problems:
         raise BadFile(problems)
     for key in KEYS[2:]:
         if len(data.get(key, ())) > MOST:
-            raise BadFile([f"The file has {len(data[key]):,} {key}. The maximum is {MOST:,}."])
+            text = _('The list "%(key)s" has %(count)s entries. The maximum is %(max)s.')
+            raise BadFile([text % {"key": key, "count": grouped(len(data[key])), "max": grouped(MOST)}])
     return data
 
 
 def _head_problems(data: dict[str, Any]) -> Iterable[str]:
     if data.get("format") != FORMAT:
-        yield f'"format" must be "{FORMAT}", not {shown(data.get("format"))}.'
+        yield _wrong_value("format", f'"{FORMAT}"', data.get("format"))
     version = data.get("version")
     if version != VERSION or isinstance(version, bool):
-        yield f'"version" must be {VERSION}, not {shown(version)}. Export the policies again, or update this site.'
+        advice = _("Export the policies again, or update this site.")
+        yield f"{_wrong_value('version', str(VERSION), version)} {advice}"
     if "policies" not in data and "overrides" not in data:
-        yield 'The file has neither "policies" nor "overrides". Add a list of them.'
+        yield _('The file has neither "policies" nor "overrides". Add a list of them.')
     for key in KEYS[2:]:
         if key in data and not isinstance(data[key], list):
-            yield f'"{key}" must be a list.'
+            yield _('"%(key)s" must be a list.') % {"key": key}
     for key in data:
         if key not in KEYS:
-            yield f"{shown(key)} is not a valid key; the keys are {', '.join(KEYS[:-1])} and {KEYS[-1]}. Remove it."
+            text = _("%(key)s is not a valid key; the keys are %(keys)s. Remove it.")
+            yield text % {"key": shown(key), "keys": ", ".join(KEYS)}
+
+
+def _wrong_value(key: str, value: str, actual: object) -> str:
+    return _('"%(key)s" must be %(value)s, not %(actual)s.') % {"key": key, "value": value, "actual": shown(actual)}
 
 
 def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None:
     if not isinstance(entry, dict):
-        problems.append(f"policies[{number}] must be an object, not {shown(entry)}.")
+        problems.append(not_an_object(f"policies[{number}]", entry))
         return None
     name = entry.get("name")
     position = f"policies[{number}]" + (f" ({name[:64]!r})" if isinstance(name, str) else "")
@@ -140,6 +161,11 @@ def _entry(number: int, entry: object, problems: list[str]) -> PolicySpec | None
     except BadPolicy as error:
         problems += [f"{position}: {field[:64]}: {text}" for field, text in error.problems.items()]
         return None
+
+
+def not_an_object(position: str, entry: object) -> str:
+    text = _("%(position)s must be an object, not %(value)s.")
+    return text % {"position": position, "value": shown(entry)}
 
 
 def shown(value: object) -> str:
@@ -151,14 +177,14 @@ def shown(value: object) -> str:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
-        keys = [key for key, _ in pairs]
+        keys = [key for key, _value in pairs]
         repeated = next(key for key in unique if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated[:64]!r} is repeated in one object")
+        raise ValueError(_("the key %(key)s is repeated in one object") % {"key": repr(repeated[:64])})
     return unique
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
+    raise ValueError(_("%(text)s is not a JSON number") % {"text": text})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +210,11 @@ class Change(Generic[S]):
         return "unchanged" if self.before == self.after else "changed"
 
     @property
+    def kind(self) -> str:
+        """The kind of the change for people."""
+        return str(KINDS[self.what])
+
+    @property
     def lines(self) -> list[str]:
         """The changed fields, as text."""
         if self.after is None:
@@ -198,7 +229,7 @@ class Change(Generic[S]):
 
 
 def _value(value: object) -> str:
-    return "(empty)" if value in (None, "") else ", ".join(lines_of(str(value)))
+    return _("(empty)") if value in (None, "") else ", ".join(lines_of(str(value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +243,14 @@ class Plan:
         return [change for change in self.changes if change.what != "unchanged"]
 
     def counted(self) -> dict[str, int]:
-        counts = dict.fromkeys(("new", "changed", "deleted", "unchanged"), 0)
+        counts = dict.fromkeys(KINDS, 0)
         for change in self.changes:
             counts[change.what] += 1
         return counts
 
     def __str__(self) -> str:
-        return ", ".join(f"{count} {what}" for what, count in self.counted().items() if count) or "nothing"
+        words = (f"{grouped(count)} {KINDS[what]}" for what, count in self.counted().items() if count)
+        return ", ".join(words) or _("nothing")
 
 
 def stored() -> dict[str, LimitPolicy]:

@@ -14,6 +14,8 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from resty_django.numbers import grouped
+
 NO_LIMIT: Final = "none"
 """The rate of a tier without a limit."""
 TIERS: Final = "tiers"
@@ -84,7 +86,7 @@ def count_problem(text: str) -> str:
     entries = list(numbered_lines(text))
     if len(entries) > MOST_LINES:
         text = _("This has %(count)s lines. Use at most %(max)s.")
-        return text % {"count": f"{len(entries):,}", "max": MOST_LINES}
+        return text % {"count": grouped(len(entries)), "max": MOST_LINES}
     too_long = _("Line %(number)s is too long. Use at most %(max)s characters.")
     return first_problems(
         too_long % {"number": number, "max": LONGEST_LINE} for number, entry in entries if len(entry) > LONGEST_LINE

@@ -16,6 +16,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from resty_django.durations import parse_duration
+from resty_django.numbers import grouped
 from resty_django.suggestions import did_you_mean
 
 from ..enforcement import keys
@@ -456,7 +457,7 @@ def _rate(text: str) -> str:
         return str(error)
     if 0 < rate <= MOST:
         return ""
-    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": f"{MOST:,}"}
+    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": grouped(MOST)}
 
 
 def _count(low: int) -> Callable[[float], str]:
@@ -464,7 +465,7 @@ def _count(low: int) -> Callable[[float], str]:
 
 
 def _from_to(low: int, high: int) -> str:
-    return gettext("This must be from %(low)s to %(high)s.") % {"low": low, "high": f"{high:,}"}
+    return gettext("This must be from %(low)s to %(high)s.") % {"low": low, "high": grouped(high)}
 
 
 def _too_long(most: int) -> str:
@@ -597,4 +598,4 @@ def describe_bans(spec: PolicySpec) -> list[str]:
         "keys are banned for %(time)s after %(count)s refusals",
         after,
     )
-    return [text % {"time": spec.ban, "count": f"{after:,}"}]
+    return [text % {"time": spec.ban, "count": grouped(after)}]

@@ -23,6 +23,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.conf import conf
+from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDict
 from resty_django.shdict.codec import decode_key
@@ -161,10 +162,10 @@ class Quota:
         """Return the quota in words."""
         period = _PERIOD_LABELS[self.per]
         if self.limit is not None:
-            return _("%(units)s per %(period)s") % {"units": f"{self.limit:,}", "period": period}
+            return _("%(units)s per %(period)s") % {"units": grouped(self.limit), "period": period}
         if isinstance(self.choice, Tiers):
             tiers = (
-                f"{tier} {_('unlimited') if limit is None else f'{limit:,}'}" for tier, limit in self.tiers.items()
+                f"{tier} {_('unlimited') if limit is None else grouped(limit)}" for tier, limit in self.tiers.items()
             )
             return _("%(units)s per %(period)s") % {"units": ", ".join(tiers), "period": period}
         return _("a limit per request, per %(period)s") % {"period": period}

@@ -19,6 +19,8 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from resty_django.numbers import grouped
+
 from ..models import QuotaUsage
 from .blocks import block_size
 from .periods import Period
@@ -145,7 +147,7 @@ def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
                 return None
             if abs(before + units) > MOST_GRANTED:
                 text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
-                raise ValueError(text % {"max": f"{MOST_GRANTED:,}", "granted": f"{before:,}"})
+                raise ValueError(text % {"max": grouped(MOST_GRANTED), "granted": grouped(before)})
             if rows.filter(granted=before).update(granted=before + units, updated_at=timezone.now()):
                 return Granted(before, before + units)
         raise OperationalError(BUSY)

@@ -323,7 +323,7 @@ def _confirmation_context(
     unfit_count = sum(not operation.applies(job, now) for job in counts.jobs)
     facts = [
         (_("Selection"), counts.selection),
-        (counts.jobs_label, ", ".join(f"{count} {state}" for state, count in states.most_common())),
+        (counts.jobs_label, formatting.states_text(states)),
     ]
     if unfit_count:
         facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": unfit_count}))

@@ -98,7 +98,10 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             ],
             shortcuts=[
                 (formatting.list_url("job", klass=row.name), _("All jobs")),
-                *((formatting.list_url("job", klass=row.name, state=state), _(state.capitalize())) for state in states),
+                *(
+                    (formatting.list_url("job", klass=row.name, state=state), formatting.state_title(state))
+                    for state in states
+                ),
             ],
             periods=charts.period_links(period),
             charts=charts.figures_charts(spans, period),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
@@ -23,6 +25,7 @@ from resty_django.admin.formatting import number as number
 from resty_django.text import printable
 
 from ..models import token
+from .glossary import STATE_NAMES
 
 LONGEST_NAME: Final = 200
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
@@ -115,9 +118,24 @@ def relative_time(timestamp: float | None, now: float) -> SafeString | str:
     )
 
 
+def state_name(word: str) -> str:
+    """Return the name of a state in the user's language."""
+    return str(STATE_NAMES[word]) if word in STATE_NAMES else name(word, 40)
+
+
+def state_title(word: str) -> str:
+    """Return the name of a state as a heading; a lazy one outside of a request."""
+    return capfirst(STATE_NAMES[word])  # type: ignore[no-any-return]
+
+
+def states_text(counts: Counter[str]) -> str:
+    """Return how many jobs are in each state, the most frequent first: "12 failed, 3 waiting"."""
+    return ", ".join(f"{number(count)} {state_name(word)}" for word, count in counts.most_common())
+
+
 def state(word: str) -> SafeString:
     """Return a state as an icon and its name; the colour is in the style sheet."""
-    return _state(word, f" {name(word, 40)}")
+    return _state(word, f" {state_name(word)}")
 
 
 def state_icon(word: str) -> SafeString:

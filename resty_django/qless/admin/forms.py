@@ -15,6 +15,7 @@ from resty_django.text import printable
 from ..archive.search import ENDED
 from ..models import name_of, token
 from .formatting import STATES, name
+from .glossary import STATE_NAMES
 from .job_lists import redis_command
 from .operations import Operation
 
@@ -205,7 +206,9 @@ class ArchiveForm(forms.Form):
     """Filter for the archive, in the URL."""
 
     state = forms.ChoiceField(
-        label=_("State"), required=False, choices=[("", _("all")), *((str(state), str(state)) for state in ENDED)]
+        label=_("State"),
+        required=False,
+        choices=[("", _("all")), *((str(state), STATE_NAMES[state]) for state in ENDED)],
     )
     queue = forms.CharField(label=_("Queue"), required=False)
     klass = forms.CharField(label=_("Class"), required=False)
@@ -216,7 +219,7 @@ class FilterForm(forms.Form):
     """Filter for a list of jobs, in the URL."""
 
     state = forms.ChoiceField(
-        label=_("State"), required=False, choices=[("", _("all")), *((state, state) for state in STATES)]
+        label=_("State"), required=False, choices=[("", _("all")), *((state, STATE_NAMES[state]) for state in STATES)]
     )
     queue = forms.ChoiceField(label=_("Queue"), required=False)
     klass = forms.CharField(label=_("Class"), required=False)

@@ -75,7 +75,9 @@ class JobActions(BulkAdmin):
     ) -> tuple[str, str]:
         job = self.job(row)
         if not operation.applies(job, job.client.clock()):
-            raise QlessError(_("The job's state does not allow this: %(state)s.") % {"state": job.state})
+            raise QlessError(
+                _("The job's state does not allow this: %(state)s.") % {"state": formatting.state_name(job.state)}
+            )
         argument = cleaned_data.get(operation.field, "") if operation.field else ""
         outcome = operations.apply(job.client, operation, [job], argument)
         if outcome.errors:

@@ -131,7 +131,7 @@ def _boxes(
                 'width="{}" height="{}" rx="4"/><text x="{}" y="{}">{}</text>'
                 '<text class="resty-second" x="{}" y="{}">{} · {}</text></a>',
                 formatting.url(model, jid),
-                f"{formatting.name(jid)}, {formatting.name(title)}, {state}",
+                f"{formatting.name(jid)}, {formatting.name(title)}, {formatting.state_name(state)}",
                 formatting.name(jid),
                 "resty-own" if jid == own_jid else "",
                 "other" if isinstance(node, str) else state,
@@ -144,7 +144,7 @@ def _boxes(
                 x + 8,
                 y + 35,
                 _excerpt(formatting.name(jid), start),
-                state,
+                formatting.state_name(state),
             )
 
 

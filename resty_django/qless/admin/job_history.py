@@ -205,7 +205,7 @@ def _strip(spans: Sequence[_Span]) -> SafeString | str:
             span.state,
             f"{(span.start - first) / duration * width:.1f}",
             f"{max(1.0, (span.end - span.start) / duration * width):.1f}",
-            f"{span.state}: {formatting.duration(span.end - span.start)}",
+            f"{formatting.state_name(span.state)}: {formatting.duration(span.end - span.start)}",
         )
         for span in spans[-MAX_ENTRIES:]
         if span.end > span.start

@@ -253,7 +253,7 @@ def _state_counts(job_list: JobList) -> str:
     """Return the number of jobs by state; of a long list, for its first jobs."""
     now = job_list.client.clock()
     counts = Counter(state_of(job, now) for job in job_list.all_jobs(job_list.total()))
-    return ", ".join(f"{formatting.number(count)} {state}" for state, count in counts.most_common()) or _("none")
+    return formatting.states_text(counts) or _("none")
 
 
 def _empty_text(job_filter: JobFilter) -> str:

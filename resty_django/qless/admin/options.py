@@ -175,7 +175,7 @@ def _grouped(value: str) -> str:
 
 
 class OptionForm(SeenForm):
-    value = forms.CharField(label=_("Value"), max_length=2000)
+    value = forms.CharField(label=gettext_lazy("Value"), max_length=2000)
 
     def __init__(self, data: Any, option: str, value: str) -> None:
         super().__init__(data, {"value": value})

@@ -42,7 +42,7 @@ def tiles(
     return [
         *(
             {
-                "label": _(state.capitalize()),
+                "label": formatting.state_title(state),
                 "value": formatting.number(sum(getattr(queue, state) for queue in counts)),
                 "url": formatting.list_url("job", state=state),
                 "alarm": state == "stalled" and stalled,

@@ -36,8 +36,8 @@ from .stuck import stuck_notice, stuck_url
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
-    *(Column(state, gettext_lazy(state.capitalize()), number=True) for state in formatting.QUEUE_STATES),
-    Column("recurring", gettext_lazy("Recurring"), number=True),
+    *(Column(state, formatting.state_title(state), number=True) for state in formatting.QUEUE_STATES),
+    Column("recurring", formatting.state_title("recurring"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
     Column("hour", gettext_lazy("Completed in the last hour"), number=True),
     Column("pause", gettext_lazy("Status"), sorts=False),
@@ -198,7 +198,7 @@ class QueueAdmin(RowOperations[Queue]):
             request,
             client,
             JobFilter(queue=name, state=state),
-            caption=_(state.capitalize()),
+            caption=formatting.state_title(state),
             empty=_empty_text(state, name),
         )
         return {

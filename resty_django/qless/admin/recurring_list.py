@@ -194,8 +194,8 @@ def results(jobs: Mapping[str, Job], jids: Sequence[str], now: float) -> SafeStr
             (
                 (
                     formatting.url("job", jid),
-                    f"{state_of(jobs[jid], now)}, {_changed(jobs[jid], now)}",
-                    f"{formatting.short(jid)}: {state_of(jobs[jid], now)}",
+                    f"{formatting.state_name(state_of(jobs[jid], now))}, {_changed(jobs[jid], now)}",
+                    f"{formatting.short(jid)}: {formatting.state_name(state_of(jobs[jid], now))}",
                     formatting.state_icon(state_of(jobs[jid], now)),
                 )
                 for jid in jids

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from ..core import PREFIX
 from ..errors import DependencyError, InvalidArgument
@@ -159,7 +160,8 @@ class Workers:
         """
         reports = yield from self._reports(name)
         if reports and not 1 <= slots <= reports[0].max_slots:
-            raise InvalidArgument(f"{slots} slots are not possible. Use 1 to {reports[0].max_slots} for {name}.")
+            text = _("%(slots)s slots are not possible. Use 1 to %(max)s for %(worker)s.")
+            raise InvalidArgument(text % {"slots": slots, "max": reports[0].max_slots, "worker": name})
         return int((yield "worker.request", name, worker_reports.SCALE, slots))
 
     scale, ascale = sync_and_async(_scale)

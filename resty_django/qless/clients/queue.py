@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from resty_django import sansio
 from resty_django.txid import current
@@ -306,7 +307,8 @@ class Queue:
         nonzero = {kind: getattr(counts, kind) for kind in kinds if getattr(counts, kind)}
         if nonzero:
             summary = ", ".join(f"{count} {kind}" for kind, count in nonzero.items())
-            raise QueueNotEmpty(f"The queue {self.name} has jobs: {summary}. Cancel or move them first.")
+            text = _("The queue %(queue)s has jobs: %(counts)s. Cancel or move them first.")
+            raise QueueNotEmpty(text % {"queue": self.name, "counts": summary})
         yield "queue.forget", self.name
 
     forget, aforget = sync_and_async(_forget)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from django.utils.translation import gettext as _
+
 from ..errors import InvalidArgument, NoSuchJob
 from .put_options import class_name
 from .replies import RecurringRecord
@@ -188,7 +190,7 @@ class RecurringJob:
         if due is None or (
             not is_paused(due) and (yield RedisCommand(("EVAL", ADD_PAUSE, 1, self._key(), PAUSE, self.jid))) is None
         ):
-            raise NoSuchJob(f"The recurring job {self.jid} does not exist: it was canceled.")
+            raise NoSuchJob(_("The recurring job %(jid)s does not exist: it was canceled.") % {"jid": self.jid})
 
     pause, apause = sync_and_async(_pause)
 
@@ -196,7 +198,7 @@ class RecurringJob:
         """Create jobs again. Times that have passed since the pause are skipped. Raises `NoSuchJob`."""
         due = yield from self._due()
         if due is None:
-            raise NoSuchJob(f"The recurring job {self.jid} does not exist: it was canceled.")
+            raise NoSuchJob(_("The recurring job %(jid)s does not exist: it was canceled.") % {"jid": self.jid})
         if is_paused(due):
             later = next_due(due % PAUSE, self.interval, self.client.clock())
             yield RedisCommand(("ZADD", self._key(), "XX", later, self.jid))

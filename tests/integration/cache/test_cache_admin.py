@@ -353,7 +353,7 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     assert re.search(r"a0 1 min \d+ s L1 of this process, L2 \d+ bytes a1 1 min \d+ s L2 ", visible)
     everything = html(admin_client, f"{PAGE}?find=&page=99")
     assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
-    assert "for ever" in everything
+    assert "never expires" in everything
     assert "No keys with this prefix." in html(admin_client, f"{PAGE}?find=zzz&page=-1")
 
 

@@ -96,7 +96,7 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
         (file_with({"name": "pay"}), "policies[0] ('pay'): algorithm: This field is required."),
         (file_with({**GOOD, "limit": "3"}), "policies[0] ('pay'): limit: This must be a whole number, not a string."),
         (file_with({**GOOD, "window": None}), "policies[0] ('pay'): window: This must be a string, not nothing."),
-        (file_with(*[GOOD] * 1001), "The file has 1,001 policies. The maximum is 1,000."),
+        (file_with(*[GOOD] * 1001), 'The list "policies" has 1,001 entries. The maximum is 1,000.'),
         (" " * 2_000_000, "The file is too long. Use at most 1,048,576 characters."),
     ],
     ids=lambda value: value[:40],

@@ -293,7 +293,7 @@ def test_what_is_written_is_read_again() -> None:
             file_with({**ENTRY, "limit": "pay", "rate": "1.5/s"}, policies=[POLICY]),
             "overrides[0]: rate: '1.5/s' is not",
         ),
-        (file_with(*[ENTRY] * 1001), "The file has 1,001 overrides. The maximum is 1,000."),
+        (file_with(*[ENTRY] * 1001), 'The list "overrides" has 1,001 entries. The maximum is 1,000.'),
         (json.dumps({"format": "resty_django.limits", "version": 1}), "The file has neither"),
         (json.dumps({"format": "resty_django.limits", "version": 1, "overrides": 1}), '"overrides" must be a list.'),
     ],

@@ -188,7 +188,7 @@ def test_values_of_each_type(
     plain = unescape(text)
     assert f"<td>{kind}</td>" in plain
     assert expected in plain
-    assert "<td>for ever</td>" in plain
+    assert "<td>never expires</td>" in plain
     assert "<td>7</td>" in plain
 
 
