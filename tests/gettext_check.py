@@ -8,6 +8,14 @@ the API's schema are English for all users, so they are left out. In templates: 
 calls of gettext that cannot work: f-strings, texts formatted before the call, and several unnamed placeholders, whose
 order translators cannot change.
 
+Further: gettext called when a module is imported, which returns the language of whoever imported it (use
+`gettext_lazy`); names of models without a plural; and, on pages, numbers in the English format (`{count:,}`).
+
+The rule for everything else: a text goes through gettext if a page, a form, a mail or an answer that a person reads may
+show it, also as the message of an exception. English for all users, as in Django, are: log lines, the admin's history,
+metrics, the API's schema, system checks and the findings of `resty_check`, the output of commands, exceptions that only
+a mistake in code raises, the messages of the core of the job queue, and of the pure engine of the ID service.
+
 Prints each place with its text; ends with 1 where there is one. A line may keep its text with `gettext: keep` in a
 comment.
 """
@@ -44,7 +52,7 @@ PROSE: Final = re.compile(r"^\W*[A-Z][a-z]*(?:[ ,]+\S+)+|^[a-z]+(?:,? [a-z]+)+[.
 """A text with a capital and several words, two words in small letters, or the end of a sentence."""
 NAMES: Final = frozenset({"per minute", "waits again"})
 """Names of units and of steps of jobs, which only look like texts."""
-NOT_PROSE: Final = re.compile(r"\(\?|^Traceback |^\[Previous line ")
+NOT_PROSE: Final = re.compile(r"attachment; |\(\?|^Traceback |^\[Previous line ")
 """Regular expressions, and the output of Python."""
 MARKUP: Final = re.compile(r"<[^>]*>|&\w+;")
 PLACEHOLDER: Final = re.compile(r"%\(\w+\)[sdrif]|%[sdrif]|\{[^{}]*\}")
@@ -82,17 +90,26 @@ UNSHOWN_ERRORS: Final = frozenset(
 """Exceptions whose texts no page shows, except `ValueError` in `MESSAGE_MODULES`."""
 MESSAGE_MODULES: Final = frozenset(
     {
+        "resty_django/alerts/delivery.py",
+        "resty_django/concurrency.py",
         "resty_django/ids/operations.py",
         "resty_django/limits/bans/banning.py",
+        "resty_django/limits/bans/registry.py",
+        "resty_django/limits/enforcement/chosen_rates.py",
         "resty_django/limits/limiters/descriptions.py",
+        "resty_django/limits/overrides/export.py",
         "resty_django/limits/overrides/rates.py",
         "resty_django/limits/overrides/spec.py",
+        "resty_django/limits/policies/export.py",
         "resty_django/limits/policies/lines.py",
         "resty_django/limits/policies/spec.py",
     }
 )
 """Modules outside of the admin whose descriptions and messages pages show."""
 LOGGERS: Final = frozenset({"log", "logger", "warnings"})
+LAZY: Final = frozenset({"gettext_lazy", "gettext_noop", "pgettext_lazy", "ngettext_lazy", "npgettext_lazy"})
+LOOSE_WORD: Final = re.compile(r"(?:^|\s)[a-z]{2,}(?=[\s,.!?]|$)")
+"""A word between the expressions of an f-string: `f"{size} free"`, `f"{start} to {end}"`."""
 
 
 def is_text(text: str) -> bool:
@@ -128,6 +145,9 @@ class _Strings(ast.NodeVisitor):
         self._unshown_errors = unshown_errors
         self._labels = labels
         self._returned = ""
+        self._is_imported = True
+        """Whether the code runs when the module is imported."""
+        self._lazy = set(LAZY)
         self._done: set[ast.AST] = set()
 
     def _add(self, node: ast.expr, reason: str) -> None:
@@ -190,13 +210,34 @@ class _Strings(ast.NodeVisitor):
                 self._require_label(keyword.arg, keyword.value)
         self.generic_visit(node)
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.module == "django.utils.translation":
+            self._lazy |= {alias.asname or alias.name for alias in node.names if alias.name in LAZY}
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        outer, self._is_imported = self._is_imported, False
+        self.generic_visit(node)
+        self._is_imported = outer
+
+    def visit_Tuple(self, node: ast.Tuple) -> None:
+        """Report the title of an entry of `fieldsets`, wherever it is."""
+        match node.elts:
+            case [ast.Constant() as title, ast.Dict(keys=[ast.Constant(value="fields"), *_])]:
+                self._require(title, "fieldsets")
+        self.generic_visit(node)
+
     def _check_gettext(self, node: ast.Call, name: str) -> None:
         texts = node.args[:2] if name in PLURAL else node.args[-1:]
+        if self._is_imported and name not in self._lazy:
+            self.places.append((node.lineno, ast.unparse(node), "translated at import: use gettext_lazy"))
+        for argument in texts:
+            if isinstance(argument, ast.Call):
+                self.places.append((argument.lineno, ast.unparse(argument), "computed: gettext needs a literal"))
         for argument in texts:
             text = _literal(argument)
             if isinstance(argument, ast.JoinedStr):
                 self._add(argument, "an f-string in gettext")
-            elif isinstance(argument, ast.BinOp | ast.Call) and any(map(_literal, ast.walk(argument))):
+            elif isinstance(argument, ast.BinOp) and any(map(_literal, ast.walk(argument))):
                 self.places.append((argument.lineno, ast.unparse(argument), "formatted before gettext"))
             elif text and len(UNNAMED.findall(text)) > 1:
                 self._add(argument, "several placeholders without names")
@@ -210,6 +251,10 @@ class _Strings(ast.NodeVisitor):
                 self.visit(node.exc)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        if node.name == "Meta":
+            names = {ast.unparse(each.targets[0]) for each in node.body if isinstance(each, ast.Assign)}
+            if "verbose_name" in names and "verbose_name_plural" not in names:
+                self.places.append((node.lineno, "verbose_name", "a name without a plural: set verbose_name_plural"))
         are_choices = any(_called(base).endswith("Choices") for base in node.bases)
         for statement in node.body:
             value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
@@ -231,10 +276,19 @@ class _Strings(ast.NodeVisitor):
             for part in ast.walk(node):
                 if isinstance(part, ast.Tuple) and len(part.elts) == 2:
                     self._require(part.elts[1], "lookups")
-        outer, self._returned = self._returned, ast.unparse(node.returns) if node.returns is not None else ""
+        for part in (*node.decorator_list, node.args):
+            self.visit(part)
+        outer = self._returned, self._is_imported
+        self._returned, self._is_imported = ast.unparse(node.returns) if node.returns is not None else "", False
         if "Family" not in self._returned:  # metrics
-            self.generic_visit(node)
-        self._returned = outer
+            for statement in node.body:
+                self.visit(statement)
+        self._returned, self._is_imported = outer
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        outer, self._is_imported = self._is_imported, False
+        self.generic_visit(node)
+        self._is_imported = outer
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -266,9 +320,13 @@ class _Strings(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         self._prose(node)
+        if self._all_prose and LOOSE_WORD.search(MARKUP.sub(" ", (_literal(node) or "").replace("{}", " "))):
+            self._add(node, "prose")
         for value in node.values:
             if isinstance(value, ast.FormattedValue):
                 self.visit(value.value)
+                if self._all_prose and value.format_spec is not None and "," in ast.unparse(value.format_spec):
+                    self.places.append((node.lineno, ast.unparse(node), "an English number: use grouped()"))
 
     def _prose(self, node: ast.expr) -> None:
         text = _literal(node)
@@ -312,7 +370,7 @@ def is_page(path: Path) -> bool:
     return (
         "admin" in path.parts
         or str(path) in MESSAGE_MODULES
-        or path.name in {"admin.py", "forms.py", "overview.py", "preview.py"}
+        or path.name in {"admin.py", "forms.py", "overview.py", "preview.py", "timeline.py"}
         or "templatetags" in path.parts
     )
 

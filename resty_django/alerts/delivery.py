@@ -49,7 +49,7 @@ def deliver() -> list[str]:
     for _attempt in range(MOST_MESSAGES):
         late = concurrency.late_workers.get(CALL)
         if late is not None and late.thread.is_alive():
-            errors.append("An earlier attempt has not finished.")
+            errors.append(_("An earlier attempt has not finished."))
             break
         message = store.change(lambda state: claim(state, time.time()))
         if message is None:

@@ -367,7 +367,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
     ) -> str:
         """Write the entry of the history, and return the message: its template begins with a word, because the admin
         capitalizes the first letter, and a rule's name must keep its case."""
-        before, after = f"{counter.bound:,}", f"{done.bound:,}"
+        before, after = f"{counter.bound:,}", f"{done.bound:,}"  # gettext: keep
         self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
         return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
 

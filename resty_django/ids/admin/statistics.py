@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
+from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
@@ -134,7 +135,7 @@ class CounterStatistics:
     def outlook(self) -> SafeString:
         """The forecast in words; the exact time is the element's title."""
         forecast = self.forecast
-        pace = _("%(count)s numbers per second") % {"count": f"{forecast.pace:,.3g}"} if forecast.pace else ""
+        pace = _("%(count)s numbers per second") % {"count": _pace(forecast.pace)} if forecast.pace else ""
         match forecast.outlook:
             case Outlook.TURNED:
                 return format_html(
@@ -200,3 +201,9 @@ class CounterStatistics:
     def clock(wall: int) -> str:
         """Return a wall second as date and time."""
         return date_time(datetime_of(wall))
+
+
+def _pace(pace: float) -> str:
+    """Return numbers per second with three digits."""
+    text = f"{pace:.3g}"
+    return text if "e" in text else str(number_format(text, force_grouping=True))

@@ -169,7 +169,8 @@ class SpanField(forms.CharField):
             raise ValidationError(str(error)) from error
         if seconds > self.most:
             raise ValidationError(
-                _("The duration is too long. Enter at most %(seconds)s seconds.") % {"seconds": f"{self.most:,.0f}"}
+                _("The duration is too long. Enter at most %(seconds)s seconds.")
+                % {"seconds": grouped(round(self.most))}
             )
         return seconds
 

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.export import Sheet, plain_text, query_without, requested_format, sheet_response
-from resty_django.admin.formatting import NONE
+from resty_django.admin.formatting import NONE, number
 from resty_django.admin.statistics import Key, key_of
 from resty_django.admin.tables import filter_of, listing
 from resty_django.text import printable
@@ -57,6 +57,12 @@ TEMPLATES = "admin/resty_limits/limitpolicy"
 DECLARED: Final = "declared-policies"
 """The name of the export of policies in code."""
 OWN_NUMBERS: Final = gettext_lazy("The policy's own")
+_EXEMPTED: Final = {
+    "exempt_users": gettext_lazy("not user %(entry)s"),
+    "exempt_networks": gettext_lazy("not network %(entry)s"),
+    "exempt_groups": gettext_lazy("not group %(entry)s"),
+    "exempt_paths": gettext_lazy("not path %(entry)s"),
+}
 SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
 
@@ -358,8 +364,7 @@ def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
 
 def applies_to(spec: PolicySpec) -> SafeString:
     """Return the conditions of a policy, and its exemptions."""
-    names = {field: field.removeprefix("exempt_").removesuffix("s") for field in EXEMPTIONS}
-    exempt = [f"not {names[field]} {entry}" for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
+    exempt = [_EXEMPTED[field] % {"entry": entry} for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
     return format_html("{}{}", _conditions(spec), _quiet_lines(exempt))
 
 
@@ -379,7 +384,7 @@ def _quiet_lines(lines: Iterable[str]) -> SafeString:
     """Return the first lines, each after a line break."""
     listed = list(lines)
     more = len(listed) - SHOWN_ENTRIES
-    texts = [*listed[:SHOWN_ENTRIES], *([f"and {more} more"] if more > 0 else [])]
+    texts = [*listed[:SHOWN_ENTRIES], *([_("and %(count)s more") % {"count": number(more)}] if more > 0 else [])]
     return format_html_join("", '<br><span class="resty-quiet">{}</span>', ((printable(text, 200),) for text in texts))
 
 

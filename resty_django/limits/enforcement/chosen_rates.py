@@ -72,7 +72,8 @@ class Tiers:
             text = repr(tier)[:60]
             if text not in self._unknown and len(self._unknown) < KEPT:
                 self._unknown.add(text)
-                hint = did_you_mean(str(tier), self.rates, f"Tiers are {', '.join(map(str, self.rates))}.")
+                tiers = ", ".join(map(str, self.rates))
+                hint = did_you_mean(str(tier), self.rates, f"Tiers are {tiers}.")  # gettext: keep
                 log.warning("A limit has no rate for the tier %s, so the rate of %r applies. %s", text, first, hint)
             return self.rates[first]
 
@@ -120,7 +121,8 @@ class ChosenRates(Enforcer):
             return self._build(rate)
         except (ValueError, TypeError) as error:
             name = getattr(choice, "__qualname__", repr(choice))
-            raise type(error)(f"The rate that {name} returned cannot be used: {error}") from error
+            text = f"The rate that {name} returned cannot be used: {error}"  # gettext: keep
+            raise type(error)(text) from error
 
 
 def tier_function() -> RateFunction | None:

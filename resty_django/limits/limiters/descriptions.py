@@ -97,7 +97,7 @@ def rate_text(rate: float) -> str:
 def duration(seconds: float) -> str:
     """Return a duration: "1 hour", "90 seconds", "500 ms"."""
     if 0 < seconds < 1:
-        return f"{number(seconds * 1000)} ms"
+        return _("%(count)s ms") % {"count": number(seconds * 1000)}
     size = _unit(seconds)
     count = seconds / size
     exact = _plural_number(count)

@@ -157,7 +157,8 @@ class BadPolicy(ValueError):
 
     def __init__(self, name: str, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
-        super().__init__(f"policy {name!r}: " + " ".join(f"{field}: {text}" for field, text in problems.items()))
+        texts = " ".join(f"{field}: {text}" for field, text in problems.items())
+        super().__init__(f"policy {name!r}: {texts}")  # gettext: keep
 
 
 def is_set(value: object) -> bool:

@@ -195,7 +195,10 @@ class BulkAdmin(JobsAdmin[JobRow]):
         progress = Progress.from_post(request.POST)
         progress.total = progress.total or job_list.total()
         errors = bulk_operation.run_step(progress)
-        counts = f"{formatting.number(progress.done)} of {formatting.job_count(progress.total)}"
+        counts = _("%(count)s of %(total)s") % {
+            "count": formatting.number(progress.done),
+            "total": formatting.job_count(progress.total),
+        }
         text = f"{operation.done_label} {counts}."
         self.add_history(request, text, _list_row(job_list.job_filter))
         if progress.seen < progress.total and job_list.total() > bulk_operation.list_index(progress):
@@ -376,7 +379,7 @@ def _list_row(job_filter: JobFilter) -> Named:
     for model, name in targets:
         if name:
             return model.from_name(name)
-    return JobRow.from_name(f"all {job_filter.state} jobs")
+    return JobRow.from_name(f"all {job_filter.state} jobs")  # gettext: keep
 
 
 def parse_count(digits: str | None) -> int:

@@ -266,7 +266,12 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
         "on_object": True,
         "tab": tab,
         "tabs": [
-            (f"{url}?tab={key}", _(key.capitalize()), formatting.number(getattr(counts, key, None)), key == tab)
+            (
+                f"{url}?tab={key}",
+                _("Stats") if key == "stats" else formatting.state_title(key),
+                formatting.number(getattr(counts, key, None)),
+                key == tab,
+            )
             for key in TABS
         ],
         "paused": counts.paused,

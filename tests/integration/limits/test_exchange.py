@@ -88,7 +88,7 @@ def test_a_file_leaves_out_what_is_as_it_would_be() -> None:
         (file_with(policies={}), '"policies" must be a list.'),
         (
             file_with(more=1),
-            '"more" is not a valid key; the keys are format, version, policies and overrides. Remove it.',
+            '"more" is not a valid key; the keys are format, version, policies, overrides. Remove it.',
         ),
         (file_with(3), "policies[0] must be an object, not 3."),
         (file_with(GOOD, GOOD), "policies[1]: an earlier policy also has the name 'pay'. Rename one of them."),

@@ -175,7 +175,7 @@ def test_a_dictionary_that_is_not_there(admin_client: Client, site: Callable[...
         (True, "true or false", ">True<"),
         (b"\xff\x00<b>", "bytes, 5 bytes", r"b'\xff\x00<b>'"),
         ([1, "a"], "list, as msgpack, 2 entries", "[1, 'a']"),
-        ({"a": {"b": "<i>"}}, "dict, as msgpack, 1 entries", "{'a': {'b': '<i>'}}"),
+        ({"a": {"b": "<i>"}}, "dict, as msgpack, 1 entry", "{'a': {'b': '<i>'}}"),
     ],
 )
 def test_values_of_each_type(
