@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
+from resty_django.numbers import grouped
 
 from .engine import segment
 from .engine.counter import Clock
@@ -133,7 +134,7 @@ def undo_change(counter: IdCounter, *, before: Row, written: Row) -> IdCounter:
     stored = _fresh(counter)
     if _row(stored) != written or not swap_row(stored, before):
         text = _("The counter was changed, or numbers were reserved, since then: its next number is %(next)s.")
-        raise Moved(text % {"next": f"{_fresh(counter).bound:,}"})
+        raise Moved(text % {"next": grouped(_fresh(counter).bound)})
     return _fresh(counter)
 
 

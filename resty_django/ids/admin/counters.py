@@ -24,6 +24,7 @@ from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.undo import NotUndone, Undo, UndoAdmin
 from resty_django.conf import conf
+from resty_django.numbers import grouped
 
 from .. import operations, store
 from ..engine import segment
@@ -85,8 +86,8 @@ def _undo(admin: Any, request: HttpRequest, argument: Any) -> str:
         done = operations.undo_change(counter, before=before, written=written)
     except operations.Moved as error:
         raise NotUndone(str(error)) from error
-    after = f"{done.bound:,}"
-    admin.log_change(request, counter, f"Undone: the next number was {written.bound:,} and is {after} again.")
+    after = grouped(done.bound)
+    admin.log_change(request, counter, f"Undone: the next number was {written.bound:,} and is {done.bound:,} again.")
     template = _("Counter %(counter)s: undone: the next number is %(after)s again.")
     return template % {"counter": done, "after": after}
 
@@ -96,7 +97,7 @@ def _undo_of(permission: str) -> Undo:
         permission,
         _undo,
         gettext_lazy("Restore the counter. Nothing is changed if a process has reserved numbers since then:"),
-        lambda argument: [f"{argument['name']}: {argument['rows'][0][2]:,}"],
+        lambda argument: [f"{argument['name']}: {grouped(argument['rows'][0][2])}"],
     )
 
 

@@ -132,7 +132,7 @@ class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
             "grant_quotausage",
             _undo_grant,
             gettext_lazy("Subtract the granted units:"),
-            lambda argument: [f"{argument['name']}: {argument['units']:+,}"],
+            lambda argument: [f"{argument['name']}: {grouped(argument['units'], sign=True)}"],
         ),
     }
     list_display = ("shown_key", "quota", "used", "shown_limit", "shown_granted", "starts", "resets_at")
