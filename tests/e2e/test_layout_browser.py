@@ -18,6 +18,7 @@ PARTS: Final = 6
 """Parts of the soak test of all pages, so that one that is ended early has checked some of them."""
 
 NOT_LINKED: Final = {
+    "admin/resty_django/undo.html",
     "admin/resty_qless/down.html",
     "admin/resty_qless/missing.html",
     "admin/resty_limits/limitpolicy/mode.html",
@@ -88,6 +89,11 @@ def test_the_answers_of_forms_fit(open_page: OpenPage, long_names: Client) -> No
     tab.locator(".actions button[name=index]").click()
     tab.get_by_role("heading", name="Change to “shadow”").wait_for()
     problems = page_problems(tab)
+    tab.locator("#content-main input[type=submit]").first.click()
+    tab.locator(".messagelist a").get_by_text("Undo", exact=False).click()
+    tab.locator("#content-main input[type=submit]").wait_for()
+    problems += [*page_problems(tab), *accessibility_problems(open_page, tab)]
+    tab.emulate_media(color_scheme="light")
     tab.goto(path("job"))
     tab.get_by_label("Select all rows on this page").check()
     tab.get_by_label("Action for selected jobs").select_option("move")
