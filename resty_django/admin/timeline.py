@@ -39,7 +39,13 @@ AROUND: Final = 30 * MINUTE
 """Seconds before and after the time that is asked for by `at`."""
 LONGEST: Final = 7 * 24 * HOUR
 DEFAULT: Final = HOUR
-PRESETS: Final = (HOUR, 6 * HOUR, 24 * HOUR, 48 * HOUR)
+PRESETS: Final = {
+    1: gettext_lazy("Last hour"),
+    6: gettext_lazy("Last 6 hours"),
+    24: gettext_lazy("Last day"),
+    48: gettext_lazy("Last 2 days"),
+}
+"""Time ranges that end now: hours, and labels."""
 MARKS: Final = (10 * MINUTE, 30 * MINUTE, 6 * HOUR, 24 * HOUR)
 """Seconds between two marks of the time axis of a chart."""
 COLUMNS: Final = (
@@ -141,10 +147,7 @@ class TimelineAdmin(ReadOnlyAdmin[Timeline]):
             "link": _query(request, span.start, span.end),
             "earlier": _query(request, span.start - length, span.start),
             "later": "" if is_recent else _query(request, span.end, min(now, span.end + length)),
-            "presets": [
-                (_with_time(request, hours=seconds // HOUR), _("The last %(time)s") % {"time": duration(seconds)})
-                for seconds in PRESETS
-            ],
+            "presets": [(_with_time(request, hours=hours), label) for hours, label in PRESETS.items()],
             "rows": listing(request, COLUMNS, rows, default="time"),
             "filter": filter_form(request),
             "day": day,

@@ -72,7 +72,7 @@ VOID: Final = frozenset({"area", "base", "br", "col", "hr", "img", "input", "lin
 HIDDEN: Final = frozenset({"script", "style", "code", "pre", "textarea", "samp", "kbd"})
 """Elements that contain code, or data that was typed."""
 SHOWN: Final = frozenset({"title", "aria-label", "aria-description", "placeholder", "alt", "label", "summary"})
-INLINE: Final = frozenset({"wbr", "b", "em", "strong", "i"})
+INLINE: Final = frozenset({"wbr", "b", "em", "strong", "i", "mark"})
 """Elements that do not end a text."""
 
 

@@ -46,10 +46,10 @@ NAMES: Final = frozenset(
         *("compress", "early", "failures", "ipc", "jitter", "tags", "ttl", "exptime", "timeout", "step", "ratio"),
         *("password", "passwd", "secret", "token", "apikey", "authorization", "cookie", "cvv"),
         *("CSV", "JSON", "None", "OK", "Orders", "Search", "True", "Valkey", "CET", "CEST", "UTC"),
-        "SendCustomerInvoiceReminder",
+        *("SendCustomerInvoiceReminder", "ConnectionResetByPeerError", "deleted", "error", "tag"),
     ]
 )
-"""Names of the objects of the site, values of settings, and texts of Django and of the demo."""
+"""Names of the objects of the site, fields of the search, values of settings, and texts of Django and of the demo."""
 WORD: Final = re.compile(r"[^\W\d_]{2,}")
 
 ENGLISH_NUMBER: Final = re.compile(
