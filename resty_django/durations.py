@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Duration: TypeAlias = str | float | timedelta
 """A number of seconds, a `timedelta`, or a text such as "10m"."""
@@ -22,6 +22,23 @@ UNITS: Final = {
 
 LONGEST_TEXT: Final = 60
 """The maximum number of characters of a rate or duration."""
+
+
+class BadText(ValueError):
+    """A text that is not a duration or a rate.
+
+    `template`, `values`: the message in English, and what it contains. `translated_errors.translated` translates it.
+    """
+
+    def __init__(self, template: str, **values: Any) -> None:
+        super().__init__(template % values if values else template)
+        self.template, self.values = template, values
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a text for translation, as Django's `gettext_noop` does, in modules that do not import Django."""
+    return text
+
 
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 _SPAN: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
@@ -41,7 +58,7 @@ def parse_duration(span: str | float | timedelta) -> float:
     else:
         seconds = float(span)
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"A duration must be at least 0, not {span!r}.")
+        raise BadText(gettext_noop("A duration must be at least 0, not %(text)r."), text=span)
     return seconds
 
 
@@ -53,9 +70,11 @@ def _seconds(text: str) -> float:
     stripped = text.rstrip() if len(text) <= LONGEST_TEXT else ""
     while match := _SPAN.match(stripped, end):
         if match[2].lower() not in UNITS:
-            raise ValueError(f"{text!r}: {match[2]!r} is not a unit of time. Use ms, s, m, h, d or w.")
+            message = gettext_noop("%(text)r: %(unit)r is not a unit of time. Use ms, s, m, h, d or w.")
+            raise BadText(message, text=text, unit=match[2])
         total += float(match[1]) * UNITS[match[2].lower()]
         end = match.end()
     if not end or end < len(stripped):
-        raise ValueError(f'{text[:LONGEST_TEXT]!r} is not a duration such as "1h", "90s" or "500ms".')
+        message = gettext_noop('%(text)r is not a duration such as "1h", "90s" or "500ms".')
+        raise BadText(message, text=text[:LONGEST_TEXT])
     return total

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import pkgutil
 import re
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from datetime import timezone as fixed_zone
 from typing import Any, Final
@@ -17,6 +19,10 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 import resty_django
 from resty_django.concurrency import Call, gather
+from resty_django.durations import BadText, parse_duration
+from resty_django.limits.limiters.units import parse_rate, split_amount, split_rates, whole_rate
+from resty_django.limits.policies.spec import PolicySpec, find_problems
+from resty_django.translated_errors import translated
 from tests.e2e.conftest import long_names
 from tests.e2e.layout import KEY, SEEDS, crawl
 from tests.integration.limits.policy_tools import limits_site
@@ -116,6 +122,42 @@ def test_the_marks_find_what_is_not_translated() -> None:
     found = [word for text in texts for word in words_without_marks(text)]
     assert found == ["plain", "words", "Yes", "rows", "at", "rest"]
     assert "12,5" in [value.text for value in values if LOCALIZED.search(value.text)]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: parse_duration("soon"),
+        lambda: parse_duration("1 fortnight"),
+        lambda: parse_duration(-1),
+        lambda: parse_rate("fast"),
+        lambda: parse_rate("1/fortnight"),
+        lambda: parse_rate("0/s"),
+        lambda: parse_rate(0),
+        lambda: split_rates("1/s;"),
+        lambda: whole_rate("0.5/s"),
+        lambda: split_amount("1/s burst=2", "capacity"),
+        lambda: split_amount("1/s burst=2", ""),
+    ],
+)
+def test_errors_of_rates_and_durations_can_be_translated(read: Callable[[], Any]) -> None:
+    with pytest.raises(BadText) as raised:
+        read()
+    english = str(raised.value)
+    assert translated(raised.value) == english
+    with marked():
+        assert re.sub("[⟦⟧]", "", translated(raised.value)) == english
+        assert "⟦" in translated(raised.value)
+    assert str(copy.copy(raised.value)) == english
+
+
+def test_problems_of_policies_are_translated() -> None:
+    with marked():
+        for values in ({"rate": "fast"}, {"rate": "1/s;"}, {"max_wait": "soon"}, {"tiers": "pro: fast"}):
+            spec = PolicySpec(**{"name": "api", "algorithm": "leaky_bucket", "key": "ip", "rate": "1/s", **values})
+            problems = find_problems(spec)
+            assert problems, values
+            assert all("⟦" in problem for problem in problems.values()), problems
 
 
 @pytest.mark.parametrize(

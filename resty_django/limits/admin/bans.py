@@ -32,6 +32,7 @@ from resty_django.admin.undo import LONGEST_UNDO, UNDO_SECONDS, NotUndone, Undo,
 from resty_django.durations import parse_duration
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
+from resty_django.translated_errors import translated
 
 from ..bans import registry
 from ..bans.registry import LONGEST_KEY, LONGEST_REASON, Ban
@@ -103,7 +104,7 @@ class BanForm(forms.Form):
         try:
             seconds = parse_duration(self.cleaned_data["length"])
         except ValueError as error:
-            raise ValidationError(str(error)) from error
+            raise ValidationError(translated(error)) from error
         if not seconds > 0:
             raise ValidationError(_("Enter a duration that is longer than 0."))
         return seconds

@@ -17,6 +17,7 @@ from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
 from resty_django.durations import parse_duration
 from resty_django.numbers import grouped
+from resty_django.translated_errors import translated
 
 from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
@@ -166,7 +167,7 @@ class SpanField(forms.CharField):
         try:
             seconds = parse_duration(text)
         except ValueError as error:
-            raise ValidationError(str(error)) from error
+            raise ValidationError(translated(error)) from error
         if seconds > self.most:
             raise ValidationError(
                 _("The duration is too long. Enter at most %(seconds)s seconds.")

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from resty_django.durations import LONGEST_TEXT, parse_duration
+from resty_django.durations import LONGEST_TEXT, BadText, gettext_noop, parse_duration
 
 MAX_LOSS: Final = 0.001
 """The share by which a token bucket may be slower than its rate, so that tokens are evenly spaced."""
@@ -31,7 +31,7 @@ def parse_rate(rate: str | float) -> float:
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise TypeError(f'A rate must be a string such as "200/s" or a number of requests per second, not {rate!r}.')
     if not 0 < rate < math.inf:
-        raise ValueError(f"A rate must be greater than 0, not {rate!r}.")
+        raise BadText(gettext_noop("A rate must be greater than 0, not %(rate)r."), rate=rate)
     return float(rate)
 
 
@@ -39,15 +39,18 @@ def split_rate(rate: str) -> tuple[float, float]:
     """Return the requests and the seconds of a rate: (5, 3600) for "5 per hour". Raise `ValueError`."""
     match = _RATE.fullmatch(rate) if len(rate) <= LONGEST_TEXT else None
     if match is None:
-        raise ValueError(f'{rate[:LONGEST_TEXT]!r} is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
+        message = gettext_noop('%(rate)r is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
+        raise BadText(message, rate=rate[:LONGEST_TEXT])
     try:
         count, seconds = float(match[1]), parse_duration(match[2])
     except ValueError:
-        raise ValueError(
-            f'{rate!r} is not a rate: {match[2]!r} is not a unit of time. Use ms, s, m, h, d or w, as in "10/s".'
-        ) from None
+        message = gettext_noop(
+            '%(rate)r is not a rate: %(unit)r is not a unit of time. Use ms, s, m, h, d or w, as in "10/s".'
+        )
+        raise BadText(message, rate=rate, unit=match[2]) from None
     if not (count > 0 and seconds > 0):
-        raise ValueError(f"{rate!r} is not a rate: the number and the time must be greater than 0.")
+        message = gettext_noop("%(rate)r is not a rate: the number and the time must be greater than 0.")
+        raise BadText(message, rate=rate)
     return count, seconds
 
 
@@ -57,7 +60,8 @@ def split_rates(rate: str | float) -> list[str | float]:
         return [rate]
     rates: list[str | float] = [piece.strip() for piece in rate.split(SEPARATOR)]
     if not all(rates):
-        raise ValueError(f'{rate[:60]!r} contains an empty rate. Write "10/s;1000/h".')
+        message = gettext_noop('%(rate)r contains an empty rate. Write "10/s;1000/h".')
+        raise BadText(message, rate=rate[:LONGEST_TEXT])
     return rates
 
 
@@ -70,7 +74,8 @@ def whole_rate(rate: str | float) -> tuple[int, float]:
         raise TypeError(f'{rate!r} is not a number of requests in a time. Write "5000/h", or pass per= as well.')
     count, seconds = split_rate(rate)
     if not count.is_integer():
-        raise ValueError(f'{rate!r} is not a whole number of requests in a time, such as "5000/h".')
+        message = gettext_noop('%(rate)r is not a whole number of requests in a time, such as "5000/h".')
+        raise BadText(message, rate=rate)
     return int(count), seconds
 
 
@@ -83,8 +88,11 @@ def split_amount(rate: str | float, name: str) -> tuple[str | float, int | None]
     if match is None:
         return rate, None
     if match[2] != name:
-        instead = f"Use {name}=." if name else "Remove it."
-        raise ValueError(f"{rate!r}: this limit has no {match[2]}=. {instead}")
+        if name:
+            message = gettext_noop("%(rate)r: this limit has no %(word)s=. Use %(name)s=.")
+        else:
+            message = gettext_noop("%(rate)r: this limit has no %(word)s=. Remove it.")
+        raise BadText(message, rate=rate, word=match[2], name=name)
     return match[1], int(match[3])
 
 

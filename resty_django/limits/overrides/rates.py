@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from resty_django.numbers import grouped
+from resty_django.translated_errors import translated
 
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
@@ -66,7 +67,7 @@ def check_general_rate(text: str) -> None:
         whole_rate(text)
     except ValueError as error:
         text = _("%(error)s An override of all limits needs a rate such as 60/m, none or blocked.")
-        raise ValueError(text % {"error": error}) from error
+        raise ValueError(text % {"error": translated(error)}) from error
     _check_size(text)
 
 

@@ -14,6 +14,7 @@ from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.suggestions import did_you_mean
 from resty_django.text import printable
+from resty_django.translated_errors import translated
 
 from ..enforcement.client_address import parse_address, parse_network
 from ..enforcement.names import LOGIN_BANS
@@ -216,5 +217,5 @@ def _rate_problem(spec: OverrideSpec, limiters: Limiters) -> str:
         if not by_class:
             check_any_rate(rate)
     except (ValueError, TypeError) as error:
-        return str(error)
+        return translated(error)
     return ""

@@ -104,6 +104,8 @@ def path_fits(text: str, route: str | None) -> Answer:
     simple = "" if route is None else simplify_regex(route)
     if not simple or _REGEX.search(simple):
         return None
+    if route is not None and route.startswith("/"):  # its paths begin with //, which `simplify_regex` shortens
+        simple = f"/{simple}"
     if pattern(text)(_PLACEHOLDER.sub(_SOMETHING, simple)):
         return True
     return None if _overlap(text, tuple(_parts(simple))) else False

@@ -18,6 +18,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from resty_django.durations import parse_duration
 from resty_django.numbers import grouped
 from resty_django.suggestions import did_you_mean
+from resty_django.translated_errors import translated
 
 from ..enforcement import keys
 from ..enforcement.client_address import Networks
@@ -254,7 +255,7 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
         except CostTooHigh as error:
             problems["cost" if spec.cost > 1 else "capacity"] = f"{error}"
         except (ValueError, TypeError) as error:
-            problems["algorithm"] = f"{error}"
+            problems["algorithm"] = translated(error)
     return problems
 
 
@@ -305,7 +306,7 @@ def _rates_problem(spec: PolicySpec) -> str:
     try:
         specs = rate_specs(spec)
     except ValueError as error:
-        return str(error)
+        return translated(error)
     if specs[0].rate == spec.rate:
         return _rate(spec.rate)
     for text, rate_spec in zip(split_rates(spec.rate), specs, strict=True):
@@ -339,7 +340,7 @@ def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
     try:
         specs = _specs_of_rate(spec, rate)
     except ValueError as error:
-        return str(error)
+        return translated(error)
     if only_rates:
         return ""
     return next((text for rate_spec in specs for text in find_problems(rate_spec).values()), "")
@@ -436,7 +437,7 @@ def _span(text: str) -> str:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        return str(error)
+        return translated(error)
     return "" if 0.001 <= seconds <= LONGEST_SPAN else gettext("This must be from 1ms to 366d.")
 
 
@@ -447,7 +448,7 @@ def _wait(text: str) -> str:
         text = gettext(
             "%(error)s The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
         )
-        return text % {"error": error}
+        return text % {"error": translated(error)}
     return "" if 0 <= seconds <= LONGEST_SPAN else gettext("This must be from 0s to 366d.")
 
 
@@ -455,7 +456,7 @@ def _rate(text: str) -> str:
     try:
         rate = parse_rate(text)
     except ValueError as error:
-        return str(error)
+        return translated(error)
     if 0 < rate <= MOST:
         return ""
     return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": grouped(MOST)}
