@@ -64,12 +64,15 @@ def test_wrong_times_are_explained(parameters: dict[str, str]) -> None:
 
 def test_the_link_to_a_span_means_the_same_in_each_zone() -> None:
     from django.http import QueryDict
+    from django.test import RequestFactory
 
+    request = RequestFactory().get("/?hours=6&find=pdf")
     with timezone.override(BERLIN):
-        query = _query(NOW - 600, NOW)
+        query = _query(request, NOW - 600, NOW)
     with timezone.override(UTC):
         span = span_of(QueryDict(query[1:]), NOW)
     assert (span.start, span.end) == (NOW - 600, NOW)
+    assert QueryDict(query[1:]).keys() == {"from", "to", "find"}
 
 
 def test_columns_are_minutes_or_hours() -> None:
