@@ -21,6 +21,7 @@ EXPECTED: Final = frozenset(
         "Django has this middleware from 6.0 on",
         "RESTY_TEST_DB names no server",
         "of MariaDB and MySQL alone",
+        "The worker of this test has a database file.",
     }
 )
 """The reasons that a complete run may give."""
