@@ -94,9 +94,19 @@ def test_long_lists_are_read_in_parts(admin_client: Client, django_assert_max_nu
     assert MAX_ROWS > 1203
 
 
-def test_the_policies_in_code_are_exported_apart_from_those_in_the_database(admin_client: Client) -> None:
-    registry.declare_policy("search", "leaky_bucket", rate="5/s", key="ip")
-    registry.declare_policy("pay", "leaky_bucket", rate="1/s", key="ip")
+@pytest.fixture
+def declared() -> Iterator[None]:
+    names = ("search", "pay")
+    for name, rate in zip(names, ("5/s", "1/s"), strict=True):
+        registry.declare_policy(name, "leaky_bucket", rate=rate, key="ip")
+    yield
+    for name in names:
+        registry.withdraw_policy(name)
+
+
+def test_the_policies_in_code_are_exported_apart_from_those_in_the_database(
+    admin_client: Client, declared: None
+) -> None:
     page = "/admin/resty_limits/limitpolicy/"
     assert 'href="?export=csv&of=declared-policies"' in unescape(admin_client.get(page).content.decode())
     (row,) = exported(admin_client, f"{page}?export=json&of=declared-policies")["rows"]
