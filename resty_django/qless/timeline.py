@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_GROUPS: Final = 25
 """Maximum number of groups with failures in the span that are shown."""
-MOST_GROUPS_READ: Final = 100
+MOST_GROUPS_READ: Final = 40
 MOST_CLASSES: Final = 5
 """Maximum number of classes that an entry names."""
 
