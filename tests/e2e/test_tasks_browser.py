@@ -166,7 +166,8 @@ def test_the_job_of_a_request_an_object_a_class_or_an_error_is_found(
         assert the_jid(page) == jid, search
     page = operator(2)
     page.open("shop/order")
-    page.click(page.tab.get_by_role("row", name="O7").get_by_role("link", name="of the same request"))
+    order_row = page.tab.get_by_role("row").filter(has=page.tab.get_by_role("link", name="O7", exact=True))
+    page.click(order_row.get_by_role("link", name="of the same request"))
     assert the_jid(page) == "job-of-O7"
 
 
