@@ -201,10 +201,10 @@ def unchanged_rows(admin: PageAdmin[Any], entries: Sequence[Mapping[str, Any]]) 
     stored = rows.in_bulk([entry["pk"] for entry in entries])
     gone = [entry["name"] for entry in entries if entry["pk"] not in stored]
     if gone:
-        raise NotUndone(_("%(names)s no longer exists.") % {"names": _listed(gone)})
+        raise NotUndone(_("No longer there: %(names)s.") % {"names": _listed(gone)})
     changed = [entry["name"] for entry in entries if stored[entry["pk"]].version != entry["version"]]
     if changed:
-        raise NotUndone(_("%(names)s was changed again since then.") % {"names": _listed(changed)})
+        raise NotUndone(_("Changed again since then: %(names)s.") % {"names": _listed(changed)})
     return [stored[entry["pk"]] for entry in entries]
 
 
@@ -230,14 +230,14 @@ def _undo_delete(admin: Any, request: HttpRequest, argument: Any) -> Any:
     alias = router.db_for_write(admin.model)
     for entry in argument["rows"]:
         if admin.model._default_manager.using(alias).filter(pk=entry["pk"]).exists():
-            raise NotUndone(_("%(names)s exists again.") % {"names": _listed([entry["name"]])})
+            raise NotUndone(_("Created again since then: %(names)s.") % {"names": _listed([entry["name"]])})
         row = admin.model(pk=entry["pk"], version=entry["version"] + 1)
         for name, value in entry["values"].items():
             setattr(row, name, row._meta.get_field(name).to_python(value))
         _check(row)
         row.save(force_insert=True, using=alias)
         log(request, row, ADDITION, "Undone: created again.")  # gettext: keep
-    return _("Undone: %(names)s exists again.") % {"names": _listed(_names(argument))}
+    return _("Undone: created again: %(names)s.") % {"names": _listed(_names(argument))}
 
 
 def log(request: HttpRequest, row: models.Model, flag: int, text: str) -> None:

@@ -59,8 +59,8 @@ def failures_between(
 ) -> dict[str, FailuresBetween]:
     """Return the failures from `start` until before `end` (epoch seconds) by group, for the groups that have some.
 
-    When it has found `most` of these, it does not read further groups. Only jobs that are still in the group count.
-    Raises `QlessError`, `StoreError`.
+    When it has found `most` of these, it does not read further groups. One call reads half of `most`, so few groups too
+    many are read. Only jobs that are still in the group count. Raises `QlessError`, `StoreError`.
     """
     found: dict[str, FailuresBetween] = {}
     for chunk in _chunks(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):

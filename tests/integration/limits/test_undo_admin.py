@@ -111,13 +111,13 @@ def touch_override() -> None:
 
 
 ACTIONS: dict[str, tuple[Callable[[Client], Any], Any, str, Callable[[], Any], str]] = {
-    "mode": (set_mode, LimitPolicy, "change_limitpolicy", touch_policy, "“pay” was changed again since then."),
+    "mode": (set_mode, LimitPolicy, "change_limitpolicy", touch_policy, "Changed again since then: “pay”."),
     "change": (
         edit_override,
         LimitOverride,
         "change_limitoverride",
         touch_override,
-        "” was changed again since then.",
+        "Changed again since then: “",
     ),
     "delete": (
         delete_override,
@@ -133,20 +133,20 @@ ACTIONS: dict[str, tuple[Callable[[Client], Any], Any, str, Callable[[], Any], s
         lambda: make_override(rate="10/m"),
         "There is already an override of this key and limit.",
     ),
-    "add": (add_override, LimitOverride, "add_limitoverride", touch_override, "was changed again since then."),
+    "add": (add_override, LimitOverride, "add_limitoverride", touch_override, "Changed again since then: “"),
     "add a policy": (
         add_policy,
         LimitPolicy,
         "add_limitpolicy",
         lambda: LimitPolicy.objects.get(name="new").save(),
-        "“new” was changed again since then.",
+        "Changed again since then: “new”.",
     ),
     "change a policy": (
         edit_policy,
         LimitPolicy,
         "change_limitpolicy",
         touch_policy,
-        "“pay” was changed again since then.",
+        "Changed again since then: “pay”.",
     ),
     "delete a policy": (
         delete_policy,
