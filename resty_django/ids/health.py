@@ -45,7 +45,8 @@ def probe() -> Iterator[Finding]:
             yield Finding(
                 "error",
                 name,
-                f"It was created with step {counter.step}, but STEP is {conf.ids.step}. Run confirm_id_step.",
+                f"It was created with step {counter.step}, but STEP is {conf.ids.step}. "
+                "Confirm the step on its page in the admin.",
             )
         if counter.shown > wall + AHEAD:
             faults += 1

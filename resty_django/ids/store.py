@@ -234,7 +234,7 @@ def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant:
     if conflict is not None:
         raise StepChanged(
             f"Counter {conflict} was created with step {conflict.step}, but this site uses step {new.step}. Set "
-            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
+            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the step on the counter's page in the admin."
         )
     if not counters.filter(app_name=app).exists():
         _count_name(alias, rule_id, spec)

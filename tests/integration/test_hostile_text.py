@@ -218,8 +218,6 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "limits_import": [["{file}"], ["{file}", "--dry-run"], [HOSTILE.replace("\x00", "")]],
     "limits_ban": [["add", HOSTILE, "--for", "1m", "--reason", HOSTILE], ["list"], ["lift", HOSTILE], ["add", "x"]],
     "quotas_prune": [[], ["--keep", HOSTILE]],
-    "confirm_id_step": [[], ["--floor", "1", "--yes"], ["--rule", STORABLE]],
-    "import_id_server": [["{file}"], ["{file}", "--database", HOSTILE]],
     "runidserver": [["--host", HOSTILE]],
 }
 

@@ -61,7 +61,7 @@ def reserve(
     elif row.step != step:
         raise StepChanged(
             f"Counter {name} was created with step {row.step}, but this site uses step {step}. Set "
-            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the change with manage.py confirm_id_step."
+            "RESTY_DJANGO['IDS']['STEP'] back, or confirm the step on the counter's page in the admin."
         )
     else:
         row = _enter(row, cycle, now, first)

@@ -362,6 +362,20 @@ def test_issue_gives_an_id_out_and_notes_it(admin_client: Client) -> None:
     assert IdCounter.objects.get().app_name == "shop"
 
 
+def test_the_steps_of_moving_from_id_server(admin_client: Client) -> None:
+    """docs/ids/from-id-server.md: a script is copied, its counter set above the saved value of the old table."""
+    saved = 499
+    data = rule_data(name="order_id", kind="lua", source=LUA, max_counter=999, reset_seconds=0, segment_size=100)
+    assert admin_client.post(f"{RULES}add/", data).status_code == 302
+    rule = IdRule.objects.get()
+    reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
+    assert "L000" in reply.content.decode()
+    counter = IdCounter.objects.get()
+    assert admin_client.post(f"{COUNTERS}{counter.pk}/raise/", {"to": saved + 1}).status_code == 302
+    ids.stop()  # the site is restarted
+    assert ids.next_ids("order_id", 2, "shop") == ["L500", "L501"]
+
+
 def test_issue_of_a_gapless_rule(admin_client: Client) -> None:
     rule = make_rule(gapless=True)
     for number in range(2):

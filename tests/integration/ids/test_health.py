@@ -92,4 +92,4 @@ def test_a_counter_of_another_step_is_named(order: IdRule) -> None:
     with override_settings(RESTY_DJANGO={"IDS": {"STEP": 2}}):
         [(level, _, message)] = findings()
     assert level == "error"
-    assert "confirm_id_step" in message
+    assert "Confirm the step" in message
