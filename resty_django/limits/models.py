@@ -387,10 +387,7 @@ class KeyBan(models.Model):
         verbose_name = _("ban")
         verbose_name_plural = _("bans")
         default_permissions = ("view",)
-        permissions: ClassVar = [
-            ("add_keyban", "Can ban keys"),
-            ("lift_keyban", "Can lift bans"),
-        ]
+        permissions: ClassVar = [("lift_keyban", "Can lift bans")]
 
     def __str__(self) -> str:
         return self.title or self.name

@@ -216,7 +216,6 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "runqless": [["--reserver", HOSTILE, "--queues", HOSTILE], ["--queues", ","]],
     "limits_export": [[], [HOSTILE]],
     "limits_import": [["{file}"], ["{file}", "--dry-run"], [HOSTILE.replace("\x00", "")]],
-    "limits_ban": [["add", HOSTILE, "--for", "1m", "--reason", HOSTILE], ["list"], ["lift", HOSTILE], ["add", "x"]],
     "quotas_prune": [[], ["--keep", HOSTILE]],
     "runidserver": [["--host", HOSTILE]],
 }

@@ -1,4 +1,4 @@
-"""The admin of bans: the list, one ban, and the actions that ban a key and lift a ban."""
+"""The admin of bans: the list, one ban, and the action that lifts bans."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core import signing
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.export import Sheet
-from resty_django.admin.formatting import date_time, duration, number
+from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listing
-from resty_django.admin.undo import LONGEST_UNDO, UNDO_SECONDS, NotUndone, Undo, UndoAdmin
-from resty_django.durations import parse_duration
+from resty_django.admin.undo import LONGEST_UNDO, UNDO_SECONDS
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
-from resty_django.translated_errors import translated
 
 from ..bans import registry
-from ..bans.registry import LONGEST_KEY, LONGEST_REASON, Ban
+from ..bans.registry import LONGEST_REASON, Ban
 from ..models import KeyBan
 from . import columns
 
@@ -77,66 +75,8 @@ class Row:
         )
 
 
-class BanForm(forms.Form):
-    """A key to ban."""
-
-    key = forms.CharField(
-        label=gettext_lazy("Key"),
-        strip=False,
-        max_length=LONGEST_KEY,
-        help_text=gettext_lazy("As in the log, for example 192.0.2.7, 2001:db8::/64 or user:7. Case-sensitive."),
-    )
-    limit = forms.CharField(
-        label=gettext_lazy("Limit"),
-        required=False,
-        max_length=LONGEST_TEXT,
-        help_text=gettext_lazy("The name of the limit. Empty: all limits with bans, and log-ins."),
-    )
-    length = forms.CharField(
-        label=gettext_lazy("Duration"),
-        initial="1h",
-        max_length=32,
-        help_text=gettext_lazy("For example 15m, 1h or 7d."),
-    )
-    reason = forms.CharField(label=gettext_lazy("Reason"), required=False, max_length=LONGEST_REASON)
-
-    def clean_length(self) -> float:
-        try:
-            seconds = parse_duration(self.cleaned_data["length"])
-        except ValueError as error:
-            raise ValidationError(translated(error)) from error
-        if not seconds > 0:
-            raise ValidationError(_("Enter a duration that is longer than 0."))
-        return seconds
-
-
-def _undo_ban(admin: Any, request: HttpRequest, argument: Any) -> str:
-    """Lift a ban that an operator has added, and restore the one that it replaced, unless it was changed since."""
-    ban = Ban(*argument["ban"])
-    key = Row.of(ban).key
-    stored = registry.read(ban.name)
-    if stored is None or stored.until <= registry.now():
-        raise NotUndone(_("“%(key)s” is no longer banned.") % {"key": key})
-    if stored != ban:
-        until = date_time(stored.until)
-        raise NotUndone(_("“%(key)s” was banned again since then, until %(until)s.") % {"key": key, "until": until})
-    registry.lift(ban.key, ban.limit)
-    if argument["before"] is not None:
-        registry.restore(Ban(*argument["before"]))
-    admin.log_change(request, _model(ban), f"Undone: lifted the ban by {Row.of(ban).limit}.")
-    return format_html(_('Undone: the ban of <code class="resty-id">{}</code> is lifted.'), key)
-
-
-class BanAdmin(UndoAdmin[KeyBan], ReadOnlyAdmin[KeyBan]):
+class BanAdmin(ReadOnlyAdmin[KeyBan]):
     refusals: ClassVar = (SharedDictError,)
-    undos: ClassVar = {
-        "add": Undo(
-            "add_keyban",
-            _undo_ban,
-            gettext_lazy("Lift the ban, and restore the one that it has replaced:"),
-            lambda argument: [Row.of(Ban(*argument["ban"])).key],
-        ),
-    }
     object_route = "<path:object_id>"
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> KeyBan | None:
@@ -150,9 +90,7 @@ class BanAdmin(UndoAdmin[KeyBan], ReadOnlyAdmin[KeyBan]):
     def get_urls(self) -> list[URLPattern]:
         return [
             self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("add", self.add_view, "add/"),
             self.page_url("lift_selected", self.lift_selected_view, "lift/"),
-            self.undo_url(),
             self.page_url("restore", self.restore_view, "restore/"),
             self.page_url("lift", self.lift_view),
             self.page_url("history", self.history_view),
@@ -180,7 +118,6 @@ class BanAdmin(UndoAdmin[KeyBan], ReadOnlyAdmin[KeyBan]):
             "filter": filter_form(request),
             "error": error,
             "not_stored": not_stored,
-            "may_add": self.may(request, "add_keyban"),
             "may_lift": self.may(request, "lift_keyban"),
             "query": changed(request),
             "exports": [_sheet(matching.rows)],
@@ -206,42 +143,6 @@ class BanAdmin(UndoAdmin[KeyBan], ReadOnlyAdmin[KeyBan]):
             "may_lift": self.may(request, "lift_keyban", obj),
         }
         return self.page(request, f"{TEMPLATES}/ban.html", context)
-
-    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        """Ban a key."""
-        if not self.may(request, "add_keyban"):
-            raise PermissionDenied
-        form = BanForm(request.POST if request.method == "POST" else None)
-        if form.is_valid():
-            entered = form.cleaned_data
-            try:
-                before = registry.read(registry.name_of(entered["limit"], entered["key"]))
-                ban = registry.add(entered["key"], entered["length"], entered["reason"], entered["limit"])
-            except SharedDictError as error:
-                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
-            else:
-                row = Row.of(ban)
-                length = duration(entered["length"])
-                self.log_addition(request, _model(ban), f"Banned by {row.limit} for {length}. {row.reason}".strip())
-                message = self._with_undo_of_ban(
-                    request, format_html(_('Banned <code class="resty-id">{}</code>.'), row.key), ban, before
-                )
-                self.message_user(request, message, messages.SUCCESS)
-                return HttpResponseRedirect(reverse(self.url_name("changelist")))
-        context = {"title": _("Ban a key"), "object": None, "form": form, "button": _("Ban")}
-        return self.page(request, "admin/resty_limits/entry.html", context)
-
-    def _with_undo_of_ban(self, request: HttpRequest, message: str, ban: Ban, before: Ban | None) -> str:
-        """Return a message with a link to the undo.
-
-        A ban that has ended, but lengthens the next ones, cannot be stored again, so a ban after it has no undo.
-        """
-        is_known = ban.number == (1 if before is None else before.number + 1)
-        if not is_known or (before is not None and before.until <= registry.now()):
-            return message
-        argument = {"ban": [*ban], "before": None if before is None else [*before]}
-        return str(self.with_undo_link(request, message, "add", argument))
 
     def lift_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return self.action_view(

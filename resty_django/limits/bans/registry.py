@@ -11,8 +11,6 @@ from contextlib import suppress
 from time import time_ns
 from typing import Any, Final, NamedTuple
 
-from django.utils.translation import gettext as _
-
 from resty_django.conf import conf
 from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
@@ -121,16 +119,14 @@ def banning(limit: str, key: str, rule: BanRule, at: float, reason: str) -> Step
 
 def adding(key: str, for_: Duration, reason: str, limit: str) -> Steps[Ban]:
     if not isinstance(key, str) or not key:
-        raise ValueError(_("key of a ban must be a string that is not empty, not %(key)s.") % {"key": repr(key)})
+        raise ValueError(f"key of a ban must be a string that is not empty, not {key!r}.")
     if len(key) > LONGEST_KEY:
-        text = _("key of a ban must have at most %(max)s characters, not %(count)s.")
-        raise ValueError(text % {"max": LONGEST_KEY, "count": len(key)})
+        raise ValueError(f"key of a ban must have at most {LONGEST_KEY} characters, not {len(key)}.")
     if len(reason) > LONGEST_REASON:
-        text = _("reason of a ban must have at most %(max)s characters, not %(count)s.")
-        raise ValueError(text % {"max": LONGEST_REASON, "count": len(reason)})
+        raise ValueError(f"reason of a ban must have at most {LONGEST_REASON} characters, not {len(reason)}.")
     length = parse_duration(for_)
     if not length > 0:
-        raise ValueError(_("for_ of a ban must be longer than 0, not %(time)s.") % {"time": repr(for_)})
+        raise ValueError(f"for_ of a ban must be longer than 0, not {for_!r}.")
     bans, at = dictionary(), now()
     before = _ban((yield Step(bans.get, bans.aget, (name_of(limit, key),))))
     ban = Ban(limit, key, at, at + length, 1 if before is None else before.number + 1, reason)
@@ -160,8 +156,7 @@ def read(name: str) -> Ban | None:
 
 
 def _full(bans: Any) -> NoMemory:
-    text = _("The ban was not stored: the shared dictionary %(name)s is full. Increase its SIZE.")
-    return NoMemory(text % {"name": repr(bans.name)})
+    return NoMemory(f"The ban was not stored: the shared dictionary {bans.name!r} is full. Increase its SIZE.")
 
 
 def lift(key: str, limit: str | None = None) -> int:

@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "ban",
                 "verbose_name_plural": "bans",
-                "permissions": [("add_keyban", "Can ban keys"), ("lift_keyban", "Can lift bans")],
+                "permissions": [("lift_keyban", "Can lift bans")],
                 "managed": False,
                 "default_permissions": ("view",),
                 "base_manager_name": "objects",

@@ -1,4 +1,4 @@
-"""The admin of bans: list, search, banning and lifting; permissions, history and hostile keys."""
+"""The admin of bans: list, search and lifting; permissions, history and hostile keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
@@ -22,7 +22,6 @@ from tests.servers import free_port
 
 BANS = "/admin/resty_limits/keyban/"
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("bans_store")]
-ENTERED = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": "scans"}
 
 
 def page_of(ban: bans.Ban, name: str = "change") -> str:
@@ -42,45 +41,12 @@ def test_the_list_shows_and_finds_bans() -> None:
     text = text_of(client, BANS)
     for part in ("192.0.2.7", "all limits", "scans", "198.51.100.1", "shop.search", "2 of 2 bans"):
         assert part in text
-    assert "Ban a key" not in text
     for find in ("SHOP", "198.51"):
         text = text_of(client, f"{BANS}?find={find}")
         assert "198.51.100.1" in text
         assert "192.0.2.7" not in text
         assert "1 of 2 bans" in text
     assert "No bans match" in text_of(client, f"{BANS}?find=zzz")
-
-
-def test_a_key_is_banned() -> None:
-    client = person("view_keyban", "add_keyban")
-    assert f'href="{BANS}add/"' in text_of(client, BANS)
-    assert "csrfmiddlewaretoken" in text_of(client, f"{BANS}add/")
-    assert bans.find("192.0.2.7") is None
-    assert client.post(f"{BANS}add/", ENTERED).status_code == 302
-    ban = bans.find("192.0.2.7")
-    assert ban is not None
-    assert (ban.limit, ban.reason, ban.until - ban.since) == ("", "scans", 3600)
-    (entry,) = LogEntry.objects.all()
-    assert (entry.action_flag, entry.object_repr) == (ADDITION, "192.0.2.7")
-    assert logged() == ["Banned by all limits for 1 h. scans"]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "error"),
-    [
-        ("key", "", "This field is required"),
-        ("key", "k" * 1001, "at most 1000 characters"),
-        ("length", "soon", "is not a duration"),
-        ("length", "0s", "longer than 0"),
-        ("reason", "r" * 201, "at most 200 characters"),
-    ],
-)
-def test_wrong_entries(field: str, value: str, error: str) -> None:
-    response = person("view_keyban", "add_keyban").post(f"{BANS}add/", {**ENTERED, field: value})
-    assert response.status_code == 200
-    assert error in response.content.decode()
-    assert bans.current_bans() == []
-    assert logged() == []
 
 
 def test_a_ban_is_lifted() -> None:
@@ -104,19 +70,16 @@ def test_a_ban_is_lifted() -> None:
     [
         ((), set()),
         (("view_keyban",), {"list", "change"}),
-        (("view_keyban", "add_keyban"), {"list", "change", "add"}),
         (("view_keyban", "lift_keyban"), {"list", "change", "lift"}),
-        (("add_keyban", "lift_keyban"), set()),
+        (("lift_keyban",), set()),
     ],
 )
 def test_permissions(codenames: tuple[str, ...], allowed: set[str]) -> None:
     ban = bans.add("192.0.2.7", for_="1h")
     client = person(*codenames)
-    urls = {"list": BANS, "change": page_of(ban), "add": f"{BANS}add/", "lift": page_of(ban, "lift")}
+    urls = {"list": BANS, "change": page_of(ban), "lift": page_of(ban, "lift")}
     for name, url in urls.items():
         assert client.get(url).status_code == (200 if name in allowed else 403)
-    if "add" not in allowed:
-        assert client.post(urls["add"], ENTERED).status_code == 403
     if "lift" not in allowed:
         assert client.post(urls["lift"]).status_code == 403
     assert len(bans.current_bans()) == 1
@@ -127,7 +90,6 @@ def test_actions_need_a_csrf_token() -> None:
     ban = bans.add("192.0.2.7", for_="1h")
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("root"))
-    assert client.post(f"{BANS}add/", {**ENTERED, "key": "other"}).status_code == 403
     assert client.post(page_of(ban, "lift")).status_code == 403
     assert [ban.key for ban in bans.current_bans()] == ["192.0.2.7"]
 
@@ -159,12 +121,11 @@ def test_bans_that_were_not_stored_are_reported() -> None:
 
 
 def test_a_store_that_is_down(settings: Any) -> None:
-    client = person("view_keyban", "add_keyban", "lift_keyban")
+    client = person("view_keyban", "lift_keyban")
     ban = bans.add("192.0.2.7", for_="1h")
     server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
     with override_settings(CACHES={"default": server}, RESTY_DJANGO={"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}):
         assert "errornote" in text_of(client, BANS)
-        assert "Not done" in client.post(f"{BANS}add/", ENTERED).content.decode()
         assert client.post(page_of(ban, "lift")).status_code == 302
     assert dictionary().get(ban.name) is not None
 
@@ -225,7 +186,7 @@ def test_several_bans_need_the_permission_the_token_and_its_owner() -> None:
     ban = bans.add(HOSTILE, for_="1h", reason=HOSTILE)
     pick = {"pick": Key.of(ban.name).token, "confirmed": "yes"}
     assert 'name="pick"' not in text_of(person("view_keyban"), BANS)
-    assert person("view_keyban", "add_keyban").post(f"{BANS}lift/", pick).status_code == 403
+    assert person("view_keyban").post(f"{BANS}lift/", pick).status_code == 403
     client = person("view_keyban", "lift_keyban")
     assert client.get(f"{BANS}lift/", pick).status_code == 302
     assert "Nothing selected" in client.post(f"{BANS}lift/", {"confirmed": "yes"}, follow=True).content.decode()

@@ -12,7 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from resty_django.limits import Quota, bans
+from resty_django.limits import Quota
 from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from tests.integration.limits.policy_tools import POLICIES, logged, make_policy, person
 from tests.integration.limits.test_limits_admin import data
@@ -21,7 +21,6 @@ from tests.integration.limits.test_quota_admin import monthly, row_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
-BANS = "/admin/resty_limits/keyban/"
 QUOTAS = "/admin/resty_limits/quotausage/"
 NOTHING = "Nothing was changed: "
 
@@ -229,36 +228,7 @@ def test_a_change_that_is_too_long_for_a_url_has_no_undo(admin_client: Client) -
     assert "/undo/" not in messages_of(reply)
 
 
-# --- bans and quotas ---
-
-
-def test_a_ban_is_undone_and_the_replaced_one_restored(admin_client: Client) -> None:
-    def ban() -> str:
-        form = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": "scans"}
-        return undo_url(admin_client.post(f"{BANS}add/", form, follow=True))
-
-    address = ban()
-    assert "Undone: " in undo(admin_client, address)
-    assert bans.find("192.0.2.7") is None
-    assert logged()[-1] == "Undone: lifted the ban by all limits."
-    assert f"{NOTHING}“192.0.2.7” is no longer banned." in undo(admin_client, address)
-    first = bans.add("192.0.2.7", for_="2h", reason="first")
-    address = ban()
-    assert "Undone: " in undo(admin_client, address)
-    assert bans.find("192.0.2.7") == first
-    address = ban()
-    later = bans.add("192.0.2.7", for_="3h", reason="later")
-    assert f"{NOTHING}“192.0.2.7” was banned again since then, until " in undo(admin_client, address)
-    assert bans.find("192.0.2.7") == later
-
-
-def test_the_undo_of_a_ban_needs_the_permission_to_ban() -> None:
-    client = person("view_keyban", "add_keyban")
-    form = {"key": "192.0.2.7", "limit": "", "length": "1h", "reason": ""}
-    address = undo_url(client.post(f"{BANS}add/", form, follow=True))
-    User.objects.get().user_permissions.remove(Permission.objects.get(codename="add_keyban"))
-    assert client.post(address).status_code == 403
-    assert bans.find("192.0.2.7") is not None
+# --- quotas ---
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.integration.qless.admin.tools import fill, path, report
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
-ADDABLE = ("resty_ids_idrule", "resty_limits_limitpolicy", "resty_limits_limitoverride", "resty_limits_keyban")
+ADDABLE = ("resty_ids_idrule", "resty_limits_limitpolicy", "resty_limits_limitoverride")
 APPS = ("resty_django", "resty_ids", "resty_limits", "resty_cache")
 TEXT = re.compile(r"<(h1|h2|th|label|legend|dt)\b[^>]*>(.*?)</\1>", re.DOTALL)
 NAMES = {"waiting-1", "here-1", "j", "k", "x"}
