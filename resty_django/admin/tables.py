@@ -7,7 +7,7 @@ text that the rows have to contain. Unknown columns are ignored, as by Django's 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
@@ -114,9 +114,6 @@ class Table:
     order: Any = ""
     """The order of the rows in words; `order_links`: pairs of URL and text."""
     order_links: Sequence[tuple[str, Any]] = ()
-    choices: Sequence[tuple[Column, bool]] = ()
-    """Columns to choose from, and whether each is shown; the form's other URL parameters are `parameters`."""
-    parameters: Sequence[tuple[str, str]] = ()
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
@@ -152,20 +149,6 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
         previous=changed(request, **{key: page - 1 if page > 2 else None}) if page > 1 else "",
         next=changed(request, **{key: page + 1}) if page < pages else "",
     )
-
-
-def columns_of(request: HttpRequest, columns: Sequence[Column], default: Sequence[Column]) -> Sequence[Column]:
-    """Return the columns that the URL parameters `col` choose, besides the first one; without any, the default."""
-    keys = set(request.GET.getlist("col"))
-    chosen = [column for column in columns if column.key in keys]
-    return [columns[0], *(column for column in chosen if column != columns[0])] if chosen else default
-
-
-def with_choices(request: HttpRequest, made: Table, columns: Sequence[Column], shown: Sequence[Column]) -> Table:
-    """Return a table with the form that chooses its columns; the first column is always shown."""
-    omitted = ("col", "p", "cursor", "examined")
-    parameters = [(key, value) for key in request.GET if key not in omitted for value in request.GET.getlist(key)]
-    return replace(made, choices=[(column, column in shown) for column in columns[1:]], parameters=parameters)
 
 
 def order_of(request: HttpRequest, columns: Sequence[Column], parameter: str = "o") -> tuple[str, bool]:

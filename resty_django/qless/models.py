@@ -115,15 +115,6 @@ class Option(Named):
         verbose_name_plural = _("configuration")
 
 
-class About(Named):
-    """The job queue itself, for the admin's page about it."""
-
-    class Meta(Named.Meta):
-        managed = False
-        verbose_name = _("about")
-        verbose_name_plural = _("about")
-
-
 class ArchivedJob(models.Model):
     """A finished job in the archive: its latest end. Arguments and history are redacted; times are UTC.
 

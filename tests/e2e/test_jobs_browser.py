@@ -51,7 +51,6 @@ PAGES = {
     "recurring-job": path("recurringjob", "recurring-1"),
     "configuration": path("option"),
     "option": path("option", "heartbeat"),
-    "about": path("about"),
     "cancel": path("job", "waiting-1", "cancel"),
     "clone": path("job", "waiting-1", "clone"),
     "pause": path("queue", "mail", "pause"),

@@ -11,7 +11,6 @@ from resty_django import extras
 from resty_django.admin.deferred import DeferredAdmin
 
 from ..models import (
-    About,
     ArchivedJob,
     FailureGroup,
     Job,
@@ -61,7 +60,6 @@ def register(site: admin.AdminSite) -> None:
     for model, (name, pages) in CLASSES.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))
     _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "change"))
-    _register(site, About, "about.AboutAdmin", ("changelist",))
 
 
 def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str, pages: tuple[str, ...]) -> None:

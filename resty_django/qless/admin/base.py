@@ -42,7 +42,6 @@ NAV_ITEMS: Final[Sequence[tuple[str, Any]]] = (
     ("recurringjob", _("Recurring")),
     ("archivedjob", _("Archive")),
     ("option", _("Configuration")),
-    ("about", _("About")),
 )
 REFRESH_SECONDS: Final = 5
 """Seconds between two automatic updates of the figures, on pages that have them."""

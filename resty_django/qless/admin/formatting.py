@@ -182,13 +182,6 @@ def job_link(jid: str) -> SafeString | str:
     return _id_link("job", jid)
 
 
-def txid_link(txid: str | None) -> SafeString | str:
-    """Return a transaction ID with a link to the jobs that have it; a dash without one."""
-    if not txid:
-        return NONE
-    return format_html('<a class="resty-id" href="{}">{}</a>', list_url("job", q=txid), name(txid))
-
-
 def group_link(group_id: str) -> SafeString | str:
     """Return a link to a group that shows the beginning of its ID."""
     return _id_link("jobgroup", group_id)

@@ -1,4 +1,4 @@
-"""Help texts for states, and for operations that are not in `operations.py`."""
+"""Names of states, and help texts for states of groups and for operations that are not in `operations.py`."""
 
 from __future__ import annotations
 
@@ -24,22 +24,6 @@ STATE_NAMES: Final[Mapping[str, Any]] = {
     "gone": pgettext_lazy("state", "gone"),
 }
 """The names of the states of jobs, groups and queues for people; searches, exports and URLs have the keys."""
-
-STATE_HELP: Final[Mapping[str, Any]] = {
-    "waiting": _("The job is ready. The next worker of its queue with a free slot runs it."),
-    "running": _("A worker runs the job and extends its lock while it runs."),
-    "stalled": _(
-        "The lock has expired: the worker is gone or unresponsive. Another worker runs the job, which uses up a retry."
-    ),
-    "scheduled": _("The job was put or retried with a delay. It becomes ready when the delay is over."),
-    "depends": _("The job waits until other jobs are complete."),
-    "failed": _("The job failed or lost its worker too many times. It stays here until it is retried or canceled."),
-    "complete": _("The job has finished. It is deleted after the time set in the options."),
-    "canceled": _("The job was canceled and deleted. Only the archive still has it."),
-    "recurring": _("A template that creates a job in its queue at each interval."),
-    "skipped": _("The job did not run, because a job for which it waited has failed or was skipped."),
-    "paused": _("State of a queue: workers receive no jobs from it."),
-}
 
 GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
     "open": _("Members are still being added."),

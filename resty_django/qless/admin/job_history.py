@@ -1,4 +1,4 @@
-"""History of a job: the list of its steps, and a strip of its states over time as server-side SVG."""
+"""History of a job: the list of its steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -83,7 +83,6 @@ class History:
 
     events: Sequence[Event]
     omitted: int
-    strip: SafeString | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +107,12 @@ class _Span:
 
 
 def history(job: Job, now: float) -> History:
-    """Return the steps of a job and the strip of its states."""
+    """Return the steps of a job."""
     entries = _with_retry(job, history_of(job))
     spans = _spans(entries, job, now)
-    strip = _strip(spans)
     omitted = max(0, len(spans) - MAX_ENTRIES)
     shown = [spans[0], *spans[omitted + 1 :]] if omitted else spans
-    return History([_event(span, now) for span in shown], omitted, strip)
+    return History([_event(span, now) for span in shown], omitted)
 
 
 def _with_retry(job: Job, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -193,34 +191,6 @@ def _put_text(span: _Span) -> SafeString | str:
     if span.previous == "failed":
         return format_html(_("Retried in {}"), link)
     return format_html(_("Put in {} again") if queue == span.queue else _("Moved to {}"), link)
-
-
-def _strip(spans: Sequence[_Span]) -> SafeString | str:
-    """Return a strip of the states over time; until now if the job has not ended."""
-    if not spans or spans[-1].end <= spans[0].start:
-        return ""
-    first, duration, width = spans[0].start, spans[-1].end - spans[0].start, 720
-    rects = [
-        (
-            span.state,
-            f"{(span.start - first) / duration * width:.1f}",
-            f"{max(1.0, (span.end - span.start) / duration * width):.1f}",
-            f"{formatting.state_name(span.state)}: {formatting.duration(span.end - span.start)}",
-        )
-        for span in spans[-MAX_ENTRIES:]
-        if span.end > span.start
-    ]
-    return format_html(
-        '<svg class="resty-timeline" viewBox="0 0 {} 24" width="{}" height="24" role="img" aria-label="{}">{}</svg>',
-        width,
-        width,
-        "; ".join(rect[3] for rect in rects),
-        format_html_join(
-            "",
-            '<rect class="resty-is-{}" x="{}" y="4" width="{}" height="16"><title>{}</title></rect>',
-            rects,
-        ),
-    )
 
 
 def _timestamp(entry: Mapping[str, Any]) -> float:

@@ -28,7 +28,7 @@ from ..clients.serialization import encode
 from ..errors import QlessError
 from ..models import name_of, token
 from ..search.query import QueryError
-from . import formatting, job_graph, operations
+from . import formatting, operations
 from .archived import archive_hint, archive_table, archived
 from .arguments import display_json
 from .base import TEMPLATES
@@ -78,7 +78,6 @@ class JobContext(TypedDict):
     result: str
     progress: ProgressContext | None
     history: History
-    graph: str
     connected: bool
     """Whether other jobs are connected with it."""
     callbacks: Table | None
@@ -138,10 +137,7 @@ class JobAdmin(NewJob):
             operations=self.operations_for(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
-            hidden_filters=[
-                *((key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)),
-                *(("col", key) for key in request.GET.getlist("col")),
-            ],
+            hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
             shortcuts=[
                 (formatting.list_url("job", state="failed"), _("Failed")),
                 (formatting.list_url("job", state="complete"), _("Completed")),
@@ -188,7 +184,6 @@ class JobAdmin(NewJob):
             "result": _result_json(result),
             "progress": _progress_context(result, now) if state in ("running", "stalled") else None,
             "history": history(job, now),
-            "graph": job_graph.graph(client, job),
             "connected": bool(job.dependencies or job.dependents or outcome.groups),
             "callbacks": callbacks_table(request, client, outcome) if outcome.callbacks() else None,
             "dependencies": [

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django import forms
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -18,52 +17,33 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+import resty_django
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import Column, Row, table
+from resty_django.conf import conf
+from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import printable
 
 from ..clients.serialization import text
+from ..core import sha1
 from ..errors import QlessError
 from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
 from .base import TEMPLATES, ActionContext
-from .forms import SeenForm
+from .forms import PriorityField, SeenForm
 from .glossary import OPERATION_HELP
 from .job_lists import redis_command
 from .row_operations import Change, RowOperation, RowOperations
 
-FIXES: Final = (
-    "advance-state",
-    "advance-delay",
-    "failed-stats",
-    "retry-clean",
-    "timeout-clean",
-    "keep-text",
-    "tag-counts",
-    "cancel-unknown",
-    "stats-expiry",
-    "history-limit",
-    "priority-order",
-    "unfail-clean",
-    "tracked-clean",
-    "expired-keys",
-    "pop-count",
-    "recur-fraction",
-    "spawn-jid",
-    "cycles",
-)
-"""Single fixes of the core's option `fixes`, in the order of docs/qless/core.md."""
-
-FIX_PROFILES: Final = ("shared", "all")
-"""Sets of fixes: `shared`, the default, if clients with another core use the same data; otherwise `all`."""
+MAX_NUMBER: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """An option of the core.
 
-    `low` and `high` bound a number; `integer`: whole numbers only. `check` validates a string and returns the problem.
+    `low` and `high` bound a number; `integer`: whole numbers only. `choices`: the only values of a text.
     """
 
     default: str
@@ -71,32 +51,18 @@ class OptionSpec:
     low: float | None = None
     high: float | None = None
     integer: bool = True
-    check: Callable[[str], str | None] | None = None
+    choices: tuple[str, ...] = ()
 
-    def problem(self, value: str) -> str | None:
-        if self.check is not None:
-            return self.check(value)
+    def field(self, value: str) -> forms.Field:
+        """Return the form field for the option, whose present value is `value`."""
+        described: dict[str, Any] = {"label": _("Value"), "help_text": self.meaning}
+        if self.choices:
+            choices = self.choices if value in self.choices else ("", *self.choices)
+            return forms.ChoiceField(choices=[(choice, choice) for choice in choices], **described)
         if self.low is None:
-            return None
-        if not re.fullmatch(r"\d{1,15}" if self.integer else r"\d{1,15}(\.\d{1,6})?", value, re.ASCII):
-            return _("Enter a whole number.") if self.integer else _("Enter a number.")
-        if float(value) < self.low or (self.high is not None and float(value) > self.high):
-            if self.high is None:
-                return _("Enter a number of at least %(low)s.") % {"low": f"{self.low:g}"}
-            return _("Enter a number from %(low)s to %(high)s.") % {"low": f"{self.low:g}", "high": f"{self.high:g}"}
-        return None
-
-
-def _check_fixes(value: str) -> str | None:
-    names = value.split()
-    if "shared" in names and value != "shared":
-        return _("The profile shared cannot be combined with other names. Enter only shared, or names of fixes.")
-    unknown = [name for name in names if name not in (*FIXES, *FIX_PROFILES, "none")]
-    return _("Unknown value %(word)s. Enter one of: %(profiles)s, none, or the single fixes %(known)s.") % {
-        "word": printable(unknown[0], 40),
-        "profiles": ", ".join(FIX_PROFILES),
-        "known": ", ".join(FIXES),
-    } if unknown else None  # fmt: skip
+            return forms.CharField(max_length=2000, **described)
+        number = forms.IntegerField if self.integer else PriorityField
+        return number(min_value=self.low, max_value=self.high or MAX_NUMBER, **described)
 
 
 CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
@@ -131,10 +97,10 @@ CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
         "shared",
         gettext_lazy(
             "Fixes for known flaws of qless-core. shared: only fixes on which no client with another core (in Ruby, "
-            "Python or Lua) can depend. all: all fixes; use it only if no such client uses the data. In special cases: "
-            "none, or names of single fixes, separated by spaces."
+            "Python or Lua) can depend. all: all fixes; use it only if no such client uses the data. none: as "
+            "qless-core."
         ),
-        check=_check_fixes,
+        choices=("none", "shared", "all"),
     ),
 }
 QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
@@ -166,6 +132,33 @@ def option_spec(option: str) -> OptionSpec:
     )
 
 
+def _server_facts(client: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield facts about the server, without passwords, and about the versions."""
+    from resty_django.redis.servers import address, server_info
+
+    redis = client.source.sync()
+    yield _("Key prefix"), client.prefix
+    if conf.qless.url is None:
+        yield _("Cache that defines the server"), conf.qless.alias
+    yield _("Address"), formatting.name(address(redis), 1000)
+    try:
+        info = server_info(redis, client.prefix)
+    except StoreDown:
+        raise
+    except StoreError as error:  # the server's user lacks permission for INFO
+        yield _("Server"), printable(str(error), 300)
+    else:
+        persistence = {
+            True: _("yes"),
+            False: _("no: jobs are lost when the server stops"),
+            None: _("unknown: the server does not report it"),
+        }
+        yield _("Server"), f"{info.name} {info.version}"
+        yield _("Persistence"), persistence[info.keeps]
+    yield "resty_django", resty_django.__version__
+    yield _("Core (SHA1)"), format_html('<code class="resty-id">{}</code>', sha1(client.prefix))
+
+
 def _number(value: str) -> float | str:
     return int(value) if re.fullmatch(r"\d{1,15}", value, re.ASCII) else value
 
@@ -175,19 +168,12 @@ def _grouped(value: str) -> str:
 
 
 class OptionForm(SeenForm):
-    value = forms.CharField(label=gettext_lazy("Value"), max_length=2000)
-
     def __init__(self, data: Any, option: str, value: str) -> None:
         super().__init__(data, {"value": value})
-        self.option = option
-        self.fields["value"].help_text = option_spec(option).meaning
+        self.fields["value"] = option_spec(option).field(value)
 
     def clean_value(self) -> str:
-        value: str = self.cleaned_data["value"]
-        problem = option_spec(self.option).problem(value)
-        if problem:
-            raise ValidationError(problem)
-        return value
+        return str(self.cleaned_data["value"])
 
 
 class NewOptionForm(forms.Form):
@@ -300,6 +286,7 @@ class OptionAdmin(RowOperations[Option]):
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
+            facts=list(_server_facts(self.client())),
             **self.picks_context(request, len(matching & stored.keys())),
         )
 

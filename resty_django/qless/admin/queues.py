@@ -141,10 +141,7 @@ class QueueAdmin(RowOperations[Queue]):
             form=NameForm(request.GET),
             tiles=overview.tiles(client, counts, groups, workers, lives, ages),
             notes=notes_of(unserved),
-            shortcuts=[
-                *([(stuck_url(), _("Stuck jobs"))] if any(queue.depends for queue in counts) else []),
-                (formatting.list_url("about"), _("About this job queue")),
-            ],
+            shortcuts=[(stuck_url(), _("Stuck jobs"))] if any(queue.depends for queue in counts) else [],
             extra_tables=[overview.largest_failure_groups(request, groups)],
             **self.picks_context(request, len(matching)),
         )

@@ -18,13 +18,11 @@ from resty_django.admin.tables import (
     Row,
     Table,
     changed,
-    columns_of,
     number_of,
     order_of,
     pager,
     sort,
     table,
-    with_choices,
 )
 
 from ..clients.job import Job
@@ -44,13 +42,6 @@ COLUMNS: Final = (
     Column("changed", _("Last change")),
     Column("about", _("About"), sorts=False),
 )
-MORE_COLUMNS: Final = (
-    Column("retries", _("Retries left"), number=True),
-    Column("worker", _("Worker")),
-    Column("txid", _("Transaction")),
-)
-ALL_COLUMNS: Final = (*COLUMNS, *MORE_COLUMNS)
-"""The columns that users can choose; `COLUMNS` are the default."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
 DEFAULT_ORDER: Final = "default"
@@ -74,9 +65,6 @@ def job_row(job: Job, now: float, due: float | None = None) -> Row:
             "tags": formatting.tag_links(job.tags),
             "changed": formatting.relative_time(changed_at, now),
             "about": detail_of(job, state, now, due),
-            "retries": formatting.number(max(0, job.retries_left)),
-            "worker": formatting.link("worker", job.worker_name),
-            "txid": formatting.txid_link(job.txid),
         },
         values={
             "job": job.jid,
@@ -85,9 +73,6 @@ def job_row(job: Job, now: float, due: float | None = None) -> Row:
             "queue": job.queue_name,
             "priority": job.priority,
             "changed": changed_at,
-            "retries": job.retries_left,
-            "worker": job.worker_name,
-            "txid": job.txid,
         },
         pick=token(job.jid),
         title=formatting.short(job.jid),
@@ -162,21 +147,11 @@ def jobs_table(
 ) -> tuple[Table, JobList]:
     """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
     job_list = JobList(client, job_filter)
-    columns = columns_of(request, ALL_COLUMNS, COLUMNS)
     make_table = _paged_table if job_list.exact else _search_table
-    jobs = make_table(request, job_list, columns, client.clock(), caption, empty, picks)
-    return with_choices(request, jobs, ALL_COLUMNS, columns), job_list
+    return make_table(request, job_list, client.clock(), caption, empty, picks), job_list
 
 
-def _search_table(
-    request: HttpRequest,
-    job_list: JobList,
-    columns: Sequence[Column],
-    now: float,
-    caption: Any,
-    empty: Any,
-    picks: bool,
-) -> Table:
+def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
     page = job_list.scan(request.GET.get("cursor", ""))
     note, next_url = "", ""
     matched = number_of(request, "matched") + len(page.jobs)
@@ -187,6 +162,7 @@ def _search_table(
         if not page.jobs:
             empty = _("No matches so far. Continue with the next page.")
     rows = job_rows(job_list.client, page.jobs, now)
+    columns: Sequence[Column] = COLUMNS
     if job_list.job_filter.terms:
         columns = (*columns, MATCH_COLUMN)
         rows = [
@@ -208,23 +184,15 @@ def _examined(examined: int, candidates: int | None) -> str:
     )
 
 
-def _paged_table(
-    request: HttpRequest,
-    job_list: JobList,
-    columns: Sequence[Column],
-    now: float,
-    caption: Any,
-    empty: Any,
-    picks: bool,
-) -> Table:
+def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
     """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
     total = job_list.total()
-    by_column = order_of(request, columns)
+    by_column = order_of(request, COLUMNS)
     if by_column[0] and total <= MAX_SORTED:
         rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
         position = pager(request, len(rows))
         rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position)
+        jobs = table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position)
         default = [(changed(request, o=None, p=None), _("Default order"))]
         return replace(jobs, summary=formatting.job_count(total), order_links=default)
     choice = _ListChoice.of(request, job_list, total)
@@ -235,7 +203,7 @@ def _paged_table(
     )
     jobs = table(
         request,
-        columns,
+        COLUMNS,
         [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,

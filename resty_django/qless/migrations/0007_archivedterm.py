@@ -6,7 +6,7 @@ import resty_django.fields
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("resty_qless", "0007_archivedjob"),
+        ("resty_qless", "0006_archivedjob"),
     ]
 
     operations = [

@@ -5,7 +5,7 @@ import resty_django.fields
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("resty_qless", "0006_jobclass"),
+        ("resty_qless", "0005_jobclass"),
     ]
 
     operations = [
