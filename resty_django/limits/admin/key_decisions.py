@@ -229,7 +229,7 @@ def _roles(series: str) -> tuple[str, ...]:
     policy = registry.get_policy(series) if catalog.kind_and_name(series)[0] == catalog.POLICY else None
     if policy is not None:
         return policy.key.roles
-    limit = catalog.counted_limit(series) or stats.published(series)
+    limit = catalog.counted_limit(series)
     return () if limit is None else limit.roles
 
 

@@ -23,7 +23,7 @@ from resty_django.admin.base import PageAdmin
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import filter_form, listing
 from resty_django.conf import conf
-from resty_django.shdict import SharedDictError, UnknownDict
+from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..algorithms.decision import Decision
@@ -60,9 +60,6 @@ OUTCOMES: Final = {
 }
 MOST_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
-LONGEST_NAME: Final = 200
-SHOWN_UNKNOWN: Final = 20
-"""The maximum number of names of limits that cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +133,9 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         bans = KeyBans()
         error = ""
         limits = list(_loaded_limits())
-        unknown: list[str] = []
         if key:
             try:
                 stats.flush()
-                published, unknown = _published_limits()
-                limits += published
                 refusals = refusals_of(key)
                 decisions = decisions_of(key, refusals.events)
                 bans = bans_of(key, refusals.keys)
@@ -164,7 +158,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "error": error,
             "limiters": min(len(limits), MOST_LIMITERS),
             "incomplete": len(limits) > MOST_LIMITERS,
-            "unknown": [printable(series, LONGEST_NAME) for series in unknown[:SHOWN_UNKNOWN]],
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
             **override_rows_context(self.admin_site, request, key),
@@ -188,12 +181,9 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         if not self.may(request, "reset_key"):
             raise PermissionDenied
         series, key = request.GET.get("limit", ""), key_of(request.GET.get("k", ""))
-        try:
-            limiters = _limiters_of(series)
-        except SharedDictError:
-            limiters = []
+        limiters = [limit.limiter for limit in _loaded_limits() if limit.series == series]
         if not limiters or not key:
-            raise Http404("No process has published the limit, or the key is not valid.")
+            raise Http404("This process has not loaded the limit, or the key is not valid.")
         shown = Key.of(key).text
         if request.method == "POST":
             try:
@@ -252,40 +242,6 @@ def _loaded_limits() -> Iterator[AskedLimit]:
     for series, limit in sorted(catalog.counted_limits().items()):
         for limiter in limit.limiters.values():
             yield AskedLimit(series, limiter, limit.roles, limit.enforced)
-
-
-def _published_limits() -> tuple[list[AskedLimit], list[str]]:
-    """Return the limiters that only other processes have loaded, and the limits that cannot be asked.
-
-    Raise `SharedDictError`.
-    """
-    asked: list[AskedLimit] = []
-    unknown: list[str] = []
-    for series in stats.names():
-        kind = catalog.kind_and_name(series)[0]
-        if kind in (catalog.POLICY, catalog.QUOTA, catalog.BAN) or catalog.counted_limit(series) is not None:
-            continue
-        limit = stats.published(series)
-        limiters = [] if limit is None else [limiter for limiter in limit.limiters if _has_store(limiter)]
-        if limit is None or not limiters:
-            unknown.append(series)
-        else:
-            asked += [AskedLimit(series, limiter, limit.roles, limit.enforced) for limiter in limiters]
-    return asked, unknown
-
-
-def _has_store(limiter: Any) -> bool:
-    """Return whether the settings of this process have the store of a limiter."""
-    try:
-        return limiter.store is not None
-    except UnknownDict:
-        return False
-
-
-def _limiters_of(series: str) -> list[Any]:
-    """Return the limiters of a limit. Raise `SharedDictError`."""
-    loaded = [limit.limiter for limit in _loaded_limits() if limit.series == series]
-    return loaded or [limit.limiter for limit in _published_limits()[0] if limit.series == series]
 
 
 def _states(key: str, limits: list[AskedLimit], bans: KeyBans) -> Iterator[KeyState]:

@@ -30,11 +30,9 @@ from resty_django.text import logger
 
 from ..algorithms.decision import Decision
 from ..enforcement.keys import plain
-from . import published
 from .background import background
 from .catalog import Description, counted_limit
 from .events import REFUSED, SHADOWED, Event
-from .published import PublishedLimit
 from .refusals import MOST as MOST_REFUSALS
 from .refusals import RecentRefusals, put_back
 
@@ -236,8 +234,6 @@ class StatsReporter:
             listed = run(self._series.listed_as(name))
             if listed == name:
                 self._dictionary().set(_description_key(name), [list(part) for part in description], LIFE)
-                if limiters := published.packed(limit):
-                    self._dictionary().set(_limiters_key(name), limiters, LIFE)
             self._described[name] = now, description
 
     def _work(self) -> float:
@@ -269,10 +265,6 @@ class StatsReporter:
         if limit is not None:
             return limit.describe()
         return Description.read(self._dictionary().get(_description_key(name)))
-
-    def published(self, name: str) -> PublishedLimit | None:
-        """Return the limiters of a limit, as another process has published them; None if none did."""
-        return published.unpacked(self._dictionary().get(_limiters_key(name)))
 
     def top(self, name: str) -> list[FrequentKey]:
         """Return the most refused keys of the last hour, the most frequent first. Long keys are shortened."""
@@ -330,10 +322,6 @@ def _top_key(name: str, now: float) -> str:
 
 def _description_key(name: str) -> str:
     return f"{OWN}limit:{name}"
-
-
-def _limiters_key(name: str) -> str:
-    return f"{OWN}limiters:{name}"
 
 
 def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:

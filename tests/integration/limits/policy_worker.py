@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -123,27 +122,6 @@ def decide(name: str, keys: list[str]) -> None:
     say("decided")
 
 
-def call(key: str) -> None:
-    """Run jobs with limits, and call limited functions, that only this process has, and end at once."""
-    from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, Limited, LocalStore, SlidingWindow, limited
-    from resty_django.limits.jobs import JobLimit
-
-    limiters = [
-        LeakyBucket(2 / 3600, 1, prefix="leaky:", name="leaky"),
-        FixedWindow(2, 3600, prefix="fixed:", name="fixed"),
-        SlidingWindow(2, 3600, prefix="sliding:", name="sliding"),
-        Concurrency(2, lease=3600, prefix="slots:", name="slots"),
-        FixedWindow(2, 3600, prefix="own:", name="own", store=LocalStore()),
-    ]
-    for limiter in limiters:
-        JobLimit(limiter, "shop.jobs", "address").slot(key, 0).__enter__()
-    send = limited("1/h", key=key, key_kind="address", name="sms")(lambda: None)
-    for _ in range(3):
-        with contextlib.suppress(Limited):
-            send()
-    say("called")
-
-
 def decide_and_fork(name: str) -> None:
     """Record a request, fork, and record another one in the child."""
     from resty_django.limits.policies import registry
@@ -175,7 +153,6 @@ def main(what: str, options: dict[str, Any]) -> None:
         "fork": fork,
         "count": count,
         "decide": decide,
-        "call": call,
         "decide_and_fork": decide_and_fork,
     }
     acts[what](**options)
