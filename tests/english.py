@@ -11,15 +11,25 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from tests.findings import Finding, files, report
-
+ROOT: Final = Path(__file__).resolve().parents[1]
 PATHS = ("README.md", "CHANGELOG.md", "docs", "resty_django", "project", "templates")
 KEEP = "english: keep"
 TITLES = r"(?:What|Whose|Who|Whom|Which|Whoever)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in a file with a text to change: line (from 1), the text, and the advice."""
+
+    path: Path
+    line: int
+    text: str
+    advice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +164,22 @@ def findings(path: Path) -> Iterator[Finding]:
                 yield Finding(path, line, words, f"write {advice}")
 
 
+def files(paths: Iterable[str]) -> Iterator[Path]:
+    """Yield files, and the texts and modules in folders except migrations."""
+    for name in paths:
+        path = ROOT / name
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.suffix in {".py", ".md", ".html", ".lua"} and "migrations" not in file.parts:
+                yield file
+
+
 def main(*paths: str) -> int:
-    checked = files(paths or PATHS, {".py", ".md", ".html", ".lua"}, {"migrations"})
-    return report(finding for file in checked for finding in findings(file))
+    status = 0
+    for file in files(paths or PATHS):
+        for finding in findings(file):
+            status = 1
+            print(f"{finding.path.relative_to(ROOT)}:{finding.line}: {finding.text!r}: {finding.advice}")
+    return status
 
 
 if __name__ == "__main__":
