@@ -91,14 +91,13 @@ themes: venv ## Show the admin's pages under django-unfold and Jazzmin (RESTY_SC
 		PYTHONPATH=var/themes $(PY) -m pytest --ds tests.themes.$$theme -m themes tests/e2e/test_themes_browser.py $(PYTEST_ARGS) || exit 1; \
 	done
 
-lint: venv ## Check format, code, types, import rules, wording and translations
+lint: venv ## Check format, code, types, import rules, wording and calls of gettext
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/codespell
 	$(PY) -m tests.english
-	$(PY) -m tests.gettext_check
 
 format: venv ## Format the code and sort imports
 	$(VENV)/bin/ruff check --fix .

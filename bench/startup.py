@@ -94,8 +94,7 @@ def check(folder: Path, settings: str) -> tuple[float, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"manage.py check of {settings} failed.")
-    per_megabyte = 2**20 if sys.platform == "darwin" else 2**10
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / per_megabyte
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024  # in kB
 
 
 def measure(folder: Path, runs: int) -> dict[str, dict[str, float]]:

@@ -11,4 +11,4 @@ def translated(error: Exception) -> str:
     """Return the message of an error in the active language if it is a `BadText`, else as it is."""
     if not isinstance(error, BadText) or not error.values:
         return str(error)
-    return gettext(error.template) % error.values  # gettext: keep
+    return gettext(error.template) % error.values

@@ -36,7 +36,7 @@ FORMATS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 PARAMETERS: Final = ("export", "of")
 PAGING: Final = ("p", "page", "cursor")
 """URL parameters of positions in lists, which exports ignore: they begin with the first row."""
-CUT: Final = f"Only the first {MAX_ROWS:,} rows are exported."  # gettext: keep
+CUT: Final = f"Only the first {MAX_ROWS:,} rows are exported."
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of cells that spreadsheets take for formulas."""
 _CHUNK: Final = 50

@@ -210,7 +210,7 @@ def unchanged_rows(admin: PageAdmin[Any], entries: Sequence[Mapping[str, Any]]) 
 
 def _undo_add(admin: Any, request: HttpRequest, argument: Any) -> Any:
     (row,) = unchanged_rows(admin, argument["rows"])
-    log(request, row, DELETION, "Undone: deleted again.")  # gettext: keep
+    log(request, row, DELETION, "Undone: deleted again.")
     row.delete()
     return _("Undone: %(names)s was deleted again.") % {"names": _listed(_names(argument))}
 
@@ -222,7 +222,7 @@ def _undo_change(admin: Any, request: HttpRequest, argument: Any) -> Any:
         setattr(row, name, row._meta.get_field(name).to_python(value))
     _check(row)
     row.save(update_fields=[*values])
-    log(request, row, CHANGE, f"Undone: restored {', '.join(values)}.")  # gettext: keep
+    log(request, row, CHANGE, f"Undone: restored {', '.join(values)}.")
     return _("Undone: the values of %(names)s are restored.") % {"names": _listed(_names(argument))}
 
 
@@ -236,7 +236,7 @@ def _undo_delete(admin: Any, request: HttpRequest, argument: Any) -> Any:
             setattr(row, name, row._meta.get_field(name).to_python(value))
         _check(row)
         row.save(force_insert=True, using=alias)
-        log(request, row, ADDITION, "Undone: created again.")  # gettext: keep
+        log(request, row, ADDITION, "Undone: created again.")
     return _("Undone: created again: %(names)s.") % {"names": _listed(_names(argument))}
 
 

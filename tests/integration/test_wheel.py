@@ -65,7 +65,8 @@ def test_the_metadata_names_version_python_and_extras(wheel: pathlib.Path) -> No
     assert metadata["Name"] == "resty-django"
     assert metadata["Requires-Python"] == ">=3.11"
     extras = metadata.get_all("Provides-Extra", [])
-    assert {"all", "api", "celery", "dev", "embedded", "lua", "metrics", "mysql", "redis"} <= set(extras)
+    assert {"all", "api", "celery", "embedded", "lua", "metrics", "mysql", "redis", "tasks"} <= set(extras)
+    assert "dev" not in extras
     assert metadata.get_payload() == (ROOT / "README.md").read_text()
     assert metadata.get_all("Project-URL", []) == []
 

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from resty_django import extras
 from resty_django.extras import PACKAGES, MissingExtra
@@ -13,14 +14,28 @@ from resty_django.extras import PACKAGES, MissingExtra
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_table_has_the_extras_of_the_package() -> None:
+def declared_extras() -> dict[str, list[str]]:
     with (ROOT / "pyproject.toml").open("rb") as file:
-        declared = tomllib.load(file)["project"]["optional-dependencies"]
-    del declared["all"], declared["dev"]
+        extras: dict[str, list[str]] = tomllib.load(file)["project"]["optional-dependencies"]
+    return extras
+
+
+def test_the_table_has_the_extras_of_the_package() -> None:
+    declared = declared_extras()
+    del declared["all"]
     packages = {
         (extra, re.split(r"[\[>=<;]", requirement)[0]) for extra, listed in declared.items() for requirement in listed
     }
     assert {(package.extra, package.name) for package in PACKAGES.values()} == packages
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_each_extra_installs_its_packages_on_each_python(python: str) -> None:
+    """Markers know the version of Python, but not Django's: Django 5.2 needs django-tasks on Python 3.12, too."""
+    for extra, requirements in declared_extras().items():
+        for requirement in map(Requirement, requirements):
+            marker = requirement.marker
+            assert marker is None or marker.evaluate({"python_version": python, "extra": extra}), requirement
 
 
 def test_the_message_says_what_is_wrong_and_what_to_do() -> None:
@@ -53,8 +68,11 @@ def test_a_folder_of_the_site_is_no_package(tmp_path: Path, monkeypatch: pytest.
     for module in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
         monkeypatch.delitem(sys.modules, module)
     assert not extras.is_installed("celery")
-    with pytest.raises(MissingExtra, match="the package celery"), extras.needed("It needs"):
-        from celery import signals  # noqa: F401
+    try:
+        with pytest.raises(MissingExtra, match="the package celery"), extras.needed("It needs"):
+            from celery import signals  # noqa: F401
+    finally:
+        sys.modules.pop("celery", None)  # the folder's
 
 
 def test_a_fault_of_another_module_stays_what_it_is() -> None:

@@ -73,7 +73,7 @@ NEEDS: dict[str, set[str]] = {
     "cron": {"cron"},
     "celery_txids": {"celery"},
     "celery_bridge": {"celery"},
-    "django_tasks": {"tasks"} if sys.version_info < (3, 12) else set(),
+    "django_tasks": {"tasks"} if sys.version_info < (3, 12) else set(),  # later, pip installs Django 6 or newer
 }
 """The extras of each part in `parts.py` that needs some. All others work without."""
 

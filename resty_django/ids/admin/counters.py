@@ -334,7 +334,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
             if back
             else _("Counter %(counter)s: lowered: the next number was %(before)s and is now %(after)s.")
         )
-        entry = "Lowered, and its cycle set back to now" if back else "Lowered"  # gettext: keep
+        entry = "Lowered, and its cycle set back to now" if back else "Lowered"
         return self._with_undo(request, "lower", self._set(request, counter, entry, done, template), done)
 
     def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
@@ -360,7 +360,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
             "is now %(after)s."
         )
         values = {"old": counter.step, "new": done.step, "floor": options["to"]}
-        entry = f"Step {counter.step} changed to {done.step}, floor {options['to']}"  # gettext: keep
+        entry = f"Step {counter.step} changed to {done.step}, floor {options['to']}"
         return self._set(request, counter, entry, done, template, **values)
 
     def _set(
@@ -368,7 +368,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
     ) -> str:
         """Write the entry of the history, and return the message: its template begins with a word, because the admin
         capitalizes the first letter, and a rule's name must keep its case."""
-        before, after = f"{counter.bound:,}", f"{done.bound:,}"  # gettext: keep
+        before, after = f"{counter.bound:,}", f"{done.bound:,}"
         self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
         return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
 

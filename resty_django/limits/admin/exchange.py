@@ -83,7 +83,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
     def _import(self, request: HttpRequest, content: files.Content, prune: bool) -> HttpResponse:
         applied = files.apply(content, prune=prune, prune_overrides=prune and _may_delete_overrides(request))
         for change, row in applied:
-            text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()  # gettext: keep
+            text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
             LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
         names = ", ".join(f"{change.name} ({change.kind})" for change, _row in applied)
         text = _("Imported: %(names)s.") % {"names": names} if names else _("Imported: nothing has changed.")

@@ -73,7 +73,7 @@ class Tiers:
             if text not in self._unknown and len(self._unknown) < KEPT:
                 self._unknown.add(text)
                 tiers = ", ".join(map(str, self.rates))
-                hint = did_you_mean(str(tier), self.rates, f"Tiers are {tiers}.")  # gettext: keep
+                hint = did_you_mean(str(tier), self.rates, f"Tiers are {tiers}.")
                 log.warning("A limit has no rate for the tier %s, so the rate of %r applies. %s", text, first, hint)
             return self.rates[first]
 
@@ -121,7 +121,7 @@ class ChosenRates(Enforcer):
             return self._build(rate)
         except (ValueError, TypeError) as error:
             name = getattr(choice, "__qualname__", repr(choice))
-            text = f"The rate that {name} returned cannot be used: {error}"  # gettext: keep
+            text = f"The rate that {name} returned cannot be used: {error}"
             raise type(error)(text) from error
 
 

@@ -159,7 +159,7 @@ class BadPolicy(ValueError):
     def __init__(self, name: str, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
         texts = " ".join(f"{field}: {text}" for field, text in problems.items())
-        super().__init__(f"policy {name!r}: {texts}")  # gettext: keep
+        super().__init__(f"policy {name!r}: {texts}")
 
 
 def is_set(value: object) -> bool:

@@ -379,7 +379,7 @@ def _list_row(job_filter: JobFilter) -> Named:
     for model, name in targets:
         if name:
             return model.from_name(name)
-    return JobRow.from_name(f"all {job_filter.state} jobs")  # gettext: keep
+    return JobRow.from_name(f"all {job_filter.state} jobs")
 
 
 def parse_count(digits: str | None) -> int:

@@ -144,8 +144,7 @@ def _edit(admin: Any, request: HttpRequest, target: Target, changes: Any) -> Cha
     edited = target.client.jobs.get(job.jid)
     written = recurring_undo.digest_of(edited) if isinstance(edited, RecurringJob) else ""
     text = ", ".join(
-        key if key == "data" else f"{key} from {old_values[key]} to {value}"  # gettext: keep
-        for key, value in changes.items()
+        key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
     )
     message = _("Saved. The changes apply to future jobs.")
     step = ("restore", [undo, written]) if written else None

@@ -131,7 +131,7 @@
 
   function timePassed() {
     const passed = Math.max(0, Math.round((Date.now() - updated) / 1000));
-    const units = text("restyUnits", "s min h").split(" "); // gettext: keep
+    const units = text("restyUnits", "s min h").split(" ");
     const step = passed < 60 ? 0 : passed < 3600 ? 1 : 2;
     return `${Math.floor(passed / 60 ** step)} ${units[step]}`;
   }
@@ -139,11 +139,11 @@
   function say() {
     const stale = failures > 0 || signedOut;
     const pattern = signedOut
-      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s ago") // gettext: keep
+      ? text("restySignedOut", "Not updated: you are logged out, or may not see this page any more. Last update: %s ago")
       : stale
-        ? text("restyDown", "Not updated: the server does not respond. Last update: %s ago") // gettext: keep
-        : text("restyUpdated", "Updated %s ago"); // gettext: keep
-    button.textContent = running ? text("restyStop", "Pause updates") : text("restyGo", "Resume updates"); // gettext: keep
+        ? text("restyDown", "Not updated: the server does not respond. Last update: %s ago")
+        : text("restyUpdated", "Updated %s ago");
+    button.textContent = running ? text("restyStop", "Pause updates") : text("restyGo", "Resume updates");
     age.textContent = pattern.replace("%s", timePassed());
     age.classList.toggle("resty-alarm", stale);
     for (const part of parts()) part.toggleAttribute("data-resty-stale", stale);
