@@ -15,7 +15,7 @@ from resty_django.admin.charts import LINE, TABLE, Chart, Series
 from resty_django.admin.formatting import duration, number, percent
 
 from ..clients.figures import UNITS, Durations, Span, Totals
-from ..clients.replies import QueueStats, Throughput
+from ..clients.replies import QueueStats
 from .formatting import job_count
 
 PERIODS: Final[dict[str, str | Promise]] = {
@@ -58,30 +58,19 @@ def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> l
     return client.figures.spans(unit, count, queue=queue, klass=klass)  # type: ignore[no-any-return]
 
 
-def figures_charts(spans: Sequence[Span], period: str, completed: Sequence[int] | None = None) -> list[Chart]:
-    """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times.
-
-    `completed`: the jobs completed in each span, if they are known for longer than the other figures.
-    """
+def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
+    """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times."""
     totals = [span.totals for span in spans]
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
     return [
-        _outcomes_chart(
-            [total.completed for total in totals] if completed is None else completed, totals, axis, period
-        ),
+        _outcomes_chart(totals, axis, period),
         _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis, period, "waiting-times"),
         _percentiles_chart(_("Running time"), [total.runs for total in totals], axis, period, "running-times"),
     ]
 
 
-def completed_in(throughput: Throughput, period: str) -> Sequence[int]:
-    """Return the jobs completed in each span of a period; the current one is the last."""
-    unit, count = SPANS[period]
-    return {"minute": throughput.minutes, "hour": throughput.hours, "day": throughput.days}[unit][-count:]
-
-
-def _outcomes_chart(completed: Sequence[int], totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
-    failed = [total.failed for total in totals]
+def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
+    completed, failed = [total.completed for total in totals], [total.failed for total in totals]
     return Chart(
         _("Completed and failed"),
         [Series("failed", _("Failed"), failed), Series("completed", _("Completed"), completed)],

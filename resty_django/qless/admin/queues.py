@@ -17,8 +17,9 @@ from django.views.decorators.http import require_safe
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ..clients.figures import completed_by_queue
 from ..clients.replies import QueueCounts
-from ..clients.statistics import completed_by_minute, latencies, stats_of_days
+from ..clients.statistics import latencies, stats_of_days
 from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
@@ -108,7 +109,7 @@ class QueueAdmin(RowOperations[Queue]):
         names = self.filter_names(request, (queue.name for queue in counts))
         matching = [queue for queue in counts if queue.name in names]
         reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
-        hours = completed_by_minute(client, [queue.name for queue in matching[:MAX_CHARTS]])
+        hours = completed_by_queue(charts.spans_of(client, "hour"), [queue.name for queue in matching[:MAX_CHARTS]])
         ages = latencies(client, [queue.name for queue in counts[:MAX_CHARTS]])
         rows = [
             self._row(
@@ -280,9 +281,8 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
 
 def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
     period, now = charts.period_of(request), client.clock()
-    queue = client.queues[name]
     days = stats_of_days(client, name, charts.days_of_period(period, now))
-    today, latency = charts.totals(days[:1]), queue.latency()
+    today, latency = charts.totals(days[:1]), client.queues[name].latency()
     config = client.config.all()
     return {
         "periods": charts.period_links(period, "tab=stats&"),
@@ -295,9 +295,7 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
             {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
         ],
         "charts": [
-            *charts.figures_charts(
-                charts.spans_of(client, period, queue=name), period, charts.completed_in(queue.throughput(), period)
-            ),
+            *charts.figures_charts(charts.spans_of(client, period, queue=name), period),
             charts.durations_chart(_("Waited"), [day.wait for day in days], "waited"),
             charts.durations_chart(_("Ran"), [day.run for day in days], "ran"),
         ],

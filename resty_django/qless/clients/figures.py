@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .client import Client
 
 UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
-"""Lengths of spans in seconds. The core keeps 60 minutes, 48 hours and 30 days; days are UTC days."""
+"""Lengths of spans in seconds. Days are UTC days."""
+KEPT_SPANS: Final = {"minute": 60, "hour": 48, "day": 30}
+"""Number of the last spans that the core keeps."""
 SPANS_PER_CALL: Final = 15
 """Number of spans in one call, so that no call blocks the server for long."""
 
@@ -67,8 +69,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A minute, an hour or a day. `start`: in epoch seconds. `by_name`: the totals by queue and class; both are empty
-    for events that the core counts without names, because there were too many combinations."""
+    """A minute, an hour or a day. `start`: in epoch seconds. `by_name`: the totals by queue and class; the class is
+    empty for events that the core counts without it, because there were too many combinations, and so is the queue if
+    there were too many of these."""
 
     start: float
     by_name: Mapping[tuple[str, str], Totals]
@@ -76,6 +79,15 @@ class Span:
     @property
     def totals(self) -> Totals:
         return summed(self.by_name.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Jobs completed in each of the last 60 minutes, 48 hours and 30 days, the current one last."""
+
+    minutes: list[int]
+    hours: list[int]
+    days: list[int]
 
 
 class Figures:
@@ -159,6 +171,16 @@ def by_class(spans: Iterable[Span]) -> dict[str, Totals]:
         for (_queue, klass), totals in span.by_name.items():
             parts.setdefault(klass, []).append(totals)
     return {klass: summed(totals) for klass, totals in parts.items()}
+
+
+def completed_by_queue(spans: Sequence[Span], names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the jobs completed in each span, by queue, for the queues with these names."""
+    counts = {name: [0] * len(spans) for name in names}
+    for number, span in enumerate(spans):
+        for (queue, _class), totals in span.by_name.items():
+            if queue in counts:
+                counts[queue][number] += totals.completed
+    return counts
 
 
 def _lower_bound(number: int) -> float:

@@ -14,10 +14,11 @@ from resty_django import sansio
 from resty_django.txid import current
 
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
+from .figures import KEPT_SPANS, Throughput
 from .job import Job, job_list
 from .outcomes import outcome_fields
 from .put_options import DEPENDS_PER_CALL, class_name, list_text, options_of, text_list
-from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage, Throughput
+from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import as_list, encode, read, read_latency, reader, texts
 from .transport import Steps, sync_and_async
 
@@ -39,7 +40,6 @@ JOB_FIELDS: Final = frozenset(JobSpec.__slots__)
 _FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
 _COUNTS: Final = reader(QueueCounts)
 _STATS: Final = reader(QueueStats)
-_THROUGHPUT: Final = reader(Throughput)
 
 
 class _StuckPage(msgspec.Struct):
@@ -252,7 +252,11 @@ class Queue:
 
     def _throughput(self) -> Steps[Throughput]:
         """Return the number of jobs completed in each of the last minutes, hours and days."""
-        return read((yield "throughput", self.name), _THROUGHPUT)
+        counts = []
+        for unit, count in KEPT_SPANS.items():
+            spans = yield from self.client.figures._spans(unit, count, queue=self.name)
+            counts.append([span.totals.completed for span in spans])
+        return Throughput(*counts)
 
     throughput, athroughput = sync_and_async(_throughput)
 

@@ -104,14 +104,6 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
         return "alive" if self.age < SILENT else "silent" if self.age < GONE else "gone"
 
 
-class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs completed in each of the last 60 minutes, 48 hours and 30 days, the current one last."""
-
-    minutes: list[int]
-    hours: list[int]
-    days: list[int]
-
-
 class JidPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of jids, and the total number."""
 

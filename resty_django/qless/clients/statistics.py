@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..errors import UnreadableReply
 from .client import Client
+from .figures import KEPT_SPANS, completed_by_queue
 from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, WorkerCounts, WorkerLife, WorkersPage
 from .serialization import as_list, read, read_latency, reader
 
@@ -25,7 +26,6 @@ _PAGES: Final[dict[str, Any]] = {
     "workers": reader(WorkersPage),
 }
 _STATS: Final = reader(QueueStats)
-_MINUTES: Final = reader(list[int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def collect_statistics(client: Client, only: Iterable[str] = (), *, of_today: bo
     detailed = queues[:MAX_DETAILED_QUEUES]
     detailed_names = [queue.name for queue in detailed]
     stats = _stats_of_today(client, detailed_names) if of_today else {}
-    minutes = completed_by_minute(client, detailed_names)
+    minutes = completed_by_queue(client.figures.spans("minute", KEPT_SPANS["minute"]), detailed_names)
     ages = latencies(client, detailed_names)
     queue_statistics = [
         QueueStatistics(queue, stats.get(queue.name), minutes[queue.name], ages.get(queue.name)) for queue in detailed
@@ -122,24 +122,10 @@ def latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
 
     Raises `QlessError`, `StoreError`.
     """
-    ages = [read_latency(age) for age in _of_queues(client, "latency", names)]
-    return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
-
-
-def completed_by_minute(client: Client, names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the jobs completed in each of the last 60 minutes, the current one last, by queue.
-
-    Raises `QlessError`, `StoreError`.
-    """
-    replies = _of_queues(client, "throughput.minutes", names)
-    return {name: read(reply, _MINUTES) for name, reply in zip(names, replies, strict=True)}
-
-
-def _of_queues(client: Client, command: str, names: Sequence[str]) -> list[Any]:
-    """Return the replies of a command that takes many queues, one for each queue."""
     chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
-    replies = client.call_many([(command, *chunk) for chunk in chunks]) if chunks else []
-    return [item for reply in replies for item in _raised(reply)]
+    replies = client.call_many([("latency", *chunk) for chunk in chunks]) if chunks else []
+    ages = [read_latency(age) for reply in replies for age in _raised(reply)]
+    return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
 def stats_of_days(client: Client, name: str, days: Sequence[float]) -> list[QueueStats]:

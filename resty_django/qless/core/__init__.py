@@ -24,7 +24,6 @@ SCRIPT_FILES: Final = (
         "outcomes",
         "put",
         "statistics",
-        "throughput",
         "complete",
         "fail",
     ),

@@ -61,7 +61,6 @@ if command == 'complete' then
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
   local seconds = now - (tonumber(job[6]) or now)
   record_duration('run', queue, {seconds})
-  record_completion(queue)
   record_figure('r', queue, job[7] or '', seconds)
   if result then
     call('HSET', prefix .. 'x:' .. jid, 'result', result)

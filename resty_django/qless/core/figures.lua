@@ -2,11 +2,11 @@
 --
 -- `b:<unit><n>` is a hash of the n-th minute, hour or day since the epoch (units m, h, d): a bucket. Its fields are
 -- <kind><bin>\n<queue>\n<class>, its values counts. Kinds: `r` a completion, with the bin of its running time; `w` a pop,
--- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. A bucket holds at
--- most 1000 fields, and one more for each kind and bin: further combinations of queue and class count under two empty
--- names, and so do names that are longer than 300 bytes together. A bucket that has ended is packed: it has one field
--- c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to them. So
--- few fields are read, of all names or of one.
+-- with the bin of its waiting time; `f` a failure, without a bin. Bin n holds the times from 2^(n/2) ms. From 1000 fields
+-- of a bucket on, further combinations of queue and class count under the queue and an empty class, as do names that are
+-- longer than 300 bytes together; from 2000 fields on, under two empty names. A bucket that has ended is packed: it has one
+-- field c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to
+-- them. So few fields are read, of all names or of one.
 --
 -- A call writes to the bucket of its minute alone, with one HINCRBY. The first call of a minute adds at most two buckets
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
@@ -26,18 +26,22 @@ local function record_figure(kind, queue, klass, seconds)
   local minute = floor(now / 60)
   local key, field = prefix .. 'b:m' .. minute, kind .. '\n' .. queue .. '\n' .. klass
   if #field > 300 then
-    field = kind .. '\n\n'
+    field = kind .. (#queue > 290 and '\n\n' or '\n' .. queue .. '\n')
   end
   if call('HINCRBY', key, field, 1) > 1 then
     return
   end
 
-  -- Let a bucket have at most 1000 fields, after a new one was added. Return their number.
+  -- Bound the fields of a bucket, after a new one was added. Return their number.
   local function limit_fields(bucket, new_field, value)
     local size = call('HLEN', bucket)
-    if size > 1000 and not find(new_field, '^%a%d*\n\n$') then
-      call('HDEL', bucket, new_field)
-      call('HINCRBY', bucket, string.match(new_field, '^%a%d*') .. '\n\n', value)
+    if size > 1000 then
+      local event, of_queue = string.match(new_field, '^(%a%d*)(\n[^\n]*\n)')
+      local shorter = event .. (size > 2000 and '\n\n' or of_queue)
+      if new_field ~= shorter then
+        call('HDEL', bucket, new_field)
+        call('HINCRBY', bucket, shorter, value)
+      end
     end
     return size
   end

@@ -10,9 +10,6 @@
 -- latency   queue ...              Reply: list of the ages of the oldest runnable jobs in seconds, as text; nil: none is
 --                                  runnable. Looks at the 20 highest priorities.
 -- stats     queue date             Reply: JSON statistics of the day that contains the date
--- throughput  queue                Reply: JSON {minutes, hours, days}: jobs completed in each, the current one last
--- throughput.minutes  queue ...    Reply: list, for each queue: JSON list of the jobs completed in each of the last 60
---                                  minutes
 -- Cost      O(k log n) for k queues
 if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
   local cursor, limit = page()
@@ -140,52 +137,4 @@ if command == 'stats' then
   local counts = call('HMGET', prefix .. 's:stats:' .. day .. ':' .. queue, 'retries', 'failed', 'failures')
   return '{"retries":' .. (counts[1] or 0) .. ',"failed":' .. (counts[2] or 0) .. ',"failures":' .. (counts[3] or 0)
     .. ',"wait":' .. measured('wait') .. ',"run":' .. measured('run') .. '}'
-end
-
-if command == 'throughput.minutes' then
-  need('Throughput.Minutes', 'queue', ARGV[3])
-  settings()
-  local fields, minute, items = {}, floor(now / 60), {}
-  for n = 1, MINUTES do
-    fields[n] = format('m%.0f', minute - MINUTES + n)
-  end
-  for n = 3, #ARGV do
-    local counts = call('HMGET', prefix .. 'h:' .. ARGV[n], unpack(fields))
-    for k = 1, MINUTES do
-      counts[k] = tonumber(counts[k]) or 0
-    end
-    items[n - 2] = '[' .. table.concat(counts, ',') .. ']'
-  end
-  return items
-end
-
-if command == 'throughput' then
-  local key = prefix .. 'h:' .. need('Throughput', 'queue', ARGV[3])
-  settings()
-  local fields, sums = call('HGETALL', key), {}
-  for n = 1, #fields, 2 do
-    local kind, at = string.match(fields[n], '^(%a)(-?%d+)$')
-    local number = tonumber(fields[n + 1]) or 0
-    at = tonumber(at)
-    if kind == 'm' then
-      sums['m' .. at] = (sums['m' .. at] or 0) + number
-      kind, at = 'h', floor(at / 60)
-    end
-    if kind == 'h' then
-      sums['h' .. at] = (sums['h' .. at] or 0) + number
-      kind, at = 'd', floor(at / 24)
-    end
-    if kind == 'd' then
-      sums['d' .. at] = (sums['d' .. at] or 0) + number
-    end
-  end
-  local function last(kind, length, seconds)
-    local counts, present = {}, floor(now / seconds)
-    for n = 1, length do
-      counts[n] = sums[kind .. present - length + n] or 0
-    end
-    return encode(counts)
-  end
-  return '{"minutes":' .. last('m', MINUTES, 60) .. ',"hours":' .. last('h', HOURS, 3600) .. ',"days":'
-    .. last('d', DAYS, 86400) .. '}'
 end

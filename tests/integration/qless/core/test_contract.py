@@ -42,8 +42,6 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "due": ("Due", {"queue": "q"}),
     "latency": ("Latency", {"queue": "q"}),
     "stats": ("Stats", {"queue": "q", "date": 0}),
-    "throughput": ("Throughput", {"queue": "q"}),
-    "throughput.minutes": ("Throughput.Minutes", {"queue": "q"}),
     "failures.latest": ("Failures.Latest", {"count": 1, "group": "g"}),
     "failures.between": ("Failures.Between", {"start": 0, "end": 1, "group": "g"}),
     "figures": ("Figures", {"unit": "m", "n": 0}),
@@ -211,7 +209,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 71
+    assert len(COMMANDS) == 69
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -1,4 +1,4 @@
-"""What this core has beyond the contract: many jobs in one call, search, results, throughput, limits, server time."""
+"""What this core has beyond the contract: many jobs in one call, search, results, limits, server time."""
 
 from __future__ import annotations
 
@@ -253,61 +253,6 @@ def test_latency_is_exact_for_integer_priorities(valkey_url: str, puts: list[tup
             core.put(f"j{number}", priority=priority)
             core.now += span
         assert latency(core) == [pytest.approx(core.now - start, abs=0.01)]
-
-
-# --- throughput --------------------------------------------------------------------------------------------------
-
-SPANS = st.lists(st.sampled_from([0, 1, 59, 61, 600, 3600, 5000, 40_000, 90_000, 700_000, 3_000_000]), max_size=25)
-
-
-@settings(deadline=None, max_examples=40)
-@given(spans=SPANS)
-def test_throughput_is_a_sum_over_the_time_it_covers(valkey_url: str, spans: list[int]) -> None:
-    with Redis.from_url(valkey_url) as client:
-        client.flushdb()
-        core = Core(client)
-        done: list[float] = []
-        for span in spans:
-            core.now += span
-            core.put()
-            core.popped()
-            core.complete()
-            done.append(core.now)
-        throughput = core.json("throughput", "q")
-        for name, seconds, length in (("minutes", 60, 60), ("hours", 3600, 48), ("days", 86400, 30)):
-            present = int(core.now // seconds)
-            expected = [sum(at // seconds == unit for at in done) for unit in range(present - length + 1, present + 1)]
-            assert throughput[name] == expected
-        assert client.hlen("ql:h:q") <= 60 + 48 + 30
-
-
-def test_throughput_of_the_last_hour_of_many_queues(core: Core, valkey: Redis) -> None:
-    for queue, number in (("p", 3), ("q", 2)):
-        for n in range(number):
-            core.now = NOW + 60 * n
-            core.put(f"{queue}{n}", queue=queue)
-            core.pop(queue=queue)
-            core.complete(f"{queue}{n}", queue=queue)
-    core.now = NOW + 3600
-    valkey.hset("ql:h:q", f"m{int(core.now // 60) - 2}", "of another program")
-    expected = [core.json("throughput", queue)["minutes"] for queue in ("q", "p")]
-    assert [sum(minutes) for minutes in expected] == [1, 2]
-    assert [json.loads(text) for text in core("throughput.minutes", "q", "p", "unknown")] == [*expected, [0] * 60]
-
-
-def test_throughput_counts_advances_too(core: Core) -> None:
-    core.put()
-    core.popped()
-    core.complete(next="p")
-    core.popped(queue="p")
-    core.complete(queue="p")
-    for queue in "qp":
-        throughput = core.json("throughput", queue)
-        assert (throughput["minutes"][-1], throughput["hours"][-1], throughput["days"][-1]) == (1, 1, 1)
-        assert sum(throughput["minutes"]) == 1
-    core.now += 3 * 3600
-    throughput = core.json("throughput", "q")
-    assert (sum(throughput["minutes"]), throughput["hours"][-4], sum(throughput["days"])) == (0, 1, 1)
 
 
 # --- the command -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from itertools import pairwise
 
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from resty_django.qless import Client
-from resty_django.qless.clients.figures import UNITS, Durations, by_class, read_fields, summed
-from tests.integration.qless.conftest import NOW, Core, CoreError
+from resty_django.qless.clients.figures import UNITS, Durations, by_class, completed_by_queue, read_fields, summed
+from tests.integration.qless.conftest import NOW, Core, CoreError, SkewedClient
 
 SPANS = st.lists(st.sampled_from([0, 1, 59, 61, 600, 3600, 5000, 40_000, 90_000, 700_000, 3_000_000]), max_size=25)
 
@@ -134,21 +135,36 @@ def test_the_number_of_fields_is_bounded(core: Core) -> None:
         core.popped(count=100)
     minute = fields(core, "minute")
     assert len(minute) == 1001
-    assert minute["w0\n\n"] == 100
+    assert minute["w0\nq\n"] == 100
     assert sum(minute.values()) == 1100
-    for number in range(2500):
-        core.client.hset(f"{core.prefix}b:m{int(core.now // 60)}", f"r0\nq\nC{number}", 1)
+    key = f"{core.prefix}b:m{int(core.now // 60)}"
+    core.client.hset(key, mapping={f"r0\nq{number}\nC": 1 for number in range(2500)})
+    run(core, "New", "new")
+    assert fields(core, "minute", "new") == {}
     core.now += 180
     run(core, "New")
     hour = fields(core, "hour", now=core.now)
-    assert core.client.hlen(f"{core.prefix}b:h{int((core.now - 180) // 3600)}") <= 1002
-    assert sum(hour.values()) == 1100 + 2500 + 2
+    assert core.client.hlen(f"{core.prefix}b:h{int((core.now - 180) // 3600)}") <= 2003
+    assert sum(hour.values()) == 1100 + 2500 + 4
 
 
-def test_long_names_count_without_names(core: Core) -> None:
+def test_the_counts_of_a_queue_do_not_depend_on_the_number_of_classes(core: Core, client: SkewedClient) -> None:
+    client.skew = core.now - time.time()
+    for number in range(1100):
+        core("put", "client", "q", f"j{number}", f"K{number}", "{}", 0)
+    for _ in range(11):
+        for jid in core.popped(count=100):
+            core.complete(jid)
+    throughput = client.queues["q"].throughput()
+    assert (sum(throughput.minutes), sum(throughput.hours), sum(throughput.days)) == (1100, 1100, 1100)
+
+
+def test_long_names_count_without_the_class_or_both(core: Core) -> None:
     run(core, "K" * 1000)
+    assert fields(core, "minute") == {"w0\nq\n": 1, "r0\nq\n": 1}
+    core.now += 86_400
+    run(core, "K", "q" * 1000)
     assert fields(core, "minute") == {"w0\n\n": 1, "r0\n\n": 1}
-    assert fields(core, "minute", "q") == {}
 
 
 def test_buckets_expire(core: Core) -> None:
@@ -236,6 +252,25 @@ async def test_the_client_returns_spans(core: Core, client: Client) -> None:
     (span,) = (span for span in await client.figures.aspans("minute", 60, klass="shop.Other") if span.by_name)
     assert set(span.by_name) == {("q", "shop.Other")}
     assert client.figures.spans("minute", 2, queue="other")[-1].by_name == {}
+
+
+async def test_throughput_is_the_number_of_completed_jobs(core: Core, client: SkewedClient) -> None:
+    core.now = NOW - NOW % 86_400
+    for queue, ages in {"q": (1, 59 * 60, 47 * 3600, 29 * 86_400), "p": (1, 2, 3 * 3600)}.items():
+        for age in ages:
+            core.now -= age
+            run(core, queue=queue)
+            run(core, queue=queue, fails=True)
+            core.now += age
+    client.skew = core.now - time.time() - 1
+    throughput = client.queues["q"].throughput()
+    assert (len(throughput.minutes), len(throughput.hours), len(throughput.days)) == (60, 48, 30)
+    assert (sum(throughput.minutes), sum(throughput.hours), sum(throughput.days)) == (2, 3, 4)
+    assert (throughput.minutes[-1], throughput.hours[1], throughput.days[-1]) == (1, 1, 2)
+    assert await client.queues["q"].athroughput() == throughput
+    by_queue = completed_by_queue(client.figures.spans("minute", 60), ("p", "q", "none"))
+    assert by_queue["q"] == throughput.minutes
+    assert (by_queue["p"][-1], sum(by_queue["p"]), by_queue["none"]) == (2, 2, [0] * 60)
 
 
 def test_percentiles_are_interpolated() -> None:

@@ -63,13 +63,13 @@ for n, key in ipairs(redis.call('KEYS', 'ql:*')) do
   local kind = redis.call('TYPE', key).ok
   local words = {set = {'SMEMBERS'}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'}, list = {'LRANGE', 0, -1}}
   local word = words[kind] or {'HGETALL'}
-  if not string.find(key, '^ql:[hb]:') and key ~= 'ql:unindexed' then
+  if not string.find(key, '^ql:b:') and key ~= 'ql:unindexed' then
     found[#found + 1] = {key, kind, redis.call(word[1], key, unpack(word, 2))}
   end
 end
 return found
 """
-"""Every key but those of the throughput, the figures and the jobs to index, which have their own tests."""
+"""Every key but those of the figures and the jobs to index, which have their own tests."""
 
 
 class Both(RuleBasedStateMachine):
